@@ -1,0 +1,1 @@
+//! From NVML and sysfs to the facts that [`tessera_inventory`] works on.

@@ -1,0 +1,1 @@
+//! The sockets the kubelet talks to: registration and DRA.

@@ -1,0 +1,19 @@
+//! The node part of Tessera.
+//!
+//! ```text
+//! hardware ──> discovery ──> tessera_inventory ──> publish ──> ResourceSlices
+//!     │                                              kubelet sockets
+//!     └──────────────> prepare (journal, cdi) <───── kubelet ──────┘
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod cdi;
+pub mod discovery;
+pub mod hardware;
+pub mod journal;
+pub mod kubelet;
+pub mod metrics;
+pub mod options;
+pub mod prepare;
+pub mod publish;
+pub mod run;

@@ -1,0 +1,1 @@
+//! Keeps the ResourceSlices of this node equal to what [`tessera_inventory::Pool`] says.
