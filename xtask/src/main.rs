@@ -1,2 +1,32 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: everything one does with this repository.
+#![forbid(unsafe_code)]
+
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Everything one does with the Tessera repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 120)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs every check and test, and ends with one line: `N passed, N failed`.
+    Test(test::TestArguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Test(arguments) => test::run(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
