@@ -1,1 +1,25 @@
-//! Placeholder: replaced by its owner.
+//! Names, attributes and addresses that users of Tessera see: the contract between the parts of the driver, its
+//! DeviceClasses and the claims written against them.
+//!
+//! Pure: no I/O, no clock, nothing of Kubernetes' client types.
+#![forbid(unsafe_code)]
+
+pub mod attribute;
+pub mod capacity;
+pub mod counter;
+mod device_name;
+mod device_type;
+pub mod limits;
+mod pci_bus_id;
+pub mod quantity;
+pub mod taint;
+pub mod version;
+
+pub use device_name::{DeviceName, DeviceNameError};
+pub use device_type::DeviceType;
+pub use pci_bus_id::{PciBusId, PciBusIdError};
+pub use quantity::Quantity;
+
+/// The name of the DRA driver unless the chart's `driverName` says otherwise. It is also the domain of every
+/// unqualified attribute and capacity name.
+pub const DEFAULT_DRIVER_NAME: &str = "gpu.tessera.dev";
