@@ -1,1 +1,13 @@
-//! Placeholder: replaced by its owner.
+//! From facts about the cards of a machine to what is published of it: groups, order, devices, counters, slices.
+//!
+//! ```text
+//! Machine (facts) ──> topology (links, groups, order) ──> Pool (tiers of slices)
+//! ```
+//! Pure and deterministic: the same facts give the same slices, whatever order the cards are enumerated in.
+#![forbid(unsafe_code)]
+
+pub mod machine;
+pub mod pool;
+
+pub use machine::Machine;
+pub use pool::{Pool, PoolOptions};

@@ -1,0 +1,27 @@
+//! Facts about a machine and its cards, as its hardware and driver state them.
+//!
+//! Whatever may be unknown is an `Option`, and `None` means "the machine does not say": nothing is published of it.
+
+mod card;
+mod fabric;
+mod nvlink;
+mod pairs;
+
+pub use card::{Card, ComputeCapability, Health};
+pub use fabric::{Fabric, FabricState};
+pub use nvlink::{NvLink, NvLinkRemote, NvLinkVersion};
+pub use pairs::{CommonAncestor, Pair, Pairs};
+
+/// Everything known of one machine at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Version of the kernel driver, `580.95.05` (`nvmlSystemGetDriverVersion`).
+    pub driver_version: Option<String>,
+    /// Newest CUDA version the driver supports, 1000 × major + 10 × minor: 13000
+    /// (`nvmlSystemGetCudaDriverVersion_v2`).
+    pub cuda_driver_version: Option<u32>,
+    /// The cards, in any order.
+    pub cards: Vec<Card>,
+    /// What is known of pairs of cards.
+    pub pairs: Pairs,
+}

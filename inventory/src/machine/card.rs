@@ -1,0 +1,94 @@
+use tessera_api::PciBusId;
+
+use super::{Fabric, NvLink};
+
+/// What is known of one physical card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// PCI address (`nvmlDeviceGetPciInfo_v3`).
+    pub pci: PciBusId,
+    /// `GPU-…` (`nvmlDeviceGetUUID`).
+    pub uuid: Option<String>,
+    /// Position in this boot's enumeration (`nvmlDeviceGetIndex`).
+    pub index: Option<u32>,
+    /// `N` of `/dev/nvidiaN` (`nvmlDeviceGetMinorNumber`). Not published.
+    pub minor: Option<u32>,
+    /// Marketing name (`nvmlDeviceGetName`).
+    pub product_name: Option<String>,
+    /// Name of the brand (`nvmlDeviceGetBrand`).
+    pub brand: Option<String>,
+    /// Name of the architecture (`nvmlDeviceGetArchitecture`).
+    pub architecture: Option<String>,
+    /// CUDA compute capability (`nvmlDeviceGetCudaComputeCapability`).
+    pub compute_capability: Option<ComputeCapability>,
+    /// All memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
+    pub memory_bytes: Option<u64>,
+    /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
+    /// "not supported" on a card that cannot).
+    pub mig_capable: Option<bool>,
+    /// Whether MIG mode is on now (`nvmlDeviceGetMigMode`, current).
+    pub mig_mode: Option<bool>,
+    /// Memory slices that MIG divides the card into; `None` on a card without MIG, which counts as one slice.
+    pub memory_slices: Option<u32>,
+    /// NUMA node of the PCI device (sysfs `numa_node`); `None` for −1 and for a node without CPUs.
+    pub numa_node: Option<u32>,
+    /// PCIe root complex, `pci0000:3a` (sysfs: first directory of the device's path).
+    pub pcie_root: Option<String>,
+    /// The *active* NVLinks; empty where the card says that it has none, `None` where it says nothing
+    /// (`nvmlDeviceGetNvLinkState`).
+    pub nvlinks: Option<Vec<NvLink>>,
+    /// The NVLink fabric it belongs to; `None` where fabrics are not supported (`nvmlDeviceGetGpuFabricInfoV`).
+    pub fabric: Option<Fabric>,
+    /// Whether it works.
+    pub health: Health,
+}
+
+/// CUDA compute capability: 9.0 on Hopper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComputeCapability {
+    /// The number before the dot.
+    pub major: u32,
+    /// The number after the dot.
+    pub minor: u32,
+}
+
+/// Whether a card works. One that does not stays published with a `NoSchedule` taint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Nothing known against it.
+    #[default]
+    Healthy,
+    /// It answers but must get no new work.
+    Unhealthy {
+        /// Why, as the value of a taint: letters, digits, `-`, `_`, `.`, as in `xid-79`. Another text is left out.
+        reason: String,
+    },
+    /// It fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
+    Lost,
+}
+
+impl Card {
+    /// A healthy card at `pci` of which nothing else is known.
+    #[must_use]
+    pub fn new(pci: PciBusId) -> Self {
+        Self {
+            pci,
+            uuid: None,
+            index: None,
+            minor: None,
+            product_name: None,
+            brand: None,
+            architecture: None,
+            compute_capability: None,
+            memory_bytes: None,
+            mig_capable: None,
+            mig_mode: None,
+            memory_slices: None,
+            numa_node: None,
+            pcie_root: None,
+            nvlinks: None,
+            fabric: None,
+            health: Health::Healthy,
+        }
+    }
+}

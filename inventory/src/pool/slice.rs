@@ -1,0 +1,48 @@
+use k8s_openapi::api::resource::v1::{CounterSet, Device};
+
+/// One ResourceSlice of a pool, without what is the same in all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    /// End of the slice's name. kube-scheduler takes the slices of a pool by name, so this is the order of trying;
+    /// a DNS label.
+    pub name_suffix: String,
+    /// What is in it. Kubernetes allows either devices or counter sets in one slice.
+    pub contents: Contents,
+}
+
+/// What one slice holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contents {
+    /// Devices, in the order in which kube-scheduler shall try them.
+    Devices(Vec<Device>),
+    /// Counter sets that devices of any slice of the pool draw on.
+    SharedCounters(Vec<CounterSet>),
+}
+
+/// The tiers of a pool: a request that names no type gets the smallest thing that satisfies it, and takes an open share
+/// of a card only when nothing else is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Counter sets.
+    Counters,
+    /// MIG partitions, one slice for each card.
+    Partitions,
+    /// Whole cards.
+    Cards,
+    /// MPS and time-slice devices.
+    Shared,
+}
+
+impl Tier {
+    /// The name suffix of this tier's slice at `position`. Suffixes sort by tier, then position (up to 9999 slices).
+    #[must_use]
+    pub fn name_suffix(self, position: usize) -> String {
+        let prefix = match self {
+            Self::Counters => "0-counters",
+            Self::Partitions => "1-partitions",
+            Self::Cards => "2-cards",
+            Self::Shared => "3-shared",
+        };
+        format!("{prefix}-{position:04}")
+    }
+}
