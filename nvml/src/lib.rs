@@ -1,52 +1,50 @@
 //! What Tessera needs of the NVIDIA driver, as one trait.
 //!
-//! [`Nvml`] is implemented by `Library` over `libnvidia-ml.so.1`; tests load the emulator's library the same way.
+//! [`Nvml`] is implemented by [`Library`] over `libnvidia-ml.so.1`; tests load the emulator's library the same way.
+//!
+//! ```text
+//! driver_root ──> Library::open ──> Nvml ──> Card, Pair, Event, …
+//! ```
+//!
+//! Here belong, when they come: creating and destroying MIG instances (beside [`MigMode`] and `library/card.rs`), and
+//! setting the [`ComputeMode`] that MPS wants.
 
-/// A PCI address as NVML gives it (`nvmlPciInfo_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PciAddress {
-    /// PCI domain.
-    pub domain: u32,
-    /// Bus number.
-    pub bus: u8,
-    /// Device number on the bus.
-    pub device: u8,
-}
+mod addressing_mode;
+mod architecture;
+mod brand;
+mod card;
+mod compute_mode;
+mod cpu_set;
+mod driver_root;
+mod driver_version;
+mod error;
+mod event;
+mod fabric;
+mod library;
+mod mig;
+mod nvlink;
+mod nvml;
+mod open_error;
+mod pair;
+mod pci_address;
+mod process;
 
-/// What tells one card from another, read at the moment of the call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Position in this boot's enumeration (`nvmlDeviceGetIndex`).
-    pub index: u32,
-    /// `N` of `/dev/nvidiaN` (`nvmlDeviceGetMinorNumber`).
-    pub minor: u32,
-    /// `GPU-…` (`nvmlDeviceGetUUID`).
-    pub uuid: String,
-    /// Whether MIG mode is on now; `None` where the card has no MIG (`nvmlDeviceGetMigMode`).
-    pub mig_mode: Option<bool>,
-}
-
-/// Why the driver did not answer.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NvmlError {
-    /// The library answered with an error code.
-    #[error("{function}: {text} (NVML error {code})")]
-    Call {
-        /// The NVML function.
-        function: &'static str,
-        /// `nvmlReturn_t`.
-        code: u32,
-        /// `nvmlErrorString` of the code.
-        text: String,
-    },
-}
-
-/// The driver of one machine. Calls block, some for seconds: from async code, use a blocking thread.
-pub trait Nvml: Send + Sync + 'static {
-    /// Reads what tells the card at `address` from others.
-    ///
-    /// # Errors
-    /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
-    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError>;
-}
+pub use addressing_mode::AddressingMode;
+pub use architecture::{Architecture, ComputeCapability};
+pub use brand::Brand;
+pub use card::{Card, Identity, Memory, Utilization};
+pub use compute_mode::ComputeMode;
+pub use cpu_set::CpuSet;
+pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library};
+pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIMUM_DRIVER_VERSION};
+pub use error::{NvmlError, Reading};
+pub use event::{Event, EventWatch};
+pub use fabric::{ClusterUuid, Fabric, FabricState};
+pub use library::Library;
+pub use mig::MigMode;
+pub use nvlink::{NvLink, NvLinkRemote};
+pub use nvml::Nvml;
+pub use open_error::OpenError;
+pub use pair::{CommonAncestor, Pair, PeerToPeer};
+pub use pci_address::PciAddress;
+pub use process::{Process, ProcessKind};

@@ -1,0 +1,77 @@
+use crate::{
+    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, CpuSet, Fabric, MigMode, NvLink,
+    NvmlError, PciAddress, Reading,
+};
+
+/// What tells one card from another, read at the moment of the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Position in this boot's enumeration (`nvmlDeviceGetIndex`).
+    pub index: u32,
+    /// `N` of `/dev/nvidiaN` (`nvmlDeviceGetMinorNumber`).
+    pub minor: u32,
+    /// `GPU-…` (`nvmlDeviceGetUUID`).
+    pub uuid: String,
+    /// Whether MIG mode is on now; `None` where the card has no MIG (`nvmlDeviceGetMigMode`).
+    pub mig_mode: Option<bool>,
+}
+
+/// Memory of a card, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Physical memory, the reserved part included.
+    pub total: u64,
+    /// Held by driver and firmware; never available to programs.
+    pub reserved: u64,
+    /// Allocated by programs.
+    pub used: u64,
+    /// Not allocated.
+    pub free: u64,
+}
+
+/// How much of the last sample period (1/6 s to 1 s) a card was busy, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utilization {
+    /// At least one kernel was running.
+    pub gpu: u32,
+    /// Device memory was being read or written.
+    pub memory: u32,
+}
+
+/// All that is read of one card, each fact on its own: a failing query costs that fact and no other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Where it sits; the one thing that stays while it is in the machine.
+    pub address: PciAddress,
+    /// Position in this boot's enumeration.
+    pub index: Result<u32, NvmlError>,
+    /// `N` of `/dev/nvidiaN`.
+    pub minor: Result<u32, NvmlError>,
+    /// `GPU-…`.
+    pub uuid: Result<String, NvmlError>,
+    /// `NVIDIA H100 80GB HBM3`.
+    pub name: Result<String, NvmlError>,
+    /// Product line.
+    pub brand: Reading<Brand>,
+    /// Chip generation.
+    pub architecture: Reading<Architecture>,
+    /// CUDA compute capability.
+    pub compute_capability: Reading<ComputeCapability>,
+    /// Memory; `None` on cards that share the system's memory (GB10).
+    pub memory: Reading<Memory>,
+    /// MIG mode; `None` on cards without MIG.
+    pub mig: Reading<MigMode>,
+    /// Which processes may use it.
+    pub compute_mode: Reading<ComputeMode>,
+    /// How it reaches system memory.
+    pub addressing_mode: Reading<AddressingMode>,
+    /// The NUMA node that *is* the card's memory, on machines where it is one (Grace Hopper, Grace Blackwell). Not the
+    /// node the card is attached to: that is in sysfs.
+    pub memory_numa_node: Reading<u32>,
+    /// The CPUs next to the card.
+    pub cpu_affinity: Reading<CpuSet>,
+    /// Its links, those that are down included; empty on cards without NVLink.
+    pub links: Result<Vec<NvLink>, NvmlError>,
+    /// The NVLink fabric it belongs to.
+    pub fabric: Reading<Fabric>,
+}

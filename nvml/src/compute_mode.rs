@@ -1,0 +1,24 @@
+/// Which processes may use a card (`nvmlComputeMode_t`). MPS wants [`ComputeMode::ExclusiveProcess`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ComputeMode {
+    /// Any number of processes.
+    Default,
+    /// One thread of one process; drivers no longer offer it.
+    ExclusiveThread,
+    /// No process.
+    Prohibited,
+    /// One process, or the clients of one MPS server.
+    ExclusiveProcess,
+}
+
+impl ComputeMode {
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => ComputeMode::Default,
+            1 => ComputeMode::ExclusiveThread,
+            2 => ComputeMode::Prohibited,
+            3 => ComputeMode::ExclusiveProcess,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+use nvml_wrapper_sys::bindings as sys;
+
+/// Why the driver did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NvmlError {
+    /// The library answered with an error code.
+    #[error("{function}: {text} (NVML error {code})")]
+    Call {
+        /// The NVML function.
+        function: &'static str,
+        /// `nvmlReturn_t`.
+        code: u32,
+        /// `nvmlErrorString` of the code.
+        text: String,
+    },
+    /// The library has no such function: the driver is older than it, or an emulation leaves it out.
+    #[error("{function}: this driver library has no such function")]
+    MissingFunction {
+        /// The NVML function.
+        function: &'static str,
+    },
+    /// The library answered with success and a value that cannot be right.
+    #[error("{function}: the driver answered {value}, which makes no sense")]
+    Nonsense {
+        /// The NVML function.
+        function: &'static str,
+        /// What it answered, shortened.
+        value: String,
+    },
+    /// The operating system gave no thread to wait for events on.
+    #[error(
+        "no thread to wait for the driver's events: {reason}; raise this process's limit of processes (pids)"
+    )]
+    NoThread {
+        /// What the operating system said.
+        reason: String,
+    },
+}
+
+/// What was asked for: the card's or driver's answer, or `None` where the card or the driver says that it has no such
+/// thing.
+pub type Reading<T> = Result<Option<T>, NvmlError>;
+
+impl NvmlError {
+    /// The NVML function that failed.
+    #[must_use]
+    pub fn function(&self) -> Option<&'static str> {
+        match self {
+            NvmlError::Call { function, .. }
+            | NvmlError::MissingFunction { function }
+            | NvmlError::Nonsense { function, .. } => Some(function),
+            NvmlError::NoThread { .. } => None,
+        }
+    }
+
+    /// The card or the driver does not have what was asked for; asking again will not help.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            NvmlError::Call { code, .. } => matches!(
+                *code,
+                sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED
+                    | sys::nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND
+                    | sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+                    | sys::nvmlReturn_enum_NVML_ERROR_DEPRECATED
+            ),
+            NvmlError::MissingFunction { .. } => true,
+            NvmlError::Nonsense { .. } | NvmlError::NoThread { .. } => false,
+        }
+    }
+
+    /// The card is gone or unusable until it is reset: it fell off the bus, or no card answers at its address.
+    #[must_use]
+    pub fn is_card_gone(&self) -> bool {
+        matches!(
+            self,
+            NvmlError::Call {
+                code: sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST
+                    | sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED
+                    | sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND
+                    | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND,
+                ..
+            }
+        )
+    }
+
+    /// `None` for an answer that there is no such thing.
+    pub(crate) fn reading<T>(answer: Result<T, NvmlError>) -> Reading<T> {
+        match answer {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_unsupported() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(code: u32) -> NvmlError {
+        NvmlError::Call { function: "nvmlDeviceGetName", code, text: "text".into() }
+    }
+
+    #[test]
+    fn what_a_card_does_not_have_is_no_failure() {
+        assert_eq!(NvmlError::reading::<u32>(Err(call(3))), Ok(None));
+        assert_eq!(
+            NvmlError::reading::<u32>(Err(NvmlError::MissingFunction { function: "nvmlDeviceGetName" })),
+            Ok(None)
+        );
+        assert_eq!(NvmlError::reading::<u32>(Err(call(999))), Err(call(999)));
+        assert_eq!(NvmlError::reading(Ok(7)), Ok(Some(7)));
+    }
+
+    #[test]
+    fn a_lost_card_is_told_from_a_failed_query() {
+        assert!(call(15).is_card_gone());
+        assert!(!call(999).is_card_gone());
+        assert!(!call(15).is_unsupported());
+    }
+}

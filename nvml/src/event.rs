@@ -1,0 +1,47 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use crate::{NvmlError, PciAddress};
+
+/// Something the driver reports by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A critical error of a card, numbered as in NVIDIA's list of XIDs.
+    Xid {
+        /// The card; `None` where the driver can't say any more, as when the card is gone.
+        card: Option<PciAddress>,
+        /// The XID.
+        xid: u64,
+        /// The MIG GPU instance it happened in.
+        gpu_instance: Option<u32>,
+        /// The MIG compute instance it happened in.
+        compute_instance: Option<u32>,
+    },
+    /// Events may have been missed: the driver no longer answers for one card or all of them. Look at the cards again.
+    Interrupted {
+        /// What the driver said.
+        error: NvmlError,
+    },
+}
+
+/// Ends the watch when dropped; an event already on its way may still be delivered.
+#[derive(Debug)]
+#[must_use = "events stop when this is dropped"]
+pub struct EventWatch {
+    stopped: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl EventWatch {
+    pub(crate) fn new(stopped: Arc<AtomicBool>, thread: Thread) -> Self {
+        EventWatch { stopped, thread }
+    }
+}
+
+impl Drop for EventWatch {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}

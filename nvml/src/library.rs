@@ -1,0 +1,238 @@
+mod card;
+mod events;
+mod functions;
+mod handles;
+mod links;
+mod text;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::{
+    Card, CommonAncestor, CudaVersion, DriverVersion, Event, EventWatch, Identity, MINIMUM_DRIVER_VERSION,
+    Memory, Nvml, NvmlError, OpenError, Pair, PciAddress, PeerToPeer, Process, ProcessKind, Reading,
+    Utilization, find_library,
+};
+use functions::Functions;
+use handles::Handles;
+
+/// The NVIDIA driver's own library, started.
+///
+/// Cheap to clone; the driver is shut down when the last clone and the last [`EventWatch`] are gone. The library itself
+/// stays in memory for good, because it may have left threads and thread-local destructors behind.
+#[derive(Clone)]
+pub struct Library {
+    session: Arc<Session>,
+}
+
+/// From `nvmlInit_v2` to `nvmlShutdown`.
+struct Session {
+    path: PathBuf,
+    functions: Functions,
+    handles: Handles,
+}
+
+impl Library {
+    /// Loads and starts the library at `path`.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it does not load, does not start, sees no card or is too old.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let path = versioned_name(path);
+        let functions =
+            Functions::load(&path).map_err(|source| OpenError::NotLoadable { path: path.clone(), source })?;
+        functions.init().map_err(|error| not_started(&path, error))?;
+        let session = Session { path, functions, handles: Handles::default() };
+        if session.functions.count().map_err(|error| not_started(&session.path, error))? == 0 {
+            return Err(OpenError::NoCards { path: session.path.clone() });
+        }
+        let library = Library { session: Arc::new(session) };
+        match library.driver_version() {
+            Ok(found) if found < MINIMUM_DRIVER_VERSION => {
+                Err(OpenError::TooOld { path: library.session.path.clone(), found })
+            }
+            Ok(_) => Ok(library),
+            Err(error) => {
+                tracing::warn!(%error, "can't tell whether the driver is new enough; going on");
+                Ok(library)
+            }
+        }
+    }
+
+    /// Finds the library below the root of the driver's installation, loads and starts it.
+    ///
+    /// # Errors
+    /// [`OpenError`]: there is none, or as for [`Library::open`].
+    pub fn open_below(driver_root: &Path) -> Result<Self, OpenError> {
+        Self::open(&find_library(driver_root)?)
+    }
+
+    /// The file that was loaded.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.session.path
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("path", &self.session.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.functions.shutdown() {
+            tracing::debug!(%error, "the driver library did not shut down");
+        }
+    }
+}
+
+/// `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.95.05`. The loader knows libraries by name, so that after a
+/// driver upgrade the link's name would give the old library again.
+fn versioned_name(path: &Path) -> PathBuf {
+    match path.read_link() {
+        Ok(target) if target.file_name().is_some_and(|name| name == target.as_os_str()) => {
+            path.with_file_name(target)
+        }
+        _ => path.to_owned(),
+    }
+}
+
+fn not_started(path: &Path, error: NvmlError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        NvmlError::Call { code: sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND, .. } => {
+            OpenError::NoCards { path }
+        }
+        error => OpenError::NotStarted { path, error },
+    }
+}
+
+impl Nvml for Library {
+    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        let handle = handles.get(functions, address)?;
+        Ok(Identity {
+            index: functions.index(handle)?,
+            minor: functions.minor(handle)?,
+            uuid: functions.uuid(handle)?,
+            mig_mode: NvmlError::reading(functions.mig_mode(handle))?.map(|mode| mode.current),
+        })
+    }
+
+    fn driver_version(&self) -> Result<DriverVersion, NvmlError> {
+        let text = self.session.functions.driver_version()?;
+        text.parse().map_err(|_| NvmlError::Nonsense { function: "nvmlSystemGetDriverVersion", value: text })
+    }
+
+    fn cuda_version(&self) -> Result<CudaVersion, NvmlError> {
+        self.session.functions.cuda_version().map(CudaVersion::from_number)
+    }
+
+    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+        let functions = &self.session.functions;
+        let count = functions.count()?;
+        Ok((0..count)
+            .map(|index| functions.handle_by_index(index).and_then(|handle| functions.address(handle)))
+            .collect())
+    }
+
+    fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        Ok(card::read(functions, handles.get(functions, address)?, address))
+    }
+
+    fn pair(&self, one: PciAddress, other: PciAddress) -> Result<Pair, NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        let (one, other) = (handles.get(functions, one)?, handles.get(functions, other)?);
+        let ancestor = functions.common_ancestor(one, other).and_then(|number| {
+            named("nvmlDeviceGetTopologyCommonAncestor", number, CommonAncestor::from_number)
+        });
+        let nvlink = functions
+            .nvlink_peer_to_peer(one, other)
+            .and_then(|number| named("nvmlDeviceGetP2PStatus", number, PeerToPeer::from_number));
+        Ok(Pair { common_ancestor: NvmlError::reading(ancestor), nvlink: NvmlError::reading(nvlink) })
+    }
+
+    fn memory(&self, address: PciAddress) -> Reading<Memory> {
+        let Session { functions, handles, .. } = &*self.session;
+        NvmlError::reading(functions.memory(handles.get(functions, address)?))
+    }
+
+    fn utilization(&self, address: PciAddress) -> Reading<Utilization> {
+        let Session { functions, handles, .. } = &*self.session;
+        NvmlError::reading(functions.utilization(handles.get(functions, address)?))
+    }
+
+    fn processes(&self, address: PciAddress) -> Reading<Vec<Process>> {
+        let Session { functions, handles, .. } = &*self.session;
+        let handle = handles.get(functions, address)?;
+        let lists = [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps]
+            .map(|kind| NvmlError::reading(functions.processes(handle, kind)));
+        let mut all = None;
+        for list in lists {
+            if let Some(list) = list? {
+                all.get_or_insert_with(Vec::new).extend(list);
+            }
+        }
+        if let Some(all) = &mut all {
+            all.sort_by_key(|process| (process.pid, process.kind));
+        }
+        Ok(all)
+    }
+
+    fn watch(&self, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {
+        events::watch(self.clone(), sink)
+    }
+}
+
+/// The meaning of a number the driver gave.
+fn named<N: Copy + Into<u64>, T>(
+    function: &'static str,
+    number: N,
+    meaning: impl Fn(N) -> Option<T>,
+) -> Result<T, NvmlError> {
+    meaning(number).ok_or_else(|| NvmlError::Nonsense { function, value: number.into().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_within_their_directory_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("libnvidia-ml.so.1");
+        std::os::unix::fs::symlink("libnvidia-ml.so.580.95.05", &link).unwrap();
+        assert_eq!(versioned_name(&link), directory.path().join("libnvidia-ml.so.580.95.05"));
+
+        let outside = directory.path().join("outside.so");
+        std::os::unix::fs::symlink("../elsewhere/libnvidia-ml.so.1", &outside).unwrap();
+        assert_eq!(versioned_name(&outside), outside);
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("libnvidia-ml.so.1");
+        std::fs::write(&path, "not a library").unwrap();
+        let message = Library::open(&path).unwrap_err().to_string();
+        assert!(message.contains("can't load") && message.contains("libnvidia-ml.so.1"), "{message}");
+    }
+
+    #[test]
+    fn a_library_of_something_else_says_so() {
+        let libc =
+            ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6"]
+                .into_iter()
+                .map(Path::new)
+                .find(|path| path.exists())
+                .expect("tests run with glibc");
+        let message = Library::open(libc).unwrap_err().to_string();
+        assert!(message.contains("nvmlInit_v2") && message.contains("no NVML library"), "{message}");
+    }
+}

@@ -1,0 +1,41 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::functions::{Functions, Handle};
+use crate::{NvmlError, PciAddress};
+
+/// The driver's handle of each card that was asked for. Looking one up takes NVML long while many clients use it; but a
+/// handle dies with its card, and may then mean nothing or another card.
+#[derive(Default)]
+pub(super) struct Handles {
+    by_address: Mutex<HashMap<PciAddress, Handle>>,
+}
+
+impl Handles {
+    /// A handle that just now stood for the card at `address`.
+    pub(super) fn get(&self, functions: &Functions, address: PciAddress) -> Result<Handle, NvmlError> {
+        // Never held over a call of the driver: one card that hangs must not hold up the others.
+        let known = self.by_address.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied();
+        if let Some(handle) = known
+            && functions.address(handle) == Ok(address)
+        {
+            return Ok(handle);
+        }
+        let fresh = functions
+            .handle_by_address(address)
+            .and_then(|handle| functions.address(handle).map(|found| (handle, found)))
+            .and_then(|(handle, found)| match found == address {
+                true => Ok(handle),
+                false => Err(NvmlError::Nonsense {
+                    function: "nvmlDeviceGetHandleByPciBusId_v2",
+                    value: format!("the card at {found} when asked for {address}"),
+                }),
+            });
+        let mut handles = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        match &fresh {
+            Ok(handle) => handles.insert(address, *handle),
+            Err(_) => handles.remove(&address),
+        };
+        fresh
+    }
+}
