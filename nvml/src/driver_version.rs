@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Version of the NVIDIA driver (`nvmlSystemGetDriverVersion`): `580.95.05`.
+/// Version of the NVIDIA driver, to compare: `580.95.05`. A suffix, as in `550.54.15-grid`, counts for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverVersion {
     /// The branch: 535, 570, 580, …
@@ -39,7 +39,8 @@ impl FromStr for DriverVersion {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidDriverVersion(text.chars().take(40).collect());
-        let numbers = text
+        let (numbers, _suffix) = text.split_once(['-', '+']).unwrap_or((text, ""));
+        let numbers = numbers
             .split('.')
             .map(|part| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok()).flatten())
             .collect::<Option<Vec<u32>>>()
@@ -61,8 +62,15 @@ impl fmt::Display for DriverVersion {
 
 impl CudaVersion {
     /// From CUDA's one number: 1000 × major + 10 × minor.
-    pub(crate) fn from_number(number: u32) -> Self {
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
         CudaVersion { major: number / 1000, minor: number % 1000 / 10 }
+    }
+
+    /// CUDA's one number: 1000 × major + 10 × minor.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.major.saturating_mul(1000).saturating_add(self.minor.saturating_mul(10))
     }
 }
 
@@ -81,6 +89,7 @@ mod tests {
         let version = |text: &str| text.parse::<DriverVersion>().unwrap();
         assert_eq!(version("580.95.05").to_string(), "580.95.5");
         assert_eq!(version("535.54").to_string(), "535.54.0");
+        assert_eq!(version("550.54.15-grid").to_string(), "550.54.15");
         assert!(version("580.9") < version("580.95.05"));
         assert!(version("1000.1.1") > version("580.95.05"));
         assert!(version("535.288.01") >= MINIMUM_DRIVER_VERSION);
@@ -98,5 +107,6 @@ mod tests {
     fn cuda_numbers() {
         assert_eq!(CudaVersion::from_number(13000).to_string(), "13.0");
         assert_eq!(CudaVersion::from_number(12040).to_string(), "12.4");
+        assert_eq!(CudaVersion::from_number(12040).number(), 12040);
     }
 }

@@ -50,16 +50,15 @@ impl Library {
             return Err(OpenError::NoCards { path: session.path.clone() });
         }
         let library = Library { session: Arc::new(session) };
-        match library.driver_version() {
-            Ok(found) if found < MINIMUM_DRIVER_VERSION => {
-                Err(OpenError::TooOld { path: library.session.path.clone(), found })
+        match library.driver_version().map(|text| text.parse::<DriverVersion>()) {
+            Ok(Ok(found)) if found < MINIMUM_DRIVER_VERSION => {
+                return Err(OpenError::TooOld { path: library.session.path.clone(), found });
             }
-            Ok(_) => Ok(library),
-            Err(error) => {
-                tracing::warn!(%error, "can't tell whether the driver is new enough; going on");
-                Ok(library)
-            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn_of_version(&error),
+            Err(error) => warn_of_version(&error),
         }
+        Ok(library)
     }
 
     /// Finds the library below the root of the driver's installation, loads and starts it.
@@ -124,9 +123,8 @@ impl Nvml for Library {
         })
     }
 
-    fn driver_version(&self) -> Result<DriverVersion, NvmlError> {
-        let text = self.session.functions.driver_version()?;
-        text.parse().map_err(|_| NvmlError::Nonsense { function: "nvmlSystemGetDriverVersion", value: text })
+    fn driver_version(&self) -> Result<String, NvmlError> {
+        self.session.functions.driver_version()
     }
 
     fn cuda_version(&self) -> Result<CudaVersion, NvmlError> {
@@ -188,6 +186,11 @@ impl Nvml for Library {
     fn watch(&self, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {
         events::watch(self.clone(), sink)
     }
+}
+
+/// One failing query is no reason to do without the driver.
+fn warn_of_version(error: &dyn std::error::Error) {
+    tracing::warn!(%error, "can't tell whether the NVIDIA driver is new enough; going on");
 }
 
 /// The meaning of a number the driver gave.

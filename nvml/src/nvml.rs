@@ -1,6 +1,6 @@
 use crate::{
-    Card, CudaVersion, DriverVersion, Event, EventWatch, Identity, Memory, NvmlError, Pair, PciAddress,
-    Process, Reading, Utilization,
+    Card, CudaVersion, Event, EventWatch, Identity, Memory, NvmlError, Pair, PciAddress, Process, Reading,
+    Utilization,
 };
 
 /// The driver of one machine. Calls block, some for seconds: from async code, use a blocking thread.
@@ -14,11 +14,12 @@ pub trait Nvml: Send + Sync + 'static {
     /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
     fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError>;
 
-    /// The driver's version.
+    /// The driver's version as it writes it, `580.95.05`: also the ending of its libraries' file names. Parse it into a
+    /// [`DriverVersion`](crate::DriverVersion) to compare it.
     ///
     /// # Errors
-    /// Where the driver doesn't answer, or not with a version.
-    fn driver_version(&self) -> Result<DriverVersion, NvmlError> {
+    /// Where the driver doesn't answer.
+    fn driver_version(&self) -> Result<String, NvmlError> {
         missing("nvmlSystemGetDriverVersion")
     }
 

@@ -2,7 +2,6 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::functions::{Functions, Handle};
 use super::named;
-use crate::nvlink::generation_from_version;
 use crate::{NvLink, NvLinkRemote, NvmlError};
 
 /// More than any card has or is announced to have; NVML says how many there are only by refusing the next.
@@ -27,7 +26,7 @@ fn read_link(functions: &Functions, handle: Handle, link: u32, active: bool) -> 
         return NvLink {
             link,
             active,
-            generation: Ok(None),
+            version: Ok(None),
             megabytes_per_second: Ok(None),
             remote_type: Ok(None),
             remote_address: Ok(None),
@@ -40,7 +39,7 @@ fn read_link(functions: &Functions, handle: Handle, link: u32, active: bool) -> 
     NvLink {
         link,
         active,
-        generation: flat(functions.link_version(handle, link).map(generation_from_version)),
+        version: NvmlError::reading(functions.link_version(handle, link)),
         megabytes_per_second: NvmlError::reading(functions.link_speed(handle, link)),
         remote_type: flat(remote_type),
         remote_address: flat(functions.link_remote_address(handle, link)),
