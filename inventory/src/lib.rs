@@ -8,6 +8,8 @@
 
 pub mod machine;
 pub mod pool;
+pub mod topology;
 
 pub use machine::Machine;
 pub use pool::{Pool, PoolOptions};
+pub use topology::Topology;

@@ -1,0 +1,71 @@
+use tessera_api::PciBusId;
+
+use super::{CardSet, MAX_CARDS, Topology, align, link_groups, order};
+
+/// Which cards of a machine belong together, and the order to publish them in. Recomputed from all physical cards, not
+/// from the free ones, so that values do not change while claims live.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// Positions of all cards, in the order of publication.
+    pub order: Vec<usize>,
+    /// For claims that prefer alignment: the best disjoint pairs.
+    pub align_2: Vec<CardSet>,
+    /// For claims that prefer alignment: the best disjoint quads, each of two of those pairs.
+    pub align_4: Vec<CardSet>,
+    /// For claims that require NVLink: any two cards of one group are as well connected as two cards here can be.
+    pub nvlink_2: Vec<CardSet>,
+    /// As [`Self::nvlink_2`], for any four.
+    pub nvlink_4: Vec<CardSet>,
+}
+
+/// A family of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// [`Groups::align_2`].
+    Align2,
+    /// [`Groups::align_4`].
+    Align4,
+    /// [`Groups::nvlink_2`].
+    NvLink2,
+    /// [`Groups::nvlink_4`].
+    NvLink4,
+}
+
+impl Groups {
+    /// The value of a card's attribute for `group`: the lowest PCI address of its group, which renumbering does not
+    /// change. `None` for a card in no group.
+    #[must_use]
+    pub fn value(&self, topology: &Topology, group: Group, card: usize) -> Option<PciBusId> {
+        let sets = match group {
+            Group::Align2 => &self.align_2,
+            Group::Align4 => &self.align_4,
+            Group::NvLink2 => &self.nvlink_2,
+            Group::NvLink4 => &self.nvlink_4,
+        };
+        let set = sets.iter().find(|set| set.contains(card))?;
+        topology.cards().get(set.lowest()).copied()
+    }
+}
+
+/// See [`Topology::groups`].
+pub fn find(topology: &Topology) -> Groups {
+    let count = topology.cards.len();
+    if count > MAX_CARDS {
+        return Groups { order: (0..count).collect(), ..Groups::default() };
+    }
+    let nested = align::nested(topology);
+    let (nvlink_2, nvlink_4) = link_groups::find(topology, &nested);
+    if topology.is_uniform() {
+        // Any cards are as good as any others: one group, instead of pairs that mean nothing.
+        let everything = |size: usize| if count >= size { vec![topology.all()] } else { Vec::new() };
+        return Groups {
+            order: (0..count).collect(),
+            align_2: everything(2),
+            align_4: everything(4),
+            nvlink_2,
+            nvlink_4,
+        };
+    }
+    let order = order::find(topology, &nested);
+    Groups { order, align_2: nested.pairs, align_4: nested.quads, nvlink_2, nvlink_4 }
+}

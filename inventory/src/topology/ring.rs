@@ -1,0 +1,81 @@
+//! What a set of cards is worth: the bandwidth of ring all-reduce in it, and how close its cards are.
+
+use super::{CardSet, Topology};
+
+impl Topology {
+    /// Bandwidth of the best ring through two or four cards, MB/s in one direction; 0 for another number.
+    ///
+    /// Exact: it equals the largest packing of directed Hamiltonian cycles in the graph of links, or
+    /// the best bottleneck with PCIe in between where that is more.
+    pub(super) fn ring(&self, set: CardSet) -> u64 {
+        let mut cards = set.iter();
+        match [cards.next(), cards.next(), cards.next(), cards.next()] {
+            [Some(one), Some(other), None, None] => self.edge(one, other),
+            [Some(a), Some(b), Some(c), Some(d)] => self.ring_of_four([a, b, c, d], set),
+            _ => 0,
+        }
+    }
+
+    fn ring_of_four(&self, [a, b, c, d]: [usize; 4], set: CardSet) -> u64 {
+        if self.is_switched(set) {
+            // Behind a switch a card has one set of links for all its peers: the weakest card decides.
+            return self.pairs(set).map(|(one, other)| self.link_bandwidth(one, other)).min().unwrap_or(0);
+        }
+        // A cycle of four is two of the three perfect matchings. Each matching carries twice (both directions) its
+        // weaker edge.
+        let matchings = [((a, b), (c, d)), ((a, c), (b, d)), ((a, d), (b, c))];
+        let [x, y, z] =
+            matchings.map(|((a, b), (c, d))| 2 * u64::from(self.links(a, b).min(self.links(c, d))));
+        let rings = ((x + y + z) / 2).min(x + y).min(x + z).min(y + z);
+        let [x, y, z] = matchings.map(|((a, b), (c, d))| self.edge(a, b).min(self.edge(c, d)));
+        (rings * u64::from(self.link_rate)).max(x.min(y)).max(x.min(z)).max(y.min(z))
+    }
+
+    /// Bandwidth between two cards, over NVLink where there is one, else PCIe.
+    fn edge(&self, one: usize, other: usize) -> u64 {
+        match self.link_bandwidth(one, other) {
+            0 => pcie_bandwidth(*self.closeness.get(one, other)),
+            bandwidth => bandwidth,
+        }
+    }
+
+    fn link_bandwidth(&self, one: usize, other: usize) -> u64 {
+        u64::from(self.links(one, other)) * u64::from(self.link_rate)
+    }
+
+    /// Closeness of a pair as go-gpuallocator scores it: 100 a link, and its place on PCIe.
+    pub(super) fn pair_weight(&self, one: usize, other: usize) -> u64 {
+        100 * u64::from(self.links(one, other)) + u64::from(*self.closeness.get(one, other))
+    }
+
+    /// Closeness of a set: of all its pairs.
+    pub(super) fn weight(&self, set: CardSet) -> u64 {
+        self.pairs(set).map(|(one, other)| self.pair_weight(one, other)).sum()
+    }
+
+    /// Whether all cards of a set reach each other through NVSwitches.
+    pub(super) fn is_switched(&self, set: CardSet) -> bool {
+        self.pairs(set).all(|(one, other)| *self.switched.get(one, other))
+    }
+
+    pub(super) fn pairs(&self, set: CardSet) -> impl Iterator<Item = (usize, usize)> {
+        set.iter()
+            .flat_map(move |one| set.iter().filter(move |&other| one < other).map(move |other| (one, other)))
+    }
+
+    /// The best ring of `size` cards in this machine, at least 1.
+    pub(super) fn ideal_ring(&self, size: usize) -> u64 {
+        self.all().subsets(size).map(|set| self.ring(set)).max().unwrap_or(1).max(1)
+    }
+}
+
+/// Rough bandwidth of PCIe 4.0 x16, MB/s; only the ranking matters.
+fn pcie_bandwidth(closeness: u32) -> u64 {
+    match closeness {
+        50.. => 24_000,
+        40..50 => 22_000,
+        30..40 => 18_000,
+        20..30 => 16_000,
+        _ => 10_000,
+    }
+}
