@@ -1,1 +1,268 @@
-//! Placeholder: replaced by its owner.
+//! What the plugin counts and times, for Prometheus. All names start with `tessera_`.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+        info::Info,
+    },
+    registry::{Registry, Unit},
+};
+
+use crate::prepare::{Operation, Phase, PrepareObserver};
+
+/// Every metric of the plugin. Clones share their values.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    claims: Family<ClaimLabels, Histogram>,
+    phases: Family<PhaseLabels, Histogram>,
+    calls: Family<CallLabels, Histogram>,
+    calls_in_flight: Family<MethodLabel, Gauge>,
+    hardware_failures: Family<ReasonLabel, Counter>,
+    /// Claims with a record in the journal.
+    pub prepared_claims: Gauge,
+    /// Devices in the slices as last published.
+    pub published_devices: Gauge,
+    /// Slices as last published, those of counters included.
+    pub published_slices: Gauge,
+    /// 1 while the kubelet has this instance registered.
+    pub registered: Gauge,
+    /// Registrations that the kubelet refused.
+    pub registrations_refused: Counter,
+    /// Connections open on the two sockets.
+    pub connections: Gauge,
+    /// 1 while the driver library is open and answers.
+    pub hardware_ready: Gauge,
+    /// Cards that answered when the hardware was last read.
+    pub cards: Gauge,
+    /// Critical errors (XID) that the driver reported.
+    pub xids: Counter,
+    /// Tasks that panicked.
+    pub panics: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClaimLabels {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    operation: &'static str,
+    phase: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    method: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MethodLabel {
+    method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// A gRPC call while it runs; counted when it is dropped.
+#[derive(Debug)]
+#[must_use = "the call ends when this is dropped"]
+pub struct CallInFlight {
+    metrics: Metrics,
+    method: &'static str,
+    outcome: &'static str,
+    since: std::time::Instant,
+}
+
+impl Metrics {
+    /// A set of metrics, all zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("tessera");
+        let info = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The plugin's version", info);
+        let seconds = || Unit::Seconds;
+        Self {
+            claims: timed(
+                &mut registry,
+                "claim_duration",
+                "Time from task start to answer, per claim",
+                seconds(),
+            ),
+            phases: timed(
+                &mut registry,
+                "claim_phase_duration",
+                "Time in one phase of a claim's work",
+                seconds(),
+            ),
+            calls: timed(
+                &mut registry,
+                "grpc_call_duration",
+                "Time to answer a call of the kubelet",
+                seconds(),
+            ),
+            calls_in_flight: add(
+                &mut registry,
+                "grpc_calls_in_flight",
+                "Calls of the kubelet that are running",
+            ),
+            hardware_failures: add(
+                &mut registry,
+                "hardware_failures",
+                "Failed attempts to read the hardware",
+            ),
+            prepared_claims: add(&mut registry, "prepared_claims", "Claims prepared on this node"),
+            published_devices: add(
+                &mut registry,
+                "published_devices",
+                "Devices in this node's ResourceSlices",
+            ),
+            published_slices: add(&mut registry, "published_slices", "ResourceSlices of this node"),
+            registered: add(&mut registry, "registered", "1 while the kubelet has this instance registered"),
+            registrations_refused: add(
+                &mut registry,
+                "registrations_refused",
+                "Registrations the kubelet refused",
+            ),
+            connections: add(&mut registry, "socket_connections", "Open connections on the plugin's sockets"),
+            hardware_ready: add(&mut registry, "hardware_ready", "1 while the driver library answers"),
+            cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
+            xids: add(&mut registry, "xids", "Critical errors (XID) reported by the driver"),
+            panics: add(&mut registry, "panics", "Tasks that panicked"),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// The metrics as Prometheus reads them.
+    ///
+    /// # Errors
+    /// Never in practice: writing to a string does not fail.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// Counts a call of the kubelet until the answer is dropped; as cancelled unless told otherwise.
+    pub fn call(&self, method: &'static str) -> CallInFlight {
+        self.calls_in_flight.get_or_create(&MethodLabel { method }).inc();
+        CallInFlight { metrics: self.clone(), method, outcome: "cancelled", since: std::time::Instant::now() }
+    }
+
+    /// Counts a failed attempt to read the hardware.
+    pub fn hardware_failed(&self, reason: &'static str) {
+        self.hardware_failures.get_or_create(&ReasonLabel { reason }).inc();
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl PrepareObserver for Metrics {
+    fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration) {
+        let outcome = if succeeded { "success" } else { "error" };
+        let labels = PhaseLabels { operation: operation.as_str(), phase: phase.as_str(), outcome };
+        self.phases.get_or_create(&labels).observe(elapsed.as_secs_f64());
+    }
+
+    fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration) {
+        let labels = ClaimLabels { operation: operation.as_str(), outcome };
+        self.claims.get_or_create(&labels).observe(elapsed.as_secs_f64());
+    }
+}
+
+impl CallInFlight {
+    /// The call was answered: every claim succeeded, or some failed.
+    pub fn answered(mut self, succeeded: bool) {
+        self.outcome = if succeeded { "success" } else { "error" };
+    }
+}
+
+impl Drop for CallInFlight {
+    fn drop(&mut self) {
+        let Self { metrics, method, outcome, since } = self;
+        metrics.calls_in_flight.get_or_create(&MethodLabel { method }).dec();
+        let labels = CallLabels { method, outcome };
+        metrics.calls.get_or_create(&labels).observe(since.elapsed().as_secs_f64());
+    }
+}
+
+fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
+where
+    M: prometheus_client::registry::Metric + Clone + Default,
+{
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// A family of histograms from 0.1 ms to about 52 s, past the kubelet's deadline of 45 s.
+fn timed<L>(registry: &mut Registry, name: &str, help: &str, unit: Unit) -> Family<L, Histogram>
+where
+    L: EncodeLabelSet + Clone + std::hash::Hash + Eq + fmt::Debug + Send + Sync + 'static,
+{
+    let family = Family::new_with_constructor(histogram as fn() -> Histogram);
+    registry.register_with_unit(name, help, unit, family.clone());
+    family
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_labels_and_units() {
+        let metrics = Metrics::new();
+        metrics.phase(Operation::Prepare, Phase::Journal, true, Duration::from_millis(3));
+        metrics.claim(Operation::Unprepare, "success", Duration::from_millis(3));
+        metrics.call("NodePrepareResources").answered(false);
+        metrics.hardware_failed("not_found");
+        metrics.registered.set(1);
+        let text = metrics.encode().unwrap();
+        for line in [
+            "tessera_build_info{version=\"0.1.0\"} 1",
+            "tessera_claim_phase_duration_seconds_count{operation=\"prepare\",phase=\"journal\",outcome=\"success\"} 1",
+            "tessera_claim_duration_seconds_count{operation=\"unprepare\",outcome=\"success\"} 1",
+            "tessera_grpc_call_duration_seconds_count{method=\"NodePrepareResources\",outcome=\"error\"} 1",
+            "tessera_grpc_calls_in_flight{method=\"NodePrepareResources\"} 0",
+            "tessera_hardware_failures_total{reason=\"not_found\"} 1",
+            "tessera_registered 1",
+        ] {
+            assert!(text.contains(line), "{line} in:\n{text}");
+        }
+        assert!(text.lines().filter(|l| !l.starts_with('#')).all(|l| l.starts_with("tessera_")), "{text}");
+    }
+
+    #[test]
+    fn a_dropped_call_counts_as_cancelled() {
+        let metrics = Metrics::new();
+        drop(metrics.call("NodePrepareResources"));
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("method=\"NodePrepareResources\",outcome=\"cancelled\"} 1"), "{text}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Accepting connections, as many as there is room for.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures::{Stream, stream};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+use super::authority::AuthorityAdapter;
+use crate::metrics::Metrics;
+
+/// Connections open at once on one socket. The kubelet has one or two; the rest wait in the socket's backlog.
+const MAX_CONNECTIONS: usize = 32;
+
+/// How long to wait when the system has no file descriptor for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The place of an open connection; free again when this is dropped with the connection.
+#[derive(Debug)]
+pub struct Place {
+    metrics: Metrics,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The connections of a socket, without end. An error to accept one is logged and survived.
+pub fn accept(
+    listener: UnixListener,
+    metrics: Metrics,
+) -> impl Stream<Item = io::Result<AuthorityAdapter<UnixStream, Place>>> {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    stream::unfold((listener, places, metrics), |(listener, places, metrics)| async {
+        let permit = Arc::clone(&places).acquire_owned().await.ok()?;
+        let socket = loop {
+            match listener.accept().await {
+                Ok((socket, _)) => break socket,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection; trying again");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        };
+        metrics.connections.inc();
+        let place = Place { metrics: metrics.clone(), _permit: permit };
+        Some((Ok(AuthorityAdapter::new(socket, place)), (listener, places, metrics)))
+    })
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.metrics.connections.dec();
+    }
+}

@@ -1,0 +1,211 @@
+//! The stream by which the kubelet learns how the devices are, and shows it in the status of pods.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures::{Stream, StreamExt, stream};
+use tessera_proto::dra_health::{v1, v1alpha1};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+/// How often the stream says the same again: the kubelet takes silence for unknown health.
+const REPEAT: Duration = Duration::from_secs(20);
+
+/// After how much silence the kubelet shall do that.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The longest message the kubelet takes whole.
+const MAX_MESSAGE: usize = 1024;
+
+/// How a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthStatus {
+    /// The driver did not say.
+    Unknown,
+    /// The card answers, and no error of it is known.
+    Healthy,
+    /// The card is lost, or had an error that takes it out of use.
+    Unhealthy,
+}
+
+/// How one published device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceHealth {
+    /// The pool it is published in.
+    pub pool_name: String,
+    /// Its name in that pool.
+    pub device_name: String,
+    /// How it is.
+    pub status: HealthStatus,
+    /// Why; shown to users. Empty when healthy.
+    pub message: String,
+    /// When the hardware was asked.
+    pub checked_at: SystemTime,
+}
+
+/// All devices of this node; `None` until the hardware was first read.
+pub type HealthReport = watch::Receiver<Option<Arc<[DeviceHealth]>>>;
+
+/// Answers health calls on the DRA socket.
+#[derive(Clone, Debug)]
+pub struct DeviceHealthService {
+    report: HealthReport,
+    repeat: Duration,
+    shutdown: CancellationToken,
+}
+
+type HealthStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl DeviceHealthService {
+    /// A service that streams `report` until `shutdown`.
+    pub fn new(report: HealthReport, shutdown: CancellationToken) -> Self {
+        Self { report, repeat: REPEAT, shutdown }
+    }
+
+    /// The report now, whenever it changes, and again after [`REPEAT`].
+    fn reports(&self) -> impl Stream<Item = Arc<[DeviceHealth]>> + Send + use<> {
+        let (mut report, repeat) = (self.report.clone(), self.repeat);
+        report.mark_changed();
+        let reports = stream::unfold((report, None), move |(mut report, last)| async move {
+            loop {
+                tokio::select! {
+                    changed = report.changed() => {
+                        changed.ok()?;
+                        let now = report.borrow_and_update().clone();
+                        if let Some(devices) = now {
+                            return Some((Arc::clone(&devices), (report, Some(devices))));
+                        }
+                    }
+                    () = tokio::time::sleep(repeat), if last.is_some() => {
+                        let devices = last?;
+                        return Some((Arc::clone(&devices), (report, Some(devices))));
+                    }
+                }
+            }
+        });
+        reports.take_until(self.shutdown.clone().cancelled_owned())
+    }
+}
+
+#[tonic::async_trait]
+impl v1::dra_resource_health_server::DraResourceHealth for DeviceHealthService {
+    type NodeWatchResourcesStream = HealthStream<v1::NodeWatchResourcesResponse>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let responses = self.reports().map(|devices| {
+            let devices = devices.iter().map(device_health).collect();
+            Ok(v1::NodeWatchResourcesResponse { devices })
+        });
+        Ok(Response::new(responses.boxed()))
+    }
+}
+
+#[tonic::async_trait]
+impl v1alpha1::dra_resource_health_server::DraResourceHealth for DeviceHealthService {
+    type NodeWatchResourcesStream = HealthStream<v1alpha1::NodeWatchResourcesResponse>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1alpha1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let responses = self.reports().map(|devices| {
+            let devices = devices.iter().map(device_health).map(v1alpha1_device_health).collect();
+            Ok(v1alpha1::NodeWatchResourcesResponse { devices })
+        });
+        Ok(Response::new(responses.boxed()))
+    }
+}
+
+fn device_health(device: &DeviceHealth) -> v1::DeviceHealth {
+    let health = match device.status {
+        HealthStatus::Unknown => v1::HealthStatus::Unknown,
+        HealthStatus::Healthy => v1::HealthStatus::Healthy,
+        HealthStatus::Unhealthy => v1::HealthStatus::Unhealthy,
+    };
+    let seconds = device.checked_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    v1::DeviceHealth {
+        device: Some(v1::DeviceIdentifier {
+            pool_name: device.pool_name.clone(),
+            device_name: device.device_name.clone(),
+        }),
+        health: health.into(),
+        last_updated_time: i64::try_from(seconds).unwrap_or(i64::MAX),
+        health_check_timeout_seconds: TIMEOUT.as_secs() as i64,
+        message: device.message.chars().take(MAX_MESSAGE).collect(),
+    }
+}
+
+/// The two versions have the same fields and the same numbers.
+fn v1alpha1_device_health(device: v1::DeviceHealth) -> v1alpha1::DeviceHealth {
+    v1alpha1::DeviceHealth {
+        device: device.device.map(|v1::DeviceIdentifier { pool_name, device_name }| {
+            v1alpha1::DeviceIdentifier { pool_name, device_name }
+        }),
+        health: device.health,
+        last_updated_time: device.last_updated_time,
+        health_check_timeout_seconds: device.health_check_timeout_seconds,
+        message: device.message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices(status: HealthStatus) -> Option<Arc<[DeviceHealth]>> {
+        let device = DeviceHealth {
+            pool_name: "gpu.tessera.dev/node".to_owned(),
+            device_name: "gpu-3b-00".to_owned(),
+            status,
+            message: String::new(),
+            checked_at: SystemTime::now(),
+        };
+        Some(Arc::from([device]))
+    }
+
+    fn service(report: HealthReport, repeat_millis: u64) -> (DeviceHealthService, CancellationToken) {
+        let shutdown = CancellationToken::new();
+        let repeat = Duration::from_millis(repeat_millis);
+        (DeviceHealthService { report, repeat, shutdown: shutdown.clone() }, shutdown)
+    }
+
+    #[tokio::test]
+    async fn says_what_is_known_what_changes_and_ends_at_shutdown() {
+        let (sender, report) = watch::channel(devices(HealthStatus::Healthy));
+        let (service, shutdown) = service(report, 3_600_000);
+        let mut reports = Box::pin(service.reports());
+        assert_eq!(reports.next().await.unwrap()[0].status, HealthStatus::Healthy);
+        sender.send_replace(devices(HealthStatus::Unhealthy));
+        assert_eq!(reports.next().await.unwrap()[0].status, HealthStatus::Unhealthy);
+        shutdown.cancel();
+        assert!(reports.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn says_nothing_before_the_hardware_was_read_and_repeats_after() {
+        let (sender, report) = watch::channel(None);
+        let (service, _shutdown) = service(report, 10);
+        let mut reports = Box::pin(service.reports());
+        let nothing = tokio::time::timeout(Duration::from_millis(100), reports.next()).await;
+        assert!(nothing.is_err());
+        sender.send_replace(devices(HealthStatus::Healthy));
+        for _ in 0..3 {
+            assert_eq!(reports.next().await.unwrap()[0].status, HealthStatus::Healthy);
+        }
+    }
+
+    #[test]
+    fn both_versions_have_the_same_numbers() {
+        for status in [v1::HealthStatus::Unknown, v1::HealthStatus::Healthy, v1::HealthStatus::Unhealthy] {
+            let same = v1alpha1::HealthStatus::try_from(i32::from(status)).unwrap();
+            assert_eq!(same.as_str_name(), status.as_str_name());
+        }
+    }
+}
