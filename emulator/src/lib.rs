@@ -1,1 +1,11 @@
-//! Placeholder: replaced by its owner.
+//! A machine with emulated NVIDIA cards.
+//!
+//! Built as a `cdylib`, this crate is the `libnvidia-ml.so.1` of such a machine: every NVML program that loads it sees
+//! the cards that `gpu-emulator create` wrote down. The binaries use the same code as a library. Nobody else may: the
+//! emulator is reached through its library file and its programs, as the real driver is.
+
+pub mod directory;
+pub mod hardware;
+pub mod machine;
+pub mod nvml;
+pub mod state;

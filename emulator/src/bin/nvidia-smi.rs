@@ -1,0 +1,3 @@
+//! Stands in for `nvidia-smi` on an emulated machine.
+
+fn main() {}

@@ -1,0 +1,97 @@
+//! `DIR/proc`: what the driver and the kernel tell there.
+
+use std::fs;
+use std::path::Path;
+
+use super::create::{CreateError, at};
+use super::dev::{MAJOR_CAPABILITIES, MAJOR_NVIDIA, MAJOR_UVM};
+use crate::machine::Machine;
+
+/// Makes the files.
+///
+/// # Errors
+/// When one cannot be made.
+pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
+    let proc = root.join("proc");
+    let write = |name: &str, text: &str| {
+        let path = proc.join(name);
+        let directory = path.parent().unwrap_or(&proc);
+        fs::create_dir_all(directory).map_err(at(directory))?;
+        fs::write(&path, text).map_err(at(&path))
+    };
+    let version = &machine.driver.version;
+    write(
+        "driver/nvidia/version",
+        &format!(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (emulated)\n"
+        ),
+    )?;
+    write("driver/nvidia/params", PARAMETERS)?;
+    write(
+        "driver/nvidia/capabilities/mig/config",
+        "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+    )?;
+    write(
+        "driver/nvidia/capabilities/mig/monitor",
+        "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n",
+    )?;
+    for card in &machine.cards {
+        let vbios = card.board.vbios_version.as_deref().unwrap_or("??.??.??.??.??");
+        write(
+            &format!("driver/nvidia/gpus/{}/information", card.pci),
+            &format!(
+                "Model: \t\t {}\nIRQ:   \t\t 0\nGPU UUID: \t {}\nVideo BIOS: \t {vbios}\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n\
+                 DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {version}\nGPU Excluded:\t No\n",
+                card.board.name, card.uuid, card.pci, card.minor
+            ),
+        )?;
+        if card.board.mig_capable {
+            // Partitions add their files below.
+            let directory = proc.join(format!("driver/nvidia/capabilities/gpu{}/mig", card.minor));
+            fs::create_dir_all(&directory).map_err(at(&directory))?;
+        }
+    }
+    write(
+        "devices",
+        &format!(
+            "Character devices:\n  1 mem\n{MAJOR_NVIDIA} nvidia\n{MAJOR_NVIDIA} nvidia-modeset\n{MAJOR_NVIDIA} nvidiactl\n\
+             {MAJOR_UVM} nvidia-uvm\n{MAJOR_CAPABILITIES} nvidia-caps\n\nBlock devices:\n259 blkext\n"
+        ),
+    )?;
+    new_boot(root)
+}
+
+/// Gives the machine another boot id, as a reboot does.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn new_boot(root: &Path) -> Result<(), CreateError> {
+    let path = root.join("proc/sys/kernel/random/boot_id");
+    let directory = path.parent().unwrap_or(root);
+    fs::create_dir_all(directory).map_err(at(directory))?;
+    let source = Path::new("/proc/sys/kernel/random/uuid");
+    let uuid = fs::read_to_string(source).map_err(at(source))?;
+    let new = path.with_extension("new");
+    fs::write(&new, uuid).map_err(at(&new))?;
+    fs::rename(&new, &path).map_err(at(&path))
+}
+
+/// `/proc/driver/nvidia/params` as the driver writes it with no options set.
+const PARAMETERS: &str = "ResmanDebugLevel: 4294967295
+RmLogonRC: 1
+ModifyDeviceFiles: 1
+DeviceFileUID: 0
+DeviceFileGID: 0
+DeviceFileMode: 438
+InitializeSystemMemoryAllocations: 1
+UsePageAttributeTable: 4294967295
+EnableMSI: 1
+EnablePCIeGen3: 0
+MemoryPoolSize: 0
+KMallocHeapMaxSize: 0
+VMallocHeapMaxSize: 0
+IgnoreMMIOCheck: 0
+EnableStreamMemOPs: 0
+EnableUserNUMAManagement: 1
+NvLinkDisable: 0
+";

@@ -1,0 +1,152 @@
+//! `DIR/sys`: the PCI tree and the NUMA nodes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::create::{CreateError, at, link};
+use crate::machine::{Machine, PciAddress, Remote};
+
+/// PCI class of a 3D controller, which compute cards are.
+const CLASS_3D_CONTROLLER: &str = "0x030200";
+/// PCI class of a PCI bridge.
+const CLASS_PCI_BRIDGE: &str = "0x060400";
+/// PCI class of a bridge of no other kind, which NVSwitches are.
+const CLASS_OTHER_BRIDGE: &str = "0x068000";
+
+/// Makes the tree.
+///
+/// # Errors
+/// When a file cannot be made.
+pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
+    let sys = root.join("sys");
+    let by_address = sys.join("bus/pci/devices");
+    let driver = sys.join("bus/pci/drivers/nvidia");
+    for directory in [&by_address, &driver] {
+        fs::create_dir_all(directory).map_err(at(directory))?;
+    }
+    for card in &machine.cards {
+        let mut path = PathBuf::from(&card.pcie_root);
+        for bridge in &card.bridges {
+            path.push(bridge.to_string());
+            let directory = sys.join("devices").join(&path);
+            if !directory.exists() {
+                device(&sys, &path, *bridge, &[("class", CLASS_PCI_BRIDGE)])?;
+                numa(&directory, card.numa_node, card.cpus.as_deref())?;
+            }
+        }
+        path.push(card.pci.to_string());
+        let subsystem = card.board.pci_subsystem_id;
+        device(
+            &sys,
+            &path,
+            card.pci,
+            &[
+                ("class", CLASS_3D_CONTROLLER),
+                ("vendor", &format!("0x{:04x}", card.board.pci_device_id.vendor())),
+                ("device", &format!("0x{:04x}", card.board.pci_device_id.device())),
+                (
+                    "subsystem_vendor",
+                    &subsystem.map(|id| format!("0x{:04x}", id.vendor())).unwrap_or_default(),
+                ),
+                (
+                    "subsystem_device",
+                    &subsystem.map(|id| format!("0x{:04x}", id.device())).unwrap_or_default(),
+                ),
+                ("enable", "1"),
+            ],
+        )?;
+        let directory = sys.join("devices").join(&path);
+        numa(&directory, card.numa_node, card.cpus.as_deref())?;
+        link(
+            &directory.join("driver"),
+            &format!("{}bus/pci/drivers/nvidia", up(path.components().count() + 1)),
+        )?;
+        link(&driver.join(card.pci.to_string()), &format!("../../../../devices/{}", path.display()))?;
+    }
+    switches(&sys, machine)?;
+    nodes(&sys, machine)
+}
+
+/// NVSwitches, where the host sees them: each behind a root port of its own would need buses that no capture gives, so
+/// they hang on a root complex of their own bus.
+fn switches(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
+    let Some(id) = machine.nvlink.as_ref().and_then(|nvlink| nvlink.switch_pci_id) else { return Ok(()) };
+    let mut addresses: Vec<PciAddress> = machine
+        .cards
+        .iter()
+        .flat_map(|card| &card.links)
+        .filter_map(|link| match link.remote {
+            Some(Remote::Switch { pci }) => pci,
+            _ => None,
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    for address in addresses {
+        let path =
+            PathBuf::from(format!("pci{:04x}:{:02x}", address.domain, address.bus)).join(address.to_string());
+        device(
+            sys,
+            &path,
+            address,
+            &[
+                ("class", CLASS_OTHER_BRIDGE),
+                ("vendor", &format!("0x{:04x}", id.vendor())),
+                ("device", &format!("0x{:04x}", id.device())),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+fn device(
+    sys: &Path,
+    path: &Path,
+    address: PciAddress,
+    attributes: &[(&str, &str)],
+) -> Result<(), CreateError> {
+    let directory = sys.join("devices").join(path);
+    fs::create_dir_all(&directory).map_err(at(&directory))?;
+    for (name, value) in attributes.iter().filter(|(_, value)| !value.is_empty()) {
+        write(&directory.join(name), value)?;
+    }
+    let bus = format!("{}bus/pci", up(path.components().count() + 1));
+    link(&directory.join("subsystem"), &bus)?;
+    link(
+        &sys.join("bus/pci/devices").join(address.to_string()),
+        &format!("../../../devices/{}", path.display()),
+    )
+}
+
+/// The kernel writes -1 where firmware says nothing of the node.
+fn numa(directory: &Path, node: Option<u32>, cpus: Option<&str>) -> Result<(), CreateError> {
+    write(&directory.join("numa_node"), &node.map_or("-1".to_owned(), |node| node.to_string()))?;
+    match cpus {
+        Some(cpus) => write(&directory.join("local_cpulist"), cpus),
+        None => Ok(()),
+    }
+}
+
+fn nodes(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
+    let directory = sys.join("devices/system/node");
+    fs::create_dir_all(&directory).map_err(at(&directory))?;
+    let ids: Vec<String> = machine.numa_nodes.iter().map(|node| node.id.to_string()).collect();
+    for name in ["online", "possible", "has_cpu"] {
+        write(&directory.join(name), &ids.join(","))?;
+    }
+    for node in &machine.numa_nodes {
+        let directory = directory.join(format!("node{}", node.id));
+        fs::create_dir_all(&directory).map_err(at(&directory))?;
+        write(&directory.join("cpulist"), &node.cpus)?;
+    }
+    Ok(())
+}
+
+/// So many directories up.
+fn up(levels: usize) -> String {
+    "../".repeat(levels)
+}
+
+fn write(path: &Path, value: &str) -> Result<(), CreateError> {
+    fs::write(path, format!("{value}\n")).map_err(at(path))
+}

@@ -1,0 +1,155 @@
+//! What is known of boards and machines, from the data files beside this crate, and where each fact was found.
+//!
+//! Nothing is guessed: what no public source gives is absent, and NVML then answers `NOT_SUPPORTED`, as the real library
+//! does for what a board cannot tell.
+
+pub mod board;
+pub mod facts;
+pub mod topology;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+pub use self::board::Board;
+pub use self::facts::{FactsError, Sources};
+pub use self::topology::Topology;
+
+/// A machine by name: which boards, in which topology, under which driver.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hardware {
+    /// What the machine is called in the field.
+    pub product: String,
+    /// Name of a data file in `data/boards`.
+    pub board: String,
+    /// Name of a data file in `data/topologies`.
+    pub topology: String,
+    /// Version of the driver it starts with, as `nvidia-smi` prints it.
+    pub driver_version: String,
+    /// CUDA version of that driver, `major.minor`.
+    pub cuda_version: String,
+    /// Fabric of the machine, where its cards are registered with one.
+    pub fabric: Option<FabricFacts>,
+}
+
+/// How the cards of a machine take part in an NVLink fabric (`nvmlGpuFabricInfo`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FabricFacts {
+    /// Whether the machine is one of several of a rack: then it has a cluster UUID, else that is all zeros.
+    pub multi_node: bool,
+    /// Clique of the cards.
+    pub clique: u32,
+    /// `nvmlGpuFabricInfo_v2_t.healthMask`, where the driver reports one.
+    pub health_mask: Option<u32>,
+    /// `nvmlGpuFabricInfo_v3_t.healthSummary` (`NVML_GPU_FABRIC_HEALTH_SUMMARY_*`).
+    pub health_summary: Option<u8>,
+}
+
+macro_rules! data_files {
+    ($folder:literal: $($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../data/", $folder, "/", $name, ".json")))),+]
+    };
+}
+
+const BOARDS: &[(&str, &str)] = data_files!("boards":
+    "a100-sxm4-80gb", "a30", "b200", "gb200", "h100-sxm5-80gb", "h200", "l40s", "rtx-pro-6000", "t4", "v100-sxm2-32gb",
+);
+
+const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
+    "4x-rtx8000-bridges", "aws-p4d-a100", "aws-p5-h100", "aws-p6-b200", "azure-ndv2-v100", "azure-ndv4-a100",
+    "azure-ndv5-h100", "dgx-1-p100", "dgx-1-v100-hybrid-cube-mesh", "dgx-2-v100", "dgx-a100",
+    "gb200-nvl72-compute-tray", "hgx-a100-2numa", "hgx-h100", "pcie-1gpu", "pcie-2gpu", "pcie-4gpu-nvlink-bridges",
+    "pcie-8gpu-2numa-direct", "pcie-8gpu-2numa-switch", "pcie-8gpu-l40s-mock-order", "pcie-8gpu-nvlink-bridges",
+    "pcie-8gpu-vm-flat",
+);
+
+const MACHINES: &[(&str, &str)] = data_files!("machines":
+    "a30-x2", "dgx-1v", "gb200-tray", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb", "hgx-h200", "l40s-x8",
+    "rtx-pro-6000", "t4",
+);
+
+/// The named machines, sorted by name.
+pub fn machine_names() -> Vec<&'static str> {
+    MACHINES.iter().map(|(name, _)| *name).collect()
+}
+
+/// The known boards, sorted by name.
+pub fn board_names() -> Vec<&'static str> {
+    BOARDS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The known topologies, sorted by name.
+pub fn topology_names() -> Vec<&'static str> {
+    TOPOLOGIES.iter().map(|(name, _)| *name).collect()
+}
+
+/// The machine called `name`.
+///
+/// # Errors
+/// [`FactsError::Unknown`] when there is no such machine.
+pub fn hardware(name: &str) -> Result<(Hardware, Sources), FactsError> {
+    load("machine", MACHINES, name)
+}
+
+/// The board called `name`.
+///
+/// # Errors
+/// [`FactsError::Unknown`] when there is no such board.
+pub fn board(name: &str) -> Result<(Board, Sources), FactsError> {
+    load("board", BOARDS, name)
+}
+
+/// The topology called `name`.
+///
+/// # Errors
+/// [`FactsError::Unknown`] when there is no such topology.
+pub fn topology(name: &str) -> Result<(Topology, Sources), FactsError> {
+    let (topology, sources): (Topology, Sources) = load("topology", TOPOLOGIES, name)?;
+    topology
+        .check()
+        .map_err(|problem| FactsError::Inconsistent { file: format!("topologies/{name}.json"), problem })?;
+    Ok((topology, sources))
+}
+
+fn load<T: serde::de::DeserializeOwned>(
+    kind: &'static str,
+    files: &[(&str, &str)],
+    name: &str,
+) -> Result<(T, Sources), FactsError> {
+    let files: BTreeMap<&str, &str> = files.iter().copied().collect();
+    let text = files.get(name).ok_or_else(|| FactsError::Unknown {
+        kind,
+        name: name.to_owned(),
+        known: files.keys().copied().collect::<Vec<_>>().join(", "),
+    })?;
+    facts::merge(&format!("{kind} {name}"), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_data_file_is_complete_and_sourced() {
+        for name in board_names() {
+            let (_, sources) = board(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(sources.values().all(|source| source.len() > 10), "{name}: a source that says nothing");
+        }
+        for name in topology_names() {
+            topology(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        for name in machine_names() {
+            let (machine, _) = hardware(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            board(&machine.board).expect("its board");
+            topology(&machine.topology).expect("its topology");
+        }
+    }
+
+    #[test]
+    fn an_unknown_machine_is_refused_with_the_known_names() {
+        let error = hardware("hgx-h100").expect_err("no such machine");
+        assert!(error.to_string().contains("hgx-h100-80gb"), "{error}");
+    }
+}

@@ -1,0 +1,156 @@
+//! One emulated machine: everything about it that does not change while it runs.
+
+pub mod build;
+pub mod identity;
+pub mod pci_tree;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::build::{BuildError, Options};
+pub use crate::hardware::board::Board;
+pub use crate::hardware::topology::{Level, PciAddress};
+
+/// One emulated machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// Name under which it was created.
+    pub hardware: String,
+    /// What it is called in the field.
+    pub product: String,
+    /// Makes this machine's UUIDs and serial numbers differ from another's.
+    pub seed: String,
+    /// The driver.
+    pub driver: Driver,
+    /// Cards in NVML's order.
+    pub cards: Vec<Card>,
+    /// `levels[i][j]`: where the PCIe paths of cards `i` and `j` meet.
+    pub levels: Vec<Vec<Level>>,
+    /// NUMA nodes that have CPUs, by id; empty where nothing is known of them.
+    pub numa_nodes: Vec<NumaNode>,
+    /// NVLink, where the machine has any.
+    pub nvlink: Option<NvLink>,
+}
+
+/// The driver of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Driver {
+    /// Such as `580.105.08`.
+    pub version: String,
+    /// CUDA version, `major.minor`.
+    pub cuda_version: String,
+}
+
+/// A NUMA node with CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaNode {
+    /// Its id.
+    pub id: u32,
+    /// Its CPUs, as the kernel writes them: `0-55,112-167`.
+    pub cpus: String,
+}
+
+/// NVLink of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NvLink {
+    /// Generation, 1 to 5.
+    pub generation: u32,
+    /// Speed of one link in one direction, MB/s, where known.
+    pub megabytes_per_second: Option<u32>,
+    /// PCI ids of the NVSwitches, where the host sees them.
+    pub switch_pci_id: Option<crate::hardware::board::PciId>,
+}
+
+/// One card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Card {
+    /// Position in NVML's order.
+    pub index: u32,
+    /// `N` of `/dev/nvidiaN`.
+    pub minor: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Serial number of the board.
+    pub serial: String,
+    /// Its PCI address.
+    pub pci: PciAddress,
+    /// Bridges from the root port down to the card.
+    pub bridges: Vec<PciAddress>,
+    /// Root complex, such as `pci0000:44`.
+    pub pcie_root: String,
+    /// NUMA node, where known.
+    pub numa_node: Option<u32>,
+    /// CPUs near the card, where known.
+    pub cpus: Option<String>,
+    /// Place on the baseboard, where known.
+    pub module_id: Option<u32>,
+    /// NVLinks by number.
+    pub links: Vec<Link>,
+    /// NVLink fabric that the card is registered with.
+    pub fabric: Option<Fabric>,
+    /// What kind of card it is.
+    pub board: Board,
+}
+
+/// One NVLink of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Link {
+    /// Its other end; a link without one is inactive.
+    pub remote: Option<Remote>,
+}
+
+/// The other end of an NVLink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "type")]
+pub enum Remote {
+    /// Another card.
+    Card {
+        /// Its index.
+        index: u32,
+    },
+    /// An NVSwitch.
+    Switch {
+        /// Its PCI address, where the host sees it.
+        pci: Option<PciAddress>,
+    },
+}
+
+/// How a card takes part in an NVLink fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fabric {
+    /// Cluster UUID; all zeros in a machine that is a fabric of its own.
+    pub cluster_uuid: String,
+    /// Clique.
+    pub clique: u32,
+    /// Health mask, where the driver reports one.
+    pub health_mask: Option<u32>,
+    /// Health summary, where the driver reports one.
+    pub health_summary: Option<u8>,
+}
+
+impl Machine {
+    /// NVLinks that join two cards directly, and those that both have to NVSwitches.
+    pub fn links_between(&self, one: usize, other: usize) -> usize {
+        let (Some(one_card), Some(other_card)) = (self.cards.get(one), self.cards.get(other)) else {
+            return 0;
+        };
+        if one == other {
+            return 0;
+        }
+        let to_switches = |card: &Card| {
+            card.links.iter().filter(|link| matches!(link.remote, Some(Remote::Switch { .. }))).count()
+        };
+        let direct = one_card
+            .links
+            .iter()
+            .filter(|link| matches!(link.remote, Some(Remote::Card { index }) if index as usize == other))
+            .count();
+        direct + to_switches(one_card).min(to_switches(other_card))
+    }
+}

@@ -1,0 +1,169 @@
+//! What a process keeps of its machine between `nvmlInit` and `nvmlShutdown`.
+
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use super::call::Failure;
+use crate::machine::Machine;
+use crate::state::generation::Generation;
+use crate::state::{State, Store, StoreError};
+
+/// A process's view of its machine.
+#[derive(Debug)]
+pub struct Session {
+    /// The machine.
+    pub machine: Machine,
+    /// Its files.
+    pub store: Store,
+    generation: Generation,
+    snapshot: RwLock<Arc<Snapshot>>,
+    opened: Instant,
+    /// Milliseconds since `opened` at which the state's file was last looked at.
+    looked: AtomicU64,
+}
+
+/// The state as it was at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    generation: u32,
+    file: (u64, u64),
+    /// The state.
+    pub state: State,
+}
+
+/// How long a reader trusts the shared counter alone, ms. The counter moves right after the file was replaced; only a
+/// writer that was killed between the two leaves it behind, and that is noticed by looking at the file itself.
+const TRUST: u64 = 200;
+
+static SESSION: RwLock<Opened> = RwLock::new(Opened { users: 0, session: None });
+
+struct Opened {
+    users: usize,
+    session: Option<Arc<Session>>,
+}
+
+/// Counts one more user and opens the machine for the first. With `allow_no_cards` a machine whose files cannot be
+/// opened is still an error, as a missing driver is.
+///
+/// # Errors
+/// [`Failure::DRIVER_NOT_LOADED`] when the library does not lie in an emulated machine.
+pub fn open() -> Result<(), Failure> {
+    let mut opened = SESSION.write().unwrap_or_else(PoisonError::into_inner);
+    if opened.session.is_none() {
+        let root = root().ok_or(Failure::DRIVER_NOT_LOADED)?;
+        let session = Session::open(Store::new(&root)).map_err(|_| Failure::DRIVER_NOT_LOADED)?;
+        opened.session = Some(Arc::new(session));
+    }
+    opened.users += 1;
+    Ok(())
+}
+
+/// Counts one user less and closes the machine after the last.
+///
+/// # Errors
+/// [`Failure::UNINITIALIZED`] when nobody opened it.
+pub fn close() -> Result<(), Failure> {
+    let mut opened = SESSION.write().unwrap_or_else(PoisonError::into_inner);
+    opened.users = opened.users.checked_sub(1).ok_or(Failure::UNINITIALIZED)?;
+    if opened.users == 0 {
+        opened.session = None;
+    }
+    Ok(())
+}
+
+/// The machine that is open.
+///
+/// # Errors
+/// [`Failure::UNINITIALIZED`] when there is none.
+pub fn current() -> Result<Arc<Session>, Failure> {
+    let opened = SESSION.read().unwrap_or_else(PoisonError::into_inner);
+    opened.session.clone().ok_or(Failure::UNINITIALIZED)
+}
+
+/// The machine's directory: the library lies in `DIR/lib`, whatever links lead to it.
+fn root() -> Option<PathBuf> {
+    let mut information = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    let here = root as fn() -> Option<PathBuf> as *const libc::c_void;
+    // SAFETY: any address may be asked about, and `information` is a valid place for the answer.
+    let found = unsafe { libc::dladdr(here, &raw mut information) };
+    if found == 0 || information.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: on success the loader's own string, which lives as long as the library is loaded, and it is: this code runs.
+    let path = unsafe { CStr::from_ptr(information.dli_fname) };
+    let library = std::fs::canonicalize(OsStr::from_bytes(path.to_bytes())).ok()?;
+    Some(library.parent()?.parent()?.to_owned())
+}
+
+impl Session {
+    /// Opens the machine in `store`.
+    ///
+    /// # Errors
+    /// When its files cannot be read.
+    pub fn open(store: Store) -> Result<Self, StoreError> {
+        let machine = store.machine()?;
+        let path = store.generation_path();
+        let generation = Generation::open(&path).map_err(|source| StoreError::File { path, source })?;
+        let snapshot = Snapshot::read(&store, generation.get())?;
+        Ok(Session {
+            machine,
+            store,
+            generation,
+            snapshot: RwLock::new(Arc::new(snapshot)),
+            opened: Instant::now(),
+            looked: AtomicU64::new(0),
+        })
+    }
+
+    /// The state now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        let generation = self.generation.get();
+        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if snapshot.generation == generation && !self.file_changed(&snapshot) {
+            return snapshot;
+        }
+        // Whoever writes has already replaced the file when the counter moves, so this reads at least that state. An
+        // unreadable file leaves what was known: a card does not vanish because a disk is full.
+        let Ok(new) = Snapshot::read(&self.store, generation) else { return snapshot };
+        let new = Arc::new(new);
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        new
+    }
+
+    fn file_changed(&self, snapshot: &Snapshot) -> bool {
+        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let looked = self.looked.load(Ordering::Relaxed);
+        if now.saturating_sub(looked) < TRUST {
+            return false;
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        identity(&self.store) != snapshot.file
+    }
+
+    /// Waits for another state than the one that was `seen`, at most `limit`.
+    pub fn wait(&self, seen: &Snapshot, limit: std::time::Duration) {
+        self.generation.wait(seen.generation, limit.min(std::time::Duration::from_millis(TRUST)));
+    }
+}
+
+/// Device and inode of the state's file: every write makes a new one.
+fn identity(store: &Store) -> (u64, u64) {
+    std::fs::metadata(store.state_path()).map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl Snapshot {
+    fn read(store: &Store, generation: u32) -> Result<Self, StoreError> {
+        let file = identity(store);
+        Ok(Snapshot { generation, file, state: store.state()? })
+    }
+}

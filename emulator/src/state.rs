@@ -1,0 +1,133 @@
+//! What changes while an emulated machine runs: faults, lost cards, processes, readings that were set, events.
+//!
+//! Every process of a machine sees one state. It is a file that is replaced as a whole, under a lock, and survives
+//! everybody's death; readers look at a shared counter to know that it changed, so that asking again costs nothing.
+
+pub mod fault;
+pub mod generation;
+pub mod store;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::fault::{Fault, FaultEffect};
+pub use self::store::{Store, StoreError};
+
+/// Events that are kept for processes that have not fetched them yet. A process that waits does so at once; one that
+/// never does must not make the state grow.
+const EVENTS_KEPT: usize = 256;
+
+/// Everything about a machine that changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct State {
+    /// One per card, by index.
+    pub cards: Vec<CardState>,
+    /// Faults and delays, in the order in which they were added.
+    pub faults: Vec<Fault>,
+    /// Number of the next fault.
+    pub next_fault: u64,
+    /// The last events, oldest first.
+    pub events: Vec<Event>,
+    /// Number of the next event.
+    pub next_event: u64,
+}
+
+/// What changes about one card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CardState {
+    /// Whether it has fallen off the bus.
+    pub lost: bool,
+    /// `nvmlComputeMode_t`.
+    pub compute_mode: u32,
+    /// Whether the driver keeps the card initialised with no client.
+    pub persistence_mode: bool,
+    /// Percent of time in which a kernel ran.
+    pub utilization_gpu: u32,
+    /// Percent of time in which memory was read or written.
+    pub utilization_memory: u32,
+    /// Processes on the card.
+    pub processes: Vec<Process>,
+    /// Power limit that was set, mW.
+    pub power_limit_milliwatts: Option<u32>,
+    /// Power draw in place of an idle card's, mW.
+    pub power_usage_milliwatts: Option<u32>,
+    /// Temperature in place of an idle card's, °C.
+    pub temperature_celsius: Option<u32>,
+    /// Whether MIG mode is on.
+    pub mig_mode: bool,
+    /// NVLinks that are down.
+    pub links_down: Vec<u32>,
+}
+
+/// A process that uses a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Frame buffer it holds, bytes.
+    pub used_memory_bytes: u64,
+    /// Which list it is in.
+    pub kind: ProcessKind,
+}
+
+/// Which of NVML's lists a process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum ProcessKind {
+    /// A compute context of its own.
+    Compute,
+    /// A graphics context.
+    Graphics,
+    /// A client of an MPS daemon.
+    Mps,
+}
+
+/// Something that happened to a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// Counts up over the machine's whole life.
+    pub number: u64,
+    /// Index of the card.
+    pub card: u32,
+    /// One bit of `nvmlEventType*`.
+    pub event_type: u64,
+    /// For an XID event its number, else 0.
+    pub data: u64,
+}
+
+/// `nvmlEventTypeXidCriticalError`.
+pub const EVENT_XID_CRITICAL_ERROR: u64 = 0x8;
+
+impl State {
+    /// The state of a machine that was just made.
+    pub fn new(cards: usize) -> Self {
+        State { cards: vec![CardState::default(); cards], ..State::default() }
+    }
+
+    /// Adds an event, and forgets the oldest where there are too many.
+    pub fn push_event(&mut self, card: u32, event_type: u64, data: u64) {
+        self.events.push(Event { number: self.next_event, card, event_type, data });
+        self.next_event += 1;
+        if self.events.len() > EVENTS_KEPT {
+            self.events.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_nobody_fetches_do_not_pile_up() {
+        let mut state = State::new(1);
+        for number in 0..10 * EVENTS_KEPT as u64 {
+            state.push_event(0, EVENT_XID_CRITICAL_ERROR, number);
+        }
+        assert_eq!(state.events.len(), EVENTS_KEPT);
+        assert_eq!(state.events.last().map(|event| event.number), Some(10 * EVENTS_KEPT as u64 - 1));
+    }
+}

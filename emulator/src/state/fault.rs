@@ -1,0 +1,75 @@
+//! Calls that fail or take their time on purpose.
+
+use serde::{Deserialize, Serialize};
+
+/// A call that fails or takes its time on purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fault {
+    /// Tells it from the others.
+    pub number: u64,
+    /// Name of an NVML function; without a version at its end it means all versions; `None` means every function.
+    pub call: Option<String>,
+    /// Index of a card; `None` means every card, and calls that concern no card.
+    pub card: Option<u32>,
+    /// What happens.
+    pub effect: FaultEffect,
+    /// How many more calls it meets; `None` means every one until it is removed.
+    pub remaining: Option<u32>,
+}
+
+/// What a fault does to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FaultEffect {
+    /// The call answers with this `nvmlReturn_t` and does nothing.
+    Error(u32),
+    /// The call takes this long before it does what it does, ms.
+    Delay(u64),
+}
+
+impl Fault {
+    /// Whether it meets a call of `function` on `card`.
+    pub fn meets(&self, function: &str, card: Option<u32>) -> bool {
+        let call = self
+            .call
+            .as_deref()
+            .is_none_or(|call| function == call || function.strip_prefix(call).is_some_and(is_version));
+        call && self.card.is_none_or(|wanted| Some(wanted) == card) && self.remaining != Some(0)
+    }
+}
+
+/// Whether `text` is what NVML puts behind a function's name for a newer version of it: `_v2`.
+fn is_version(text: &str) -> bool {
+    text.strip_prefix("_v")
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(call: Option<&str>, card: Option<u32>) -> Fault {
+        Fault { number: 0, call: call.map(Into::into), card, effect: FaultEffect::Delay(1), remaining: None }
+    }
+
+    #[test]
+    fn a_fault_meets_all_versions_of_its_call_and_no_other_call() {
+        let any = fault(Some("nvmlDeviceGetMemoryInfo"), None);
+        assert!(any.meets("nvmlDeviceGetMemoryInfo", Some(0)));
+        assert!(any.meets("nvmlDeviceGetMemoryInfo_v2", None));
+        assert!(!any.meets("nvmlDeviceGetMemoryInfoOther", None));
+        let second = fault(Some("nvmlDeviceGetMemoryInfo_v2"), Some(3));
+        assert!(second.meets("nvmlDeviceGetMemoryInfo_v2", Some(3)));
+        assert!(!second.meets("nvmlDeviceGetMemoryInfo", Some(3)));
+        assert!(!second.meets("nvmlDeviceGetMemoryInfo_v2", Some(2)));
+        assert!(!second.meets("nvmlDeviceGetMemoryInfo_v2", None));
+        assert!(fault(None, None).meets("nvmlInit_v2", None));
+    }
+
+    #[test]
+    fn a_spent_fault_meets_nothing() {
+        let spent = Fault { remaining: Some(0), ..fault(None, None) };
+        assert!(!spent.meets("nvmlInit_v2", None));
+    }
+}

@@ -1,0 +1,216 @@
+//! The files in which a machine is kept.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::State;
+use super::generation::Generation;
+use crate::machine::Machine;
+
+/// Where a machine is kept: `DIR/state`.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+/// Why a machine's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no machine in the directory.
+    #[error("{0} is not an emulated machine; make one with: gpu-emulator create {0} --hardware NAME")]
+    NoMachine(PathBuf),
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file is not what the emulator wrote.
+    #[error("{path}: {source}; it was changed by hand or is of another version: create the machine anew")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether the directory may be read but not written.
+    pub fn is_permission(&self) -> bool {
+        matches!(self, StoreError::File { source, .. }
+            if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem))
+    }
+}
+
+impl Store {
+    /// The store of the machine in `root`.
+    pub fn new(root: &Path) -> Self {
+        Store { directory: root.join("state") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// File of the shared counter.
+    pub fn generation_path(&self) -> PathBuf {
+        self.path("generation")
+    }
+
+    /// File of the state.
+    pub fn state_path(&self) -> PathBuf {
+        self.path("state.json")
+    }
+
+    /// Whether a machine is kept here.
+    pub fn exists(&self) -> bool {
+        self.path("machine.json").exists()
+    }
+
+    /// Writes a new machine and its first state.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn create(&self, machine: &Machine) -> Result<(), StoreError> {
+        fs::create_dir_all(&self.directory).map_err(at(&self.directory))?;
+        let generation = self.generation_path();
+        fs::write(&generation, [0; 4]).map_err(at(&generation))?;
+        let lock = self.path("lock");
+        File::create(&lock).map_err(at(&lock))?;
+        self.write("state.json", &State::new(machine.cards.len()))?;
+        // Last, since its presence says that the machine is whole.
+        self.write("machine.json", machine)
+    }
+
+    /// The machine.
+    ///
+    /// # Errors
+    /// When there is none, or its file cannot be read.
+    pub fn machine(&self) -> Result<Machine, StoreError> {
+        if !self.exists() {
+            return Err(StoreError::NoMachine(self.directory.parent().unwrap_or(&self.directory).to_owned()));
+        }
+        self.read("machine.json")
+    }
+
+    /// The state.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn state(&self) -> Result<State, StoreError> {
+        self.read("state.json")
+    }
+
+    /// Changes the state as one step that no other process can come between.
+    ///
+    /// # Errors
+    /// When the files cannot be locked, read or written; or what `change` says, and then nothing is written.
+    pub fn update<T, E: From<StoreError>>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let path = self.path("lock");
+        let lock = File::open(&path).map_err(at(&path))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
+        let before = self.state()?;
+        let mut state = before.clone();
+        let answer = change(&mut state)?;
+        if state != before {
+            self.write("state.json", &state)?;
+            let generation = self.generation_path();
+            Generation::advance(&generation).map_err(at(&generation))?;
+        }
+        Ok(answer)
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, StoreError> {
+        let path = self.path(name);
+        let text = fs::read(&path).map_err(at(&path))?;
+        serde_json::from_slice(&text).map_err(|source| StoreError::Malformed { path, source })
+    }
+
+    /// Replaces a file as a whole: whoever reads it sees the old or the new one.
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.path(name);
+        let mut text = serde_json::to_vec_pretty(value)
+            .map_err(|source| StoreError::Malformed { path: path.clone(), source })?;
+        text.push(b'\n');
+        let new = self.path(&format!("{name}.new"));
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(&text)?;
+            file.sync_data()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(at(&path))
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Options, build};
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::new(directory.path());
+        let options = Options { hardware: "t4".into(), ..Options::default() };
+        store.create(&build::build(&options).expect("a T4")).expect("it is written");
+        (directory, store)
+    }
+
+    #[test]
+    fn updates_from_many_threads_are_all_kept() {
+        let (_directory, store) = store();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        store
+                            .update(|state| {
+                                state.push_event(0, 8, 79);
+                                Ok::<(), StoreError>(())
+                            })
+                            .expect("it is written");
+                    }
+                });
+            }
+        });
+        assert_eq!(store.state().expect("a state").next_event, 40);
+    }
+
+    #[test]
+    fn an_update_that_fails_or_changes_nothing_writes_nothing() {
+        let (_directory, store) = store();
+        let generation = Generation::open(&store.generation_path()).expect("the counter");
+        let before = generation.get();
+        let failed = store.update(|state| {
+            state.push_event(0, 8, 79);
+            Err::<(), _>(StoreError::NoMachine("x".into()))
+        });
+        assert!(failed.is_err());
+        store.update(|_| Ok::<(), StoreError>(())).expect("nothing to write");
+        assert_eq!(generation.get(), before);
+        assert_eq!(store.state().expect("a state").next_event, 0);
+    }
+
+    #[test]
+    fn a_directory_without_a_machine_says_what_to_do() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let error = Store::new(directory.path()).machine().expect_err("no machine there");
+        assert!(error.to_string().contains("gpu-emulator create"), "{error}");
+    }
+}
