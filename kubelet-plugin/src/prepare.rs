@@ -1,6 +1,26 @@
 //! Makes allocated claims real on this node, and undoes it.
+//!
+//! ```text
+//! kubelet ─> Preparer ─> one task a claim (survives a dropped call; a retry joins it)
+//!                          │ 1 claim lock      one worker a claim, also between two instances of the plugin
+//!                          │ 2 claim           from the API: uid, allocation, our results
+//!                          │ 3 card locks      in one order; never one for the whole node
+//!                          │ 4 conflict?       against every other record of the journal
+//!                          │ 5 hardware        the card is there, is the published one, is whole
+//!                          │ 6 journal intent  synced before anything is touched
+//!                          │ 7 CDI spec        what the container runtime injects
+//!                          └ 8 journal complete
+//! ```
+//!
+//! The journal on disk is the truth: nothing about other claims is remembered between two calls, because another
+//! instance of the plugin may have changed it.
+
+mod observer;
 
 use std::collections::HashMap;
+use std::fmt;
+
+pub use observer::{NoObserver, Operation, Phase, PrepareObserver};
 
 /// What the kubelet says of a claim (`dra.v1.Claim`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +31,13 @@ pub struct ClaimReference {
     pub name: String,
     /// The claim's `metadata.uid`.
     pub uid: String,
+}
+
+/// As messages name a claim: `namespace/name (uid)`.
+impl fmt::Display for ClaimReference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{} ({})", self.namespace, self.name, self.uid)
+    }
 }
 
 /// One prepared device of a claim (`dra.v1.Device`).

@@ -58,8 +58,10 @@ pub fn find_library(root: &Path) -> Result<PathBuf, OpenError> {
     })
 }
 
-/// By the file's ELF header. A file that can't be read is left to the loader, whose message is better.
-fn is_for_this_processor(path: &Path) -> bool {
+/// Whether a library is for the processor this was built for, by its ELF header. A file that can't be read is left to the
+/// loader, whose message is better.
+#[must_use]
+pub fn is_for_this_processor(path: &Path) -> bool {
     const MAGIC: &[u8] = b"\x7fELF";
     const CLASS: usize = 4;
     const CLASS_64: u8 = 2;

@@ -35,7 +35,7 @@ pub use brand::Brand;
 pub use card::{Card, Identity, Memory, Utilization};
 pub use compute_mode::ComputeMode;
 pub use cpu_set::CpuSet;
-pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library};
+pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library, is_for_this_processor};
 pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIMUM_DRIVER_VERSION};
 pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};

@@ -1,0 +1,111 @@
+use tessera_api::PciBusId;
+
+use super::device_nodes;
+use super::version::minimum_version;
+use super::{ContainerEdits, Device, DriverFiles, Roots, Spec, Vendor};
+
+/// A device of a claim, as its spec needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimSpecDevice {
+    /// Its name in the spec, by [`device_name`](super::device_name).
+    pub name: String,
+    /// Its name in its pool.
+    pub device: String,
+    /// Address of its card.
+    pub card: PciBusId,
+    /// `N` of the card's `/dev/nvidiaN`.
+    pub minor: u32,
+    /// UUID by which CUDA programs know it.
+    pub uuid: String,
+}
+
+/// The spec of one claim. Blocks for looking at device nodes.
+#[must_use]
+pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], files: &DriverFiles) -> Spec {
+    let mut spec = Spec {
+        cdi_version: String::new(),
+        kind: vendor.kind(),
+        devices: Vec::with_capacity(devices.len()),
+        container_edits: files.edits.clone(),
+    };
+    spec.container_edits.device_nodes = device_nodes::control(roots);
+    let void = "NVIDIA_VISIBLE_DEVICES=void";
+    if !spec.container_edits.env.iter().any(|variable| variable == void) {
+        spec.container_edits.env.insert(0, void.to_owned());
+    }
+    for device in devices {
+        // The same device twice in a claim, for two requests, is one device to the container runtime.
+        if spec.devices.iter().any(|known| known.name == device.name) {
+            continue;
+        }
+        spec.devices.push(Device {
+            name: device.name.clone(),
+            container_edits: ContainerEdits {
+                env: vec![format!("{}={}", variable(&device.device), device.uuid)],
+                device_nodes: device_nodes::card(roots, device.card, device.minor),
+                ..ContainerEdits::default()
+            },
+        });
+    }
+    spec.cdi_version = minimum_version(&spec).to_owned();
+    spec
+}
+
+/// The variable that tells a container of a device: `GPU_DEVICE_3B_00` of `gpu-3b-00`.
+fn variable(device: &str) -> String {
+    let name = device.strip_prefix("gpu-").unwrap_or(device);
+    format!("GPU_DEVICE_{}", name.replace('-', "_").to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cdi::{DriverFilesSource, device_name};
+
+    fn device(name: &str, address: &str, minor: u32) -> ClaimSpecDevice {
+        ClaimSpecDevice {
+            name: device_name("uid", name, None),
+            device: name.into(),
+            card: address.parse().unwrap(),
+            minor,
+            uuid: format!("GPU-{minor}"),
+        }
+    }
+
+    #[test]
+    fn each_device_brings_its_own_card_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_owned();
+        let roots = Roots { dev: root.clone(), sysfs: root.clone(), proc: root.clone(), ..Roots::default() };
+        let files = DriverFiles { edits: ContainerEdits::default(), source: DriverFilesSource::Search };
+        let devices = [
+            device("gpu-3b-00", "0000:3b:00.0", 0),
+            device("gpu-0008-01-00", "0008:01:00.0", 7),
+            device("gpu-3b-00", "0000:3b:00.0", 0),
+        ];
+        let spec = claim_spec(&Vendor::new("gpu.tessera.dev").unwrap(), &roots, &devices, &files);
+
+        assert_eq!(spec.kind, "gpu.tessera.dev/claim");
+        assert_eq!(spec.cdi_version, "0.3.0");
+        let cards: Vec<_> = spec
+            .devices
+            .iter()
+            .map(|device| {
+                let nodes: Vec<_> =
+                    device.container_edits.device_nodes.iter().map(|node| node.path.as_str()).collect();
+                (device.name.as_str(), nodes, device.container_edits.env.clone())
+            })
+            .collect();
+        assert_eq!(
+            cards,
+            [
+                ("uid-gpu-3b-00", vec!["/dev/nvidia0"], vec!["GPU_DEVICE_3B_00=GPU-0".to_owned()]),
+                ("uid-gpu-0008-01-00", vec!["/dev/nvidia7"], vec!["GPU_DEVICE_0008_01_00=GPU-7".to_owned()]),
+            ]
+        );
+        assert_eq!(spec.container_edits.env, ["NVIDIA_VISIBLE_DEVICES=void"]);
+        let common: Vec<_> =
+            spec.container_edits.device_nodes.iter().map(|node| node.path.as_str()).collect();
+        assert_eq!(common, ["/dev/nvidiactl"]);
+    }
+}

@@ -1,0 +1,117 @@
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{CdiError, Spec, Vendor};
+use crate::journal::FileSystem;
+
+/// The directory from which the container runtime reads specs. It lies in memory on most nodes, so nothing in it is
+/// synced, and all of it is gone after a reboot.
+pub struct Directory {
+    path: PathBuf,
+    vendor: Vendor,
+    file_system: Arc<dyn FileSystem>,
+}
+
+/// A file in the directory that this driver wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecFile {
+    /// UID of the claim, from the file's name.
+    pub uid: String,
+}
+
+impl Directory {
+    /// The directory `path`, which is made when the first spec is written.
+    #[must_use]
+    pub fn new(file_system: Arc<dyn FileSystem>, path: PathBuf, vendor: Vendor) -> Self {
+        Self { path, vendor, file_system }
+    }
+
+    /// The driver as CDI vendor.
+    #[must_use]
+    pub const fn vendor(&self) -> &Vendor {
+        &self.vendor
+    }
+
+    /// Writes a claim's spec, replacing one that is there. The container runtime sees the old or the new one whole.
+    /// Blocks for some file operations.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`]; the spec is then as it was before.
+    pub fn write(&self, uid: &str, spec: &Spec) -> Result<(), CdiError> {
+        let path = self.path.join(self.vendor.file_name(uid));
+        let error = |error| CdiError::io("write", &path, error);
+        let mut content = serde_json::to_vec_pretty(spec).map_err(|json| error(io::Error::other(json)))?;
+        content.push(b'\n');
+        let temporary = self.temporary(uid);
+        let written = match self.file_system.create(&temporary, &content) {
+            Err(absent) if absent.kind() == io::ErrorKind::NotFound => self
+                .file_system
+                .create_directory(&self.path)
+                .and_then(|()| self.file_system.create(&temporary, &content)),
+            written => written,
+        };
+        written.and_then(|_| self.file_system.rename(&temporary, &path)).map_err(|failure| {
+            let _ = self.file_system.remove(&temporary);
+            error(failure)
+        })
+    }
+
+    /// Reads a claim's spec; `None` where there is none, or none that can be understood.
+    /// Blocks for a file read.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`] where it is there and can't be read.
+    pub fn read(&self, uid: &str) -> Result<Option<Spec>, CdiError> {
+        let path = self.path.join(self.vendor.file_name(uid));
+        match self.file_system.read(&path) {
+            Ok(content) => Ok(serde_json::from_slice(&content).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(CdiError::io("read", path, error)),
+        }
+    }
+
+    /// Removes a claim's spec and what a crash left of one half written; nothing where there is none.
+    /// Blocks for some file operations.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`].
+    pub fn remove(&self, uid: &str) -> Result<(), CdiError> {
+        for path in [self.temporary(uid), self.path.join(self.vendor.file_name(uid))] {
+            match self.file_system.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(CdiError::io("remove", path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The claims of which this driver has a spec here, whole or half written. Files of others are not even read.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`] where the directory is there and can't be listed.
+    pub fn claims(&self) -> Result<Vec<SpecFile>, CdiError> {
+        let files = match self.file_system.list(&self.path) {
+            Ok(files) => files,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(CdiError::io("list", &self.path, error)),
+        };
+        let mut claims: Vec<SpecFile> = files
+            .iter()
+            .filter_map(|file| {
+                let half = file.name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
+                self.vendor.uid(half.unwrap_or(&file.name))
+            })
+            .map(|uid| SpecFile { uid: uid.to_owned() })
+            .collect();
+        claims.dedup();
+        Ok(claims)
+    }
+
+    /// One name for each claim, which is only used under the claim's lock. The runtime reads `.json` and `.yaml` only.
+    fn temporary(&self, uid: &str) -> PathBuf {
+        self.path.join(format!(".{}.new", self.vendor.file_name(uid)))
+    }
+}

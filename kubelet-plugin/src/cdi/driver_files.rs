@@ -1,0 +1,89 @@
+//! The files of the driver that its programs need in every container: libraries, tools, firmware, sockets.
+//!
+//! `nvidia-ctk cdi generate` knows them best, and its hooks also enter the libraries into a container's `ld.so.cache`. It
+//! can take half a minute, so its answer is remembered on disk, by driver version. Where a node doesn't have it, or it
+//! fails, the files are searched for ([`search`]).
+//!
+//! Of what `nvidia-ctk` says, only mounts, hooks and variables are taken over. Device nodes are never: which nodes a
+//! container gets is decided by its claims alone.
+
+mod cache;
+mod nvidia_ctk;
+mod search;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ContainerEdits, Roots};
+use crate::journal::FileSystem;
+
+/// What every container with a card gets of the driver. No device nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverFiles {
+    /// Mounts, hooks and variables.
+    pub edits: ContainerEdits,
+    /// Who found them.
+    pub source: DriverFilesSource,
+}
+
+/// Who found the driver's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverFilesSource {
+    /// `nvidia-ctk cdi generate`, now or at an earlier start with the same driver.
+    NvidiaCtk,
+    /// Our own search, because the node has no `nvidia-ctk` or it failed.
+    Search,
+}
+
+/// Finds the files of the driver `version` (as the driver writes it, `580.95.05`). Takes up to a minute the first time for a version, milliseconds afterwards.
+///
+/// `nvidia_ctk` names the tool; `None` looks for it below the driver root. `cache` is the file that remembers its answer.
+/// Never fails: what is not found is not mounted, and the log says so.
+pub async fn find_driver_files(
+    roots: &Roots,
+    version: &str,
+    nvidia_ctk: Option<&Path>,
+    cache: &Path,
+    file_system: Arc<dyn FileSystem>,
+) -> DriverFiles {
+    if let Some(tool) = nvidia_ctk::find(roots, nvidia_ctk) {
+        let key = cache::Key::new(&tool, version, roots);
+        if let Some(edits) = cache::read(&*file_system, cache, &key) {
+            return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk };
+        }
+        match nvidia_ctk::generate(&tool, roots).await {
+            Ok(edits) => {
+                if let Err(error) = cache::write(&*file_system, cache, key, &edits) {
+                    tracing::warn!(path = %cache.display(), %error,
+                        "the driver's files are found but could not be remembered for the next start");
+                }
+                return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk };
+            }
+            Err(error) => {
+                tracing::warn!(tool = %tool.display(), %error,
+                    "nvidia-ctk failed: falling back to a search for the driver's files");
+            }
+        }
+    }
+    let edits = search::search(roots, version);
+    if edits.mounts.is_empty() {
+        tracing::warn!(driver_root = %roots.driver.display(), %version,
+            "no files of the driver found: containers get device nodes, but no libcuda. Install nvidia-ctk on the \
+             node, or check --driver-root");
+    }
+    DriverFiles { edits, source: DriverFilesSource::Search }
+}
+
+impl DriverFiles {
+    /// The files without those that are gone since they were found, such as the socket of a stopped daemon: a runtime
+    /// refuses to start a container with a mount of nothing.
+    #[must_use]
+    pub fn present(&self, roots: &Roots) -> Self {
+        let mut present = self.clone();
+        present.edits.mounts.retain(|mount| roots.from_host(Path::new(&mount.host_path)).exists());
+        present
+    }
+}

@@ -1,0 +1,66 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cdi::{ContainerEdits, Roots};
+use crate::journal::FileSystem;
+
+/// What the tool's answer depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Key {
+    driver_version: String,
+    tool: String,
+    tool_size: u64,
+    tool_modified: i64,
+    driver_root: String,
+    host_driver_root: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Remembered {
+    key: Key,
+    container_edits: ContainerEdits,
+}
+
+impl Key {
+    pub(super) fn new(tool: &Path, version: &str, roots: &Roots) -> Self {
+        let metadata = fs::metadata(tool).ok();
+        Self {
+            driver_version: version.to_owned(),
+            tool: tool.to_string_lossy().into_owned(),
+            tool_size: metadata.as_ref().map_or(0, MetadataExt::size),
+            tool_modified: metadata.as_ref().map_or(0, MetadataExt::mtime),
+            driver_root: roots.driver.to_string_lossy().into_owned(),
+            host_driver_root: roots.host_driver.to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// The remembered answer, or `None` where there is none for this key, or none that can be read: then the tool is asked.
+pub(super) fn read(file_system: &dyn FileSystem, path: &Path, key: &Key) -> Option<ContainerEdits> {
+    let remembered: Remembered = serde_json::from_slice(&file_system.read(path).ok()?).ok()?;
+    (remembered.key == *key).then_some(remembered.container_edits)
+}
+
+/// Remembers an answer in place of the one before. Not synced: it can always be had again.
+pub(super) fn write(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    key: Key,
+    edits: &ContainerEdits,
+) -> io::Result<()> {
+    let remembered = Remembered { key, container_edits: edits.clone() };
+    // Two instances may do this at once; each needs a name of its own.
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let content = serde_json::to_vec(&remembered)?;
+    file_system.create(&temporary, &content).and_then(|_| file_system.rename(&temporary, path)).inspect_err(
+        |_| {
+            let _ = file_system.remove(&temporary);
+        },
+    )
+}

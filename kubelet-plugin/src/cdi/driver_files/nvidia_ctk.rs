@@ -1,0 +1,128 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+
+use crate::cdi::{ContainerEdits, Roots, Spec};
+
+/// Where packages and NVIDIA's operator install the tool, below the root of the host.
+const DIRECTORIES: &[&str] =
+    &["usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit", "opt/nvidia-container-toolkit/bin", "bin"];
+/// It has been seen to take half a minute on machines with eight cards.
+const LONGEST: Duration = Duration::from_secs(120);
+/// Most bytes of its answer, which for eight cards has some ten kilobytes.
+const LARGEST: u64 = 8 << 20;
+
+/// Why the tool gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NvidiaCtkError {
+    /// It could not be started, or its output not be read.
+    #[error("it can't be run: {0}")]
+    Run(#[from] io::Error),
+    /// It did not end.
+    #[error("it did not end within {} s", LONGEST.as_secs())]
+    Late,
+    /// It ended with an error of its own.
+    #[error("it ended with {status}: {message}")]
+    Failed {
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of what it wrote to stderr.
+        message: String,
+    },
+    /// Its answer is no CDI spec.
+    #[error("its answer is no CDI spec: {0}")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// The tool, as this process sees it.
+pub(super) fn find(roots: &Roots, given: Option<&Path>) -> Option<PathBuf> {
+    match given {
+        Some(path) => Some(path.to_owned()),
+        None => DIRECTORIES
+            .iter()
+            .map(|directory| roots.driver.join(directory).join("nvidia-ctk"))
+            .find(|path| path.is_file()),
+    }
+}
+
+/// Asks the tool what containers need of the driver.
+pub(super) async fn generate(tool: &Path, roots: &Roots) -> Result<ContainerEdits, NvidiaCtkError> {
+    let mut command = Command::new(tool);
+    command
+        .args(["cdi", "generate", "--format=json", "--mode=nvml", "--device-name-strategy=uuid"])
+        .arg(argument("--driver-root", &roots.driver))
+        .arg(argument("--dev-root", &roots.dev));
+    // Hooks are run by the container runtime on the host, so they are named as the host sees them. The flag has had this
+    // name since its first version; newer ones keep it as an alias.
+    let hook = tool.with_file_name("nvidia-cdi-hook");
+    let hook = if hook.is_file() { hook } else { tool.to_owned() };
+    command.arg(argument("--nvidia-ctk-path", &roots.on_host(&hook)));
+    let answer = tokio::time::timeout(LONGEST, run(command)).await.map_err(|_| NvidiaCtkError::Late)??;
+    let spec: Spec = serde_json::from_slice(&answer)?;
+    Ok(edits(spec.container_edits, roots))
+}
+
+fn argument(name: &str, path: &Path) -> std::ffi::OsString {
+    let mut argument = std::ffi::OsString::from(name);
+    argument.push("=");
+    argument.push(path);
+    argument
+}
+
+async fn run(mut command: Command) -> Result<Vec<u8>, NvidiaCtkError> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut answer = Vec::new();
+    let mut message = Vec::new();
+    let stdout = child.stdout.take().map(|pipe| pipe.take(LARGEST));
+    let stderr = child.stderr.take().map(|pipe| pipe.take(LARGEST));
+    let read_answer = async {
+        match stdout {
+            Some(mut pipe) => pipe.read_to_end(&mut answer).await,
+            None => Ok(0),
+        }
+    };
+    let read_message = async {
+        match stderr {
+            Some(mut pipe) => pipe.read_to_end(&mut message).await,
+            None => Ok(0),
+        }
+    };
+    tokio::try_join!(read_answer, read_message)?;
+    let status = child.wait().await?;
+    if status.success() {
+        return Ok(answer);
+    }
+    let message = String::from_utf8_lossy(&message);
+    let last = message.trim().lines().next_back().unwrap_or_default().chars().take(500).collect();
+    Err(NvidiaCtkError::Failed { status, message: last })
+}
+
+/// What is taken over: no device nodes, and paths as the host sees them.
+fn edits(mut edits: ContainerEdits, roots: &Roots) -> ContainerEdits {
+    edits.device_nodes.clear();
+    for mount in &mut edits.mounts {
+        mount.host_path = on_host(&mount.host_path, roots);
+    }
+    for hook in &mut edits.hooks {
+        for argument in &mut hook.args {
+            // `@` marks a path as one of the host, for a program that runs inside the container.
+            if let Some(path) = argument.strip_prefix('@') {
+                *argument = format!("@{}", on_host(path, roots));
+            }
+        }
+    }
+    edits
+}
+
+fn on_host(path: &str, roots: &Roots) -> String {
+    roots.on_host(Path::new(path)).to_string_lossy().into_owned()
+}

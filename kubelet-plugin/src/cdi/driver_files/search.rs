@@ -1,0 +1,231 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use tessera_nvml::{LIBRARY_DIRECTORIES, is_for_this_processor};
+
+use crate::cdi::{ContainerEdits, Mount, Roots};
+
+/// Where dynamic loaders look without being told, in images of the two families of distributions. A library that lies in
+/// either is found without an `ld.so.cache` (which only a hook of `nvidia-ctk` can write) and without `LD_LIBRARY_PATH`
+/// (which, set by a spec, would replace the image's own).
+const CONTAINER_LIBRARY_DIRECTORIES: &[&str] = &[
+    #[cfg(target_arch = "x86_64")]
+    "/usr/lib/x86_64-linux-gnu",
+    #[cfg(target_arch = "aarch64")]
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+];
+/// Tools that come with the driver (NVIDIA's installer, and what `nvidia-ctk` takes of it).
+const PROGRAMS: &[&str] = &[
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+];
+const PROGRAM_DIRECTORIES: &[&str] =
+    &["usr/bin", "usr/local/bin", "opt/bin", "bin", "usr/local/nvidia/bin", "home/kubernetes/bin/nvidia/bin"];
+/// Sockets of the driver's daemons.
+const SOCKETS: &[&str] = &["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
+
+/// Looks for the files of one driver version below the driver root: every library with that version in its name, the
+/// tools, the firmware of the card's own processor, the sockets of running daemons.
+///
+/// Two things only `nvidia-ctk` gives: libraries in the container's `ld.so.cache` (programs that ask `ldconfig -p` instead
+/// of loading a library will not see them), and the configuration files of graphics libraries.
+pub(super) fn search(roots: &Roots, version: &str) -> ContainerEdits {
+    // `550.54.15-grid` is how a vGPU driver may call itself, not its files.
+    let version = version.split(['-', '+']).next().unwrap_or(version);
+    let mut mounts = libraries(roots, version);
+    mounts.extend(programs(roots));
+    mounts.extend(firmware(roots, version));
+    mounts.extend(sockets(roots));
+    ContainerEdits { mounts, ..ContainerEdits::default() }
+}
+
+fn libraries(roots: &Roots, version: &str) -> Vec<Mount> {
+    let mut found = BTreeMap::<String, PathBuf>::new();
+    let mut seen = BTreeSet::new();
+    for directory in LIBRARY_DIRECTORIES {
+        let directory = roots.driver.join(directory);
+        // `/lib` is `/usr/lib` on most machines.
+        let Ok(canonical) = directory.canonicalize() else { continue };
+        if seen.insert(canonical) {
+            libraries_of(&directory, version, &mut found);
+        }
+    }
+    let mut mounts = Vec::new();
+    for (name, path) in &found {
+        for directory in CONTAINER_LIBRARY_DIRECTORIES {
+            mounts.push(read_only(roots, path, format!("{directory}/{name}")));
+        }
+    }
+    mounts
+}
+
+/// The names under which programs load the driver's libraries in one directory, each with the file that has the version.
+fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let mut links = BTreeMap::<String, String>::new();
+    let mut versioned = BTreeSet::<String>::new();
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some((_, suffix)) = name.split_once(".so").filter(|_| name.starts_with("lib")) else { continue };
+        let is_version = suffix.strip_prefix('.') == Some(version);
+        if is_version && entry.path().is_file() && is_for_this_processor(&entry.path()) {
+            versioned.insert(name);
+        } else if let Some(target) = fs::read_link(entry.path()).ok().as_deref().and_then(Path::file_name) {
+            links.insert(name, target.to_string_lossy().into_owned());
+        }
+    }
+    for name in &versioned {
+        let path = directory.join(name);
+        // A library that is loaded by another of the driver, under its full name, has no links.
+        found.entry(name.clone()).or_insert_with(|| path.clone());
+    }
+    for link in links.keys() {
+        // `libcuda.so -> libcuda.so.1 -> libcuda.so.580.95.05`.
+        let mut target = link;
+        for _ in 0..3 {
+            match links.get(target) {
+                Some(next) => target = next,
+                None => break,
+            }
+        }
+        if versioned.contains(target) {
+            let path = directory.join(target);
+            found.entry(link.clone()).or_insert(path);
+        }
+    }
+}
+
+fn programs(roots: &Roots) -> Vec<Mount> {
+    let find = |name: &&str| {
+        PROGRAM_DIRECTORIES
+            .iter()
+            .map(|directory| roots.driver.join(directory).join(name))
+            .find(|path| path.is_file())
+            .map(|path| read_only(roots, &path, format!("/usr/bin/{name}")))
+    };
+    PROGRAMS.iter().filter_map(find).collect()
+}
+
+fn firmware(roots: &Roots, version: &str) -> Vec<Mount> {
+    for directory in ["lib/firmware/nvidia", "usr/lib/firmware/nvidia"] {
+        let Ok(versions) = fs::read_dir(roots.driver.join(directory)) else { continue };
+        let ours = versions.flatten().find(|entry| entry.file_name() == version);
+        let Some(files) = ours.and_then(|entry| fs::read_dir(entry.path()).ok()) else { continue };
+        let mut mounts: Vec<Mount> = files
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("gsp"))
+            .map(|entry| {
+                let container_path = roots.in_container(&entry.path()).to_string_lossy().into_owned();
+                read_only(roots, &entry.path(), container_path)
+            })
+            .collect();
+        mounts.sort_unstable_by(|one, other| one.host_path.cmp(&other.host_path));
+        return mounts;
+    }
+    Vec::new()
+}
+
+fn sockets(roots: &Roots) -> Vec<Mount> {
+    let find = |name: &&str| {
+        let path = roots.driver.join("run").join(name);
+        let is_socket = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_socket());
+        is_socket.then(|| Mount {
+            host_path: roots.on_host(&path).to_string_lossy().into_owned(),
+            container_path: format!("/run/{name}"),
+            options: ["nosuid", "nodev", "noexec", "rbind", "rprivate"].map(str::to_owned).to_vec(),
+            kind: None,
+        })
+    };
+    SOCKETS.iter().filter_map(find).collect()
+}
+
+fn read_only(roots: &Roots, path: &Path, container_path: String) -> Mount {
+    Mount {
+        host_path: roots.on_host(path).to_string_lossy().into_owned(),
+        container_path,
+        options: ["ro", "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).to_vec(),
+        kind: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn elf(class: u8) -> Vec<u8> {
+        let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+        let mut header = b"\x7fELF".to_vec();
+        header.resize(20, 0);
+        header[4] = class;
+        header[18..20].copy_from_slice(&machine.to_le_bytes());
+        header
+    }
+
+    #[test]
+    fn finds_what_belongs_to_the_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let library = root.join("usr/lib64");
+        let firmware = root.join("lib/firmware/nvidia/580.95.05");
+        for path in [&library, &root.join("usr/lib"), &firmware, &root.join("usr/bin")] {
+            fs::create_dir_all(path).unwrap();
+        }
+        for name in ["libcuda.so.580.95.05", "libnvidia-glcore.so.580.95.05", "libcuda.so.570.1", "libc.so.6"]
+        {
+            fs::write(library.join(name), elf(2)).unwrap();
+        }
+        symlink("libcuda.so.580.95.05", library.join("libcuda.so.1")).unwrap();
+        symlink("libcuda.so.1", library.join("libcuda.so")).unwrap();
+        symlink("libcuda.so.570.1", library.join("libcuda.so.old")).unwrap();
+        fs::write(root.join("usr/lib/libcuda.so.580.95.05"), elf(1)).unwrap();
+        fs::write(root.join("usr/bin/nvidia-smi"), "").unwrap();
+        fs::write(firmware.join("gsp_ga10x.bin"), "").unwrap();
+        fs::create_dir_all(root.join("run/nvidia-persistenced")).unwrap();
+        let _socket = UnixListener::bind(root.join("run/nvidia-persistenced/socket")).unwrap();
+
+        let roots = Roots { driver: root.to_owned(), host_driver: "/host".into(), ..Roots::default() };
+        let edits = search(&roots, "580.95.05");
+        let mounts: Vec<_> = edits
+            .mounts
+            .iter()
+            .filter(|mount| !mount.container_path.starts_with("/usr/lib/"))
+            .map(|mount| (mount.host_path.as_str(), mount.container_path.as_str()))
+            .collect();
+        assert_eq!(
+            mounts,
+            [
+                ("/host/usr/lib64/libcuda.so.580.95.05", "/usr/lib64/libcuda.so"),
+                ("/host/usr/lib64/libcuda.so.580.95.05", "/usr/lib64/libcuda.so.1"),
+                ("/host/usr/lib64/libcuda.so.580.95.05", "/usr/lib64/libcuda.so.580.95.05"),
+                ("/host/usr/lib64/libnvidia-glcore.so.580.95.05", "/usr/lib64/libnvidia-glcore.so.580.95.05"),
+                ("/host/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),
+                (
+                    "/host/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin",
+                    "/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin"
+                ),
+                ("/host/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/socket"),
+            ]
+        );
+        let multiarch = edits.mounts.iter().filter(|mount| mount.container_path.starts_with("/usr/lib/"));
+        assert_eq!(multiarch.count(), 4);
+        assert!(edits.device_nodes.is_empty());
+    }
+
+    #[test]
+    fn an_empty_root_gives_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let roots = Roots { driver: directory.path().to_owned(), ..Roots::default() };
+        assert!(search(&roots, "580.95.05").is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+use std::fmt;
+
+use super::CdiError;
+
+/// The class of the specs of claims: kind `<driver>/claim`.
+pub const CLASS: &str = "claim";
+
+/// A driver name as CDI vendor: what our specs' kinds and file names begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vendor(String);
+
+impl Vendor {
+    /// The vendor of a driver.
+    ///
+    /// # Errors
+    /// [`CdiError::Vendor`] where the name is none that CDI takes: it must begin with a letter.
+    pub fn new(driver_name: &str) -> Result<Self, CdiError> {
+        let letter = |byte: u8| byte.is_ascii_alphabetic();
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let bytes = driver_name.as_bytes();
+        let valid = bytes.first().is_some_and(|first| letter(*first))
+            && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.iter().all(|byte| inner(*byte));
+        if valid { Ok(Self(driver_name.to_owned())) } else { Err(CdiError::Vendor(driver_name.to_owned())) }
+    }
+
+    /// `<driver>/claim`.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        format!("{}/{CLASS}", self.0)
+    }
+
+    /// The fully qualified name of a device of a claim, which the kubelet hands to the container runtime.
+    #[must_use]
+    pub fn device_id(&self, device_name: &str) -> String {
+        format!("{}/{CLASS}={device_name}", self.0)
+    }
+
+    /// Name of the file of a claim's spec, by CDI's convention for transient specs: `<vendor>-<class>_<id>.json`.
+    pub(super) fn file_name(&self, uid: &str) -> String {
+        format!("{}-{CLASS}_{uid}.json", self.0)
+    }
+
+    /// The claim's UID from the name of its spec's file; `None` where the file is none of ours.
+    pub(super) fn uid<'a>(&self, file_name: &'a str) -> Option<&'a str> {
+        let uid = file_name.strip_prefix(self.0.as_str())?.strip_prefix('-')?.strip_prefix(CLASS)?;
+        let uid = uid.strip_prefix('_')?.strip_suffix(".json")?;
+        (!uid.is_empty()).then_some(uid)
+    }
+}
+
+impl fmt::Display for Vendor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A device's name in the spec of its claim: `<uid>-<device>[-<share id>]`, unique on the node.
+#[must_use]
+pub fn device_name(uid: &str, device: &str, share_id: Option<&str>) -> String {
+    match share_id {
+        None => format!("{uid}-{device}"),
+        Some(share_id) => format!("{uid}-{device}-{share_id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_by_the_convention() {
+        let vendor = Vendor::new("gpu.tessera.dev").unwrap();
+        assert_eq!(vendor.kind(), "gpu.tessera.dev/claim");
+        assert_eq!(vendor.device_id("u-gpu-3b-00"), "gpu.tessera.dev/claim=u-gpu-3b-00");
+        assert_eq!(vendor.file_name("u-1"), "gpu.tessera.dev-claim_u-1.json");
+        assert_eq!(device_name("u", "gpu-3b-00", None), "u-gpu-3b-00");
+        assert_eq!(device_name("u", "gpu-3b-00-ts", Some("s")), "u-gpu-3b-00-ts-s");
+    }
+
+    #[test]
+    fn only_our_own_files_are_ours() {
+        let vendor = Vendor::new("gpu.tessera.dev").unwrap();
+        assert_eq!(vendor.uid("gpu.tessera.dev-claim_u-1.json"), Some("u-1"));
+        for other in [
+            "gpu.tessera.dev-claim_.json",
+            "gpu.tessera.dev-claim_u.yaml",
+            "gpu.tessera.dev-claims_u.json",
+            "other.gpu.tessera.dev-claim_u.json",
+            ".gpu.tessera.dev-claim_u.json.new",
+            "k8s.gpu.nvidia.com-claim_u.yaml",
+            "nvidia.json",
+        ] {
+            assert_eq!(vendor.uid(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn vendors_that_cdi_refuses() {
+        for name in ["", "3com.example", "-a", "a-", "a/b", "a b"] {
+            assert!(Vendor::new(name).is_err(), "{name:?}");
+        }
+    }
+}

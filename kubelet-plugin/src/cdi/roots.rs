@@ -1,0 +1,80 @@
+use std::path::{Path, PathBuf};
+
+/// Where this process and where the host (and so the container runtime) see the driver's files and device nodes. In a
+/// pod the two differ; with an emulated machine both differ from what containers see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// Root of the driver's installation as this process sees it.
+    pub driver: PathBuf,
+    /// The same root as the host sees it.
+    pub host_driver: PathBuf,
+    /// Directory with `dev/` as this process sees it.
+    pub dev: PathBuf,
+    /// sysfs as this process sees it.
+    pub sysfs: PathBuf,
+    /// procfs as this process sees it.
+    pub proc: PathBuf,
+}
+
+impl Default for Roots {
+    /// Of a process on the host, with the driver installed in the host itself.
+    fn default() -> Self {
+        Self {
+            driver: "/".into(),
+            host_driver: "/".into(),
+            dev: "/".into(),
+            sysfs: "/sys".into(),
+            proc: "/proc".into(),
+        }
+    }
+}
+
+impl Roots {
+    /// Where the host has a file that this process sees at `path`: below the driver root, the same below the host's
+    /// driver root; else the same path.
+    #[must_use]
+    pub fn on_host(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.driver) {
+            Ok(below) => self.host_driver.join(below),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    /// Where this process sees a file that the host has at `path`: the other way round than [`Roots::on_host`].
+    #[must_use]
+    pub fn from_host(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.host_driver) {
+            Ok(below) => self.driver.join(below),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    /// Where containers see a file of the driver that this process sees at `path`: as if the driver were installed in
+    /// the container.
+    #[must_use]
+    pub fn in_container(&self, path: &Path) -> PathBuf {
+        Path::new("/").join(path.strip_prefix(&self.driver).unwrap_or(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_translated_below_the_driver_root_only() {
+        let roots = Roots {
+            driver: "/driver-root".into(),
+            host_driver: "/run/nvidia/driver".into(),
+            ..Roots::default()
+        };
+        let library = Path::new("/driver-root/usr/lib64/libcuda.so.580.95.05");
+        assert_eq!(roots.on_host(library), Path::new("/run/nvidia/driver/usr/lib64/libcuda.so.580.95.05"));
+        assert_eq!(roots.from_host(&roots.on_host(library)), library);
+        assert_eq!(roots.in_container(library), Path::new("/usr/lib64/libcuda.so.580.95.05"));
+        assert_eq!(roots.on_host(Path::new("/dev/nvidia0")), Path::new("/dev/nvidia0"));
+
+        let host = Roots::default();
+        assert_eq!(host.on_host(Path::new("/dev/nvidia0")), Path::new("/dev/nvidia0"));
+    }
+}

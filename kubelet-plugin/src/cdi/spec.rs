@@ -1,0 +1,112 @@
+use serde::{Deserialize, Serialize};
+
+/// A CDI spec file, in the form of versions 0.3.0 to 1.0.0 of the format
+/// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>). Fields that Tessera neither writes nor
+/// takes over from `nvidia-ctk` are left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    /// Version of the format, as low as the content allows: a runtime refuses what is newer than itself.
+    pub cdi_version: String,
+    /// `<vendor>/<class>`.
+    pub kind: String,
+    /// What containers can ask for, by `<kind>=<name>`.
+    pub devices: Vec<Device>,
+    /// What every container with any of the devices gets, once.
+    #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
+    pub container_edits: ContainerEdits,
+}
+
+/// One device of a [`Spec`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    /// Unique in its spec.
+    pub name: String,
+    /// What a container with this device gets.
+    pub container_edits: ContainerEdits,
+}
+
+/// Changes to a container's OCI spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerEdits {
+    /// `NAME=value`; replaces a variable of the image or the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Device nodes, with the right to use them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_nodes: Vec<DeviceNode>,
+    /// Files and directories of the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// Programs of the host that the runtime runs while it makes the container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    /// Supplementary groups of the container's process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "additionalGids")]
+    pub additional_gids: Vec<u32>,
+}
+
+/// A device node in the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceNode {
+    /// Where the container sees it.
+    pub path: String,
+    /// Where the host has it, if elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
+    /// `c` for a character device.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    pub kind: Option<String>,
+    /// Major number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub major: Option<u32>,
+    /// Minor number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minor: Option<u32>,
+}
+
+/// A file or directory of the host in the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    /// Where the host has it.
+    pub host_path: String,
+    /// Where the container sees it.
+    pub container_path: String,
+    /// As of mount(8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// File system type; bind mounts need none.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    pub kind: Option<String>,
+}
+
+/// A program of the host that the runtime runs while it makes the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hook {
+    /// When: `createContainer`, ….
+    pub hook_name: String,
+    /// The program.
+    pub path: String,
+    /// Its arguments, the program's name first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Its environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Seconds until it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<i64>,
+}
+
+impl ContainerEdits {
+    /// Whether nothing is changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

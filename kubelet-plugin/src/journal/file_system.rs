@@ -1,0 +1,155 @@
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
+
+/// Every effect the journal and the CDI directory have on the machine, one method each.
+///
+/// Production uses [`LocalFileSystem`]. Tests put their own in front of it, which dies, fails or fills up at the n-th
+/// effect: so a crash matrix is a loop over n and needs no named points in the code.
+pub trait FileSystem: Send + Sync + 'static {
+    /// Makes a directory and those above it that are missing.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Writes a new file, replacing one of that name, and starts to bring it to the disk.
+    ///
+    /// # Errors
+    /// What the operating system says. The file may then exist in part.
+    fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
+
+    /// Returns when the file's content is on the disk.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn sync(&self, file: &File, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name in its directory, replacing one of that name.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the operating system says; `NotFound` where there is none.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Returns when the names in a directory are on the disk.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Reads a file of at most [`MAXIMUM_FILE`] bytes.
+    ///
+    /// # Errors
+    /// What the operating system says; `InvalidData` for a longer file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The files in a directory, by name. Names that are no UTF-8 are left out: none of ours are such.
+    ///
+    /// # Errors
+    /// What the operating system says; `NotFound` where there is no such directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
+}
+
+/// A file in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name in the directory.
+    pub name: String,
+    /// What changes whenever the file is replaced.
+    pub identity: FileIdentity,
+}
+
+/// What changes whenever a file is replaced by another or written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// Longest file that is read, in bytes: a record has some kilobytes, a CDI spec with all files of a driver some ten.
+pub const MAXIMUM_FILE: u64 = 8 << 20;
+
+/// The file systems of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalFileSystem;
+
+impl FileSystem for LocalFileSystem {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+        // Container runtimes read CDI specs as root, and so does the plugin its journal; admins may look.
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
+        file.write_all(bytes)?;
+        // Starts the write-back of many files before the first is waited for. One wait then commits them all, which is
+        // what makes group commit cheap. Only advice: a file system that ignores it is slower and not wrong.
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        Ok(file)
+    }
+
+    fn sync(&self, file: &File, _path: &Path) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        use std::io::Read as _;
+        // Never blocks on a pipe that someone put in the place of a file.
+        let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let mut bytes = Vec::new();
+        file.take(MAXIMUM_FILE + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAXIMUM_FILE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is larger than 8 MiB"));
+        }
+        Ok(bytes)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            // One that is gone by now is as good as not seen.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let identity = FileIdentity {
+                inode: metadata.ino(),
+                size: metadata.size(),
+                modified: (metadata.mtime(), metadata.mtime_nsec()),
+                changed: (metadata.ctime(), metadata.ctime_nsec()),
+            };
+            files.push(Listed { name, identity });
+        }
+        files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(files)
+    }
+}
+
+fn nonblocking() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits().cast_signed()
+}

@@ -1,0 +1,155 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tessera_api::PciBusId;
+
+use super::BootId;
+
+/// How far the work that a record describes has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Written before anything was touched. Found at a start, it says that the work was cut off: whatever of it exists is
+    /// undone.
+    Intent,
+    /// All of it is done.
+    Complete,
+}
+
+/// A claim of which this driver has devices on this node.
+///
+/// It holds what Unprepare needs when the API object is gone, and of the allocation only this driver's own results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRecord {
+    /// Form of the record: [`ClaimRecord::VERSION`]. Fields may be added without a new version.
+    pub version: u64,
+    /// The claim's namespace.
+    pub namespace: String,
+    /// The claim's name.
+    pub name: String,
+    /// The claim's `metadata.uid`; also the name of the record's file.
+    pub uid: String,
+    /// The boot in which it was written; in another boot the claim is not prepared.
+    pub boot_id: BootId,
+    /// How far Prepare came.
+    pub stage: Stage,
+    /// The claim's devices, in the order of its allocation results.
+    pub devices: Vec<ClaimDevice>,
+    /// Fields of other versions, kept when the record is written again.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// One allocation result of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimDevice {
+    /// The device's name in its pool. A text, so that a name that only another version knows is kept.
+    pub device: String,
+    /// The card that the device is, or is a part of.
+    pub card: PciBusId,
+    /// The pool.
+    pub pool: String,
+    /// The request it satisfies, without the subrequest's part.
+    pub request: String,
+    /// The allocated share, for devices that several claims may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_id: Option<String>,
+    /// Whether it was allocated with admin access: it looks at the device and holds nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin_access: bool,
+    /// UUID of the card when the claim was prepared.
+    pub card_uuid: String,
+    /// `N` of the card's `/dev/nvidiaN` when the claim was prepared.
+    pub minor: u32,
+    /// The name by which the container runtime finds it.
+    pub cdi_device_id: String,
+    /// The [`HardwareRecord`]s this device rests on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hardware: Vec<String>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A change that this driver made to a card: a partition, a mode switch, a daemon. It belongs to the card, is written and
+/// synced before the card is touched, and may outlive the claims that refer to it.
+///
+/// Whole cards need none. What kinds there are, and how to recognise the result of an intent, is in `change`; a kind that
+/// this build does not know is left alone and reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareRecord {
+    /// Form of the record: [`HardwareRecord::VERSION`].
+    pub version: u64,
+    /// Its name, unique on the node; also the name of the record's file.
+    pub id: String,
+    /// The card.
+    pub card: PciBusId,
+    /// UUID of the card, so that a card put into the same place is not taken for it.
+    pub card_uuid: String,
+    /// The boot in which it was written.
+    pub boot_id: BootId,
+    /// Whether the change was made.
+    pub stage: Stage,
+    /// What was changed and how to recognise it.
+    pub change: Map<String, Value>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A kind of record: where it is stored and which versions of it this build reads.
+pub(super) trait Record: Serialize + for<'de> Deserialize<'de> {
+    /// Directory below the journal's.
+    const DIRECTORY: &'static str;
+    /// Newest version this build reads and the one it writes.
+    const VERSION: u64;
+    /// The record's own name.
+    fn id(&self) -> &str;
+}
+
+impl ClaimRecord {
+    /// The version that this build writes and the newest it reads.
+    pub const VERSION: u64 = 1;
+}
+
+impl HardwareRecord {
+    /// The version that this build writes and the newest it reads.
+    pub const VERSION: u64 = 1;
+}
+
+impl Record for ClaimRecord {
+    const DIRECTORY: &'static str = "claims";
+    const VERSION: u64 = Self::VERSION;
+
+    fn id(&self) -> &str {
+        &self.uid
+    }
+}
+
+impl Record for HardwareRecord {
+    const DIRECTORY: &'static str = "hardware";
+    const VERSION: u64 = Self::VERSION;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// Who rests on which hardware record: the ids that claims refer to, each with the UIDs of those claims.
+#[must_use]
+pub fn references<'a>(claims: impl IntoIterator<Item = &'a ClaimRecord>) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut references = BTreeMap::<&str, Vec<&str>>::new();
+    for claim in claims {
+        for id in claim.devices.iter().flat_map(|device| &device.hardware) {
+            let users = references.entry(id).or_default();
+            if !users.contains(&claim.uid.as_str()) {
+                users.push(&claim.uid);
+            }
+        }
+    }
+    references
+}

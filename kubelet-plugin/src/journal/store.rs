@@ -1,0 +1,241 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::record::Record;
+use super::writer::{Writer, temporary};
+use super::{BootId, ClaimRecord, Durability, FileIdentity, FileSystem, HardwareRecord, JournalError};
+
+/// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
+/// it is asked, and whoever changes a record holds its lock.
+///
+/// The reading methods block for a few file reads; the writing ones wait for the disk without blocking a thread of the
+/// runtime.
+pub struct Journal {
+    directory: PathBuf,
+    boot_id: BootId,
+    file_system: Arc<dyn FileSystem>,
+    writer: Writer,
+    /// What the listed claim files hold, so that 64 claims at once don't parse each other's records 64 times.
+    parsed: Mutex<HashMap<String, (FileIdentity, ClaimRecord)>>,
+}
+
+/// A record that is there, readable or not.
+#[derive(Clone, Debug)]
+pub struct Entry<R> {
+    /// The record's name, from its file's name: a claim's UID.
+    pub id: String,
+    /// The record, or why it can't be read.
+    pub record: Result<R, JournalError>,
+}
+
+impl Journal {
+    /// Opens the journal in `directory`, making it where it is missing.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be made.
+    pub fn open(
+        file_system: Arc<dyn FileSystem>,
+        directory: PathBuf,
+        boot_id: BootId,
+    ) -> Result<Self, JournalError> {
+        for kind in [ClaimRecord::DIRECTORY, HardwareRecord::DIRECTORY] {
+            let path = directory.join(kind);
+            file_system
+                .create_directory(&path)
+                .map_err(|error| JournalError::io("make the directory", &path, error))?;
+        }
+        let writer = Writer::start(file_system.clone())?;
+        Ok(Self { directory, boot_id, file_system, writer, parsed: Mutex::default() })
+    }
+
+    /// The present boot.
+    #[must_use]
+    pub const fn boot_id(&self) -> &BootId {
+        &self.boot_id
+    }
+
+    /// Where the journal lies.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The file of a claim's record.
+    #[must_use]
+    pub fn claim_path(&self, uid: &str) -> PathBuf {
+        self.path::<ClaimRecord>(uid)
+    }
+
+    /// Reads a claim's record; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`JournalError::Corrupt`] and [`JournalError::Newer`] where the record can't be understood, [`JournalError::Io`]
+    /// where it can't be read.
+    pub fn claim(&self, uid: &str) -> Result<Option<ClaimRecord>, JournalError> {
+        self.read(uid)
+    }
+
+    /// Reads all claims' records, by UID.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    pub fn claims(&self) -> Result<Vec<Entry<ClaimRecord>>, JournalError> {
+        let path = self.directory.join(ClaimRecord::DIRECTORY);
+        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let mut before = std::mem::take(&mut *self.parsed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut parsed = HashMap::with_capacity(files.len());
+        let mut entries = Vec::with_capacity(files.len());
+        for file in files {
+            let Some(id) = record_id(&file.name) else { continue };
+            let known = before.remove(id).filter(|(identity, _)| *identity == file.identity);
+            let record = match known {
+                Some((_, record)) => Ok(record),
+                None => match self.read::<ClaimRecord>(id) {
+                    Ok(Some(record)) => Ok(record),
+                    // Removed since it was listed.
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                },
+            };
+            if let Ok(record) = &record {
+                parsed.insert(id.to_owned(), (file.identity, record.clone()));
+            }
+            entries.push(Entry { id: id.to_owned(), record });
+        }
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = parsed;
+        Ok(entries)
+    }
+
+    /// Writes a claim's record. The caller holds the claim's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub async fn put_claim(&self, record: &ClaimRecord, durability: Durability) -> Result<(), JournalError> {
+        self.put(record, durability).await
+    }
+
+    /// Removes a claim's record, also a bad one. The caller holds the claim's lock.
+    ///
+    /// Not synced: a record that a power failure brings back is of another boot and not believed.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub async fn remove_claim(&self, uid: &str) -> Result<(), JournalError> {
+        self.writer.write(self.path::<ClaimRecord>(uid), None, Durability::Process).await
+    }
+
+    /// Reads all hardware records, by id.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    pub fn hardware(&self) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
+        let path = self.directory.join(HardwareRecord::DIRECTORY);
+        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let entries = files.iter().filter_map(|file| record_id(&file.name)).filter_map(|id| {
+            let record = self.read::<HardwareRecord>(id).transpose()?;
+            Some(Entry { id: id.to_owned(), record })
+        });
+        Ok(entries.collect())
+    }
+
+    /// Writes a hardware record to the disk. The caller holds the card's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub async fn put_hardware(&self, record: &HardwareRecord) -> Result<(), JournalError> {
+        self.put(record, Durability::Machine).await
+    }
+
+    /// Removes a hardware record from the disk. The caller holds the card's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub async fn remove_hardware(&self, id: &str) -> Result<(), JournalError> {
+        self.writer.write(self.path::<HardwareRecord>(id), None, Durability::Machine).await
+    }
+
+    /// UIDs of claims whose record's next content a crash left half written.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be listed.
+    pub fn unfinished_claims(&self) -> Result<Vec<String>, JournalError> {
+        let path = self.directory.join(ClaimRecord::DIRECTORY);
+        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let unfinished = files
+            .iter()
+            .filter_map(|file| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))
+            .map(str::to_owned);
+        Ok(unfinished.collect())
+    }
+
+    /// Removes what a crash left of a claim's record half written. The caller holds the claim's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn remove_unfinished_claim(&self, uid: &str) -> Result<(), JournalError> {
+        let path = temporary(&self.claim_path(uid));
+        match self.file_system.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(JournalError::io("remove", path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn path<R: Record>(&self, id: &str) -> PathBuf {
+        self.directory.join(R::DIRECTORY).join(format!("{id}.json"))
+    }
+
+    async fn put<R: Record>(&self, record: &R, durability: Durability) -> Result<(), JournalError> {
+        let path = self.path::<R>(record.id());
+        let mut content = serde_json::to_vec_pretty(record)
+            .map_err(|error| JournalError::io("write", &path, io::Error::other(error)))?;
+        content.push(b'\n');
+        self.writer.write(path, Some(content), durability).await
+    }
+
+    fn read<R: Record>(&self, id: &str) -> Result<Option<R>, JournalError> {
+        let path = self.path::<R>(id);
+        let bytes = match self.file_system.read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(JournalError::io("read", path, error)),
+        };
+        decode(id, &bytes, &path).map(Some)
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Journal").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// The record's id from its file's name, or `None` where the file is none of ours.
+fn record_id(file_name: &str) -> Option<&str> {
+    file_name.strip_suffix(".json").filter(|id| !id.is_empty() && !id.starts_with('.'))
+}
+
+fn decode<R: Record>(id: &str, bytes: &[u8], path: &Path) -> Result<R, JournalError> {
+    let corrupt = |reason: String| JournalError::Corrupt { path: path.to_owned(), reason };
+    if bytes.is_empty() {
+        return Err(corrupt("it is empty, as after a power failure".into()));
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))?;
+    // Before the rest: a newer form may differ in anything else.
+    let version = value.get("version").and_then(Value::as_u64);
+    let version = version.ok_or_else(|| corrupt("it has no version".into()))?;
+    if version > R::VERSION {
+        return Err(JournalError::Newer { path: path.to_owned(), version, known: R::VERSION });
+    }
+    let record = R::deserialize(value).map_err(|error| corrupt(error.to_string()))?;
+    if record.id() != id {
+        return Err(corrupt(format!("it is the record of {:?}", record.id())));
+    }
+    Ok(record)
+}

@@ -1,0 +1,78 @@
+use std::time::Duration;
+
+/// What the kubelet asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// `NodePrepareResources`.
+    Prepare,
+    /// `NodeUnprepareResources`.
+    Unprepare,
+}
+
+/// A part of the work on one claim, for telling where time goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Waiting for the locks of the claim and of its cards.
+    Lock,
+    /// Reading the claim from the API server.
+    Claim,
+    /// Asking the driver about the cards.
+    Hardware,
+    /// Finding the driver's files: slow once per driver version, then remembered.
+    DriverFiles,
+    /// Reading and writing the journal, disk syncs included.
+    Journal,
+    /// Writing or removing the claim's CDI spec.
+    Cdi,
+}
+
+/// Hears of every piece of work on a claim, so that metrics can be kept of it. Called from the claims' tasks: it must
+/// not block.
+pub trait PrepareObserver: Send + Sync + 'static {
+    /// A phase ended after `elapsed`. A phase may occur more than once in one piece of work.
+    fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration);
+
+    /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
+    /// [`PrepareError::reason`](super::PrepareError::reason). A call that joined running work is not told again.
+    fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration);
+}
+
+/// An observer that does nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Operation {
+    /// The operation as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Unprepare => "unprepare",
+        }
+    }
+}
+
+impl Phase {
+    /// All phases, in the order in which they first occur.
+    pub const ALL: [Self; 6] =
+        [Self::Lock, Self::Claim, Self::Hardware, Self::DriverFiles, Self::Journal, Self::Cdi];
+
+    /// The phase as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Claim => "claim",
+            Self::Hardware => "hardware",
+            Self::DriverFiles => "driver_files",
+            Self::Journal => "journal",
+            Self::Cdi => "cdi",
+        }
+    }
+}
+
+impl PrepareObserver for NoObserver {
+    fn phase(&self, _: Operation, _: Phase, _: bool, _: Duration) {}
+
+    fn claim(&self, _: Operation, _: &'static str, _: Duration) {}
+}
