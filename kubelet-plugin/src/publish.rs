@@ -1,1 +1,36 @@
 //! Keeps the ResourceSlices of this node equal to what [`tessera_inventory::Pool`] says.
+//!
+//! ```text
+//! Pool ──> target (what can be published) ──┐
+//! watch ──> store (what the server holds) ──┴─> plan (fewest writes) ──> server
+//! ```
+//!
+//! - One slice that changed is one write; nothing that changed is none ([`plan`]).
+//! - What somebody else deletes or changes is put right at once, and later and later when that goes on ([`rivalry`]).
+//! - What an API server does not keep (feature gates) or refuses (invalid) is left out, said once, and tried again after
+//!   a while or when the hardware changes ([`target`], [`features`]).
+//! - Of several instances on a node the newest writes ([`lock`]).
+//! - The slices stay when the plugin ends. They belong to the Node and go with it.
+
+pub mod backoff;
+pub mod compare;
+mod condition;
+pub mod desired;
+mod dispute;
+pub mod failure;
+pub mod features;
+pub mod lock;
+pub mod names;
+pub mod plan;
+mod publisher;
+pub mod rivalry;
+mod server;
+mod session;
+mod status;
+pub mod store;
+pub mod target;
+
+pub use features::Feature;
+pub use publisher::{PublishOptions, Publisher};
+pub use server::{FIELD_MANAGER, client};
+pub use status::{PublishStatus, Role};

@@ -1,0 +1,49 @@
+//! Says what somebody else did to our slices, and who.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+
+use super::{
+    plan::{Plan, Write},
+    server::FIELD_MANAGER,
+    store::Store,
+};
+
+/// What `plan` puts right, in words: which slices somebody else deleted, changed or added.
+#[must_use]
+pub fn describe(plan: &Plan, store: &Store) -> String {
+    let mut deleted = Vec::new();
+    let mut others = Vec::new();
+    for write in plan.writes() {
+        let name = write.name();
+        match write {
+            Write::Create(_) => deleted.push(name),
+            Write::Replace(_) => others.push(format!("{name} was changed by {}", manager(store.get(name)))),
+            Write::Delete(slice) => others.push(format!("{name} was added by {}", manager(Some(slice)))),
+        }
+    }
+    if !deleted.is_empty() {
+        let note = "by somebody (a starting kubelet deletes all ResourceSlices of its node)";
+        others.insert(0, format!("{} deleted {note}", deleted.join(", ")));
+    }
+    others.join("; ")
+}
+
+/// Who wrote `slice` last, as `managedFields` tells.
+fn manager(slice: Option<&ResourceSlice>) -> String {
+    let entries = slice.and_then(|slice| slice.metadata.managed_fields.as_deref()).unwrap_or_default();
+    let Some(latest) = entries.iter().filter_map(|entry| entry.time.as_ref()).map(|time| &time.0).max()
+    else {
+        return "somebody unknown".to_owned();
+    };
+    let last = entries.iter().filter(|entry| entry.time.as_ref().is_some_and(|time| time.0 == *latest));
+    let names: BTreeSet<&str> = last.filter_map(|entry| entry.manager.as_deref()).collect();
+    // Times have whole seconds: our own write of the same second may stand beside the other's.
+    let foreign: Vec<&str> = names.iter().copied().filter(|name| *name != FIELD_MANAGER).collect();
+    match (foreign.is_empty(), names.is_empty()) {
+        (false, _) => format!("field manager {:?}", foreign.join(", ")),
+        (true, false) => "another instance of this plugin".to_owned(),
+        (true, true) => "somebody unknown".to_owned(),
+    }
+}

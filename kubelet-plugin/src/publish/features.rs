@@ -1,0 +1,252 @@
+//! What an API server may not keep of a slice, and what to publish to such a server instead.
+//!
+//! A server silently drops the fields of a feature gate that is off. A device published without such a field would mean
+//! something else: a partition without its counters could be given away beside the whole card. So whatever cannot be
+//! said is not offered; what remains true without the field stays.
+
+use std::{collections::BTreeSet, fmt};
+
+use k8s_openapi::api::resource::v1::Device;
+
+use super::desired::{Contents, DesiredSlice};
+
+/// A feature of `resource.k8s.io/v1` that an API server may have switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Feature {
+    /// Counter sets, and devices that draw on them.
+    PartitionableDevices,
+    /// Devices for several claims, and request policies of capacities.
+    ConsumableCapacity,
+    /// Taints on devices.
+    DeviceTaints,
+    /// Conditions that a claim waits for before its pod is bound.
+    BindingConditions,
+    /// Attributes that hold lists.
+    ListTypeAttributes,
+}
+
+impl Feature {
+    /// The feature gate of kube-apiserver.
+    #[must_use]
+    pub const fn gate(self) -> &'static str {
+        match self {
+            Self::PartitionableDevices => "DRAPartitionableDevices",
+            Self::ConsumableCapacity => "DRAConsumableCapacity",
+            Self::DeviceTaints => "DRADeviceTaints",
+            Self::BindingConditions => "DRADeviceBindingConditions",
+            Self::ListTypeAttributes => "DRAListTypeAttributes",
+        }
+    }
+
+    /// What this driver publishes while the gate is off.
+    #[must_use]
+    pub const fn consequence(self) -> &'static str {
+        match self {
+            Self::PartitionableDevices => {
+                "whole cards are published without counters; partitions and shares are not published"
+            }
+            Self::ConsumableCapacity => "devices for several claims are not published",
+            Self::DeviceTaints => "devices with a NoSchedule or NoExecute taint are not published",
+            Self::BindingConditions => "devices with binding conditions are not published",
+            Self::ListTypeAttributes => "attributes that hold lists are left out",
+        }
+    }
+
+    /// The feature that the field at `path` belongs to, such as `spec.devices[3].consumesCounters`.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        let names: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).collect();
+        let has = |name: &str| names.contains(&name);
+        if has("attributes") {
+            // Below here names are the driver's, not the API's.
+            return matches!(*names.last()?, "bools" | "ints" | "strings" | "versions")
+                .then_some(Self::ListTypeAttributes);
+        }
+        if has("sharedCounters") || has("consumesCounters") {
+            Some(Self::PartitionableDevices)
+        } else if has("allowMultipleAllocations") || has("requestPolicy") {
+            Some(Self::ConsumableCapacity)
+        } else if has("taints") {
+            Some(Self::DeviceTaints)
+        } else if has("bindingConditions") || has("bindingFailureConditions") || has("bindsToNode") {
+            Some(Self::BindingConditions)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.gate())
+    }
+}
+
+/// `slices` as they can be published to a server that drops the fields of `missing` features.
+///
+/// Slices that hold nothing afterwards are left out.
+#[must_use]
+pub fn without(missing: &BTreeSet<Feature>, slices: &[DesiredSlice]) -> Vec<DesiredSlice> {
+    slices
+        .iter()
+        .filter_map(|slice| {
+            let contents = match &slice.contents {
+                Contents::SharedCounters(_) if missing.contains(&Feature::PartitionableDevices) => {
+                    return None;
+                }
+                Contents::SharedCounters(sets) => Contents::SharedCounters(sets.clone()),
+                Contents::Devices(devices) => {
+                    let kept: Vec<Device> =
+                        devices.iter().filter_map(|device| device_without(missing, device)).collect();
+                    if kept.is_empty() && !devices.is_empty() {
+                        return None;
+                    }
+                    Contents::Devices(kept)
+                }
+            };
+            Some(DesiredSlice { name: slice.name.clone(), contents })
+        })
+        .collect()
+}
+
+fn device_without(missing: &BTreeSet<Feature>, device: &Device) -> Option<Device> {
+    let mut device = device.clone();
+    for feature in missing {
+        match feature {
+            Feature::PartitionableDevices => {
+                let draws = device.consumes_counters.take().is_some_and(|consumed| !consumed.is_empty());
+                if draws && !is_whole_card(&device) {
+                    return None;
+                }
+            }
+            Feature::ConsumableCapacity => {
+                if device.allow_multiple_allocations == Some(true) {
+                    return None;
+                }
+                device.allow_multiple_allocations = None;
+                for capacity in device.capacity.iter_mut().flat_map(|capacities| capacities.values_mut()) {
+                    capacity.request_policy = None;
+                }
+            }
+            Feature::DeviceTaints => {
+                let blocks = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
+                if device.taints.take().is_some_and(|taints| taints.iter().any(|taint| blocks(&taint.effect)))
+                {
+                    return None;
+                }
+            }
+            Feature::BindingConditions => {
+                if device.binding_conditions.take().is_some_and(|conditions| !conditions.is_empty()) {
+                    return None;
+                }
+                device.binding_failure_conditions = None;
+                device.binds_to_node = None;
+            }
+            Feature::ListTypeAttributes => {
+                if let Some(attributes) = &mut device.attributes {
+                    attributes.retain(|_, value| {
+                        value.bools.is_none()
+                            && value.ints.is_none()
+                            && value.strings.is_none()
+                            && value.versions.is_none()
+                    });
+                }
+            }
+        }
+    }
+    Some(device)
+}
+
+fn is_whole_card(device: &Device) -> bool {
+    let device_type =
+        device.attributes.as_ref().and_then(|attributes| attributes.get(tessera_api::attribute::TYPE));
+    device_type.and_then(|value| value.string.as_deref()) == Some(tessera_api::DeviceType::Gpu.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn slices() -> Vec<DesiredSlice> {
+        let counters = json!([{"name": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
+        let consumes = json!([{"counterSet": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
+        let devices = json!([
+            {"name": "gpu-3b-00", "attributes": {"type": {"string": "gpu"}, "numas": {"ints": [0, 1]}}, "consumesCounters": consumes,
+             "capacity": {"memory": {"value": "80Gi"}}},
+            {"name": "gpu-3b-00-mig-1g10gb-0", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes},
+            {"name": "gpu-3c-00", "attributes": {"type": {"string": "gpu"}}, "taints": [{"key": "lost", "effect": "NoSchedule"}]}]);
+        let shared = json!([{"name": "gpu-3b-00-mps", "attributes": {"type": {"string": "mps"}}, "allowMultipleAllocations": true,
+            "consumesCounters": consumes,
+            "capacity": {"memory": {"value": "80Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}}}]);
+        let parse = |value| serde_json::from_value(value).expect("devices");
+        vec![
+            DesiredSlice {
+                name: "n-00".into(),
+                contents: Contents::SharedCounters(serde_json::from_value(counters).expect("counters")),
+            },
+            DesiredSlice { name: "n-30".into(), contents: Contents::Devices(parse(devices)) },
+            DesiredSlice { name: "n-40".into(), contents: Contents::Devices(parse(shared)) },
+        ]
+    }
+
+    fn names(slices: &[DesiredSlice]) -> Vec<String> {
+        let mut names = Vec::new();
+        for slice in slices {
+            match &slice.contents {
+                Contents::Devices(devices) => names.extend(devices.iter().map(|device| device.name.clone())),
+                Contents::SharedCounters(sets) => {
+                    names.extend(sets.iter().map(|set| format!("set {}", set.name)))
+                }
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn nothing_missing_changes_nothing() {
+        assert_eq!(without(&BTreeSet::new(), &slices()), slices());
+    }
+
+    #[test]
+    fn without_counters_only_whole_cards_remain() {
+        let kept = without(&BTreeSet::from([Feature::PartitionableDevices]), &slices());
+        assert_eq!(names(&kept), ["gpu-3b-00", "gpu-3c-00"]);
+        let Contents::Devices(devices) = &kept[0].contents else { panic!("devices") };
+        assert_eq!(devices[0].consumes_counters, None);
+        assert_eq!(kept.len(), 1, "neither the counters nor the emptied slice of shares");
+    }
+
+    #[test]
+    fn without_other_features_what_cannot_be_said_is_left_out() {
+        let kept = |feature| names(&without(&BTreeSet::from([feature]), &slices()));
+        assert_eq!(
+            kept(Feature::ConsumableCapacity),
+            ["set gpu-3b-00", "gpu-3b-00", "gpu-3b-00-mig-1g10gb-0", "gpu-3c-00"]
+        );
+        assert_eq!(
+            kept(Feature::DeviceTaints),
+            ["set gpu-3b-00", "gpu-3b-00", "gpu-3b-00-mig-1g10gb-0", "gpu-3b-00-mps"]
+        );
+        let lists = without(&BTreeSet::from([Feature::ListTypeAttributes]), &slices());
+        let Contents::Devices(devices) = &lists[1].contents else { panic!("devices") };
+        assert_eq!(devices[0].attributes.as_ref().map(|attributes| attributes.len()), Some(1));
+    }
+
+    #[test]
+    fn paths_belong_to_features() {
+        for (path, feature) in [
+            ("spec.sharedCounters", Some(Feature::PartitionableDevices)),
+            ("spec.devices[3].consumesCounters[0].counters.m", Some(Feature::PartitionableDevices)),
+            ("spec.devices[3].allowMultipleAllocations", Some(Feature::ConsumableCapacity)),
+            ("spec.devices[3].capacity.memory.requestPolicy", Some(Feature::ConsumableCapacity)),
+            ("spec.devices[3].taints", Some(Feature::DeviceTaints)),
+            ("spec.devices[3].attributes.x.ints", Some(Feature::ListTypeAttributes)),
+            ("spec.devices[3].attributes.taints", None),
+            ("spec.devices[3].name", None),
+        ] {
+            assert_eq!(Feature::of_path(path), feature, "{path}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Which of several instances of the plugin on one node writes ResourceSlices.
+//!
+//! During a rolling upgrade two instances run side by side and share the plugin directory. Two files there decide:
+//!
+//! - `publish.newest` names the instance that was ready to publish last. Each instance replaces it (by a rename, so the
+//!   last one wins, whatever the clocks say) with a file that it keeps locked as long as it lives. So the file says who
+//!   is the newest, and its lock says whether that one still runs.
+//! - `publish.lock` is held by the instance that writes. An instance that is no longer the newest finishes the requests
+//!   it has sent and lets go of it; the newest takes it. Never do two instances hold it.
+//!
+//! When the newest ends (its lock goes with it, however it ended), an older one that still runs takes over again.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How often the holder looks whether it was superseded, and an instance in waiting whether it is its turn. (A blocking
+/// lock would tell at once, but a thread that waits in `flock` cannot be called back.)
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Why the publish lock cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// A lock file cannot be made, replaced or locked: the directory is missing, read-only or full.
+    #[error("cannot {action} {}: {source}; the plugin directory must exist and be writable", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The two lock files of one plugin directory, as one instance sees them.
+#[derive(Debug)]
+pub struct PublishLock {
+    newest: PathBuf,
+    lock: PathBuf,
+    instance: String,
+    /// Our `publish.newest`, kept locked while we live; `None` until we announced ourselves.
+    announced: Option<File>,
+    held: Option<File>,
+}
+
+impl PublishLock {
+    /// The lock in `directory`, for an instance that calls itself `instance` (its pod's UID) in the file.
+    #[must_use]
+    pub fn new(directory: &Path, instance: &str) -> Self {
+        Self {
+            newest: directory.join("publish.newest"),
+            lock: directory.join("publish.lock"),
+            instance: instance.to_owned(),
+            announced: None,
+            held: None,
+        }
+    }
+
+    /// Whether this instance may write now: it holds the lock and nobody newer runs.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        self.held.is_some() && self.is_newest()
+    }
+
+    /// Whether this instance holds the lock, superseded or not.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether `publish.newest` is the file this instance put there.
+    fn is_newest(&self) -> bool {
+        let same = |file: &File| -> io::Result<bool> {
+            let (ours, there) = (file.metadata()?, fs::metadata(&self.newest)?);
+            Ok(ours.ino() == there.ino() && ours.dev() == there.dev())
+        };
+        self.announced.as_ref().is_some_and(|file| same(file).unwrap_or(false))
+    }
+
+    /// Announces this instance as the newest and waits until it may write. Cancel safe.
+    ///
+    /// An instance that was superseded waits here until every newer one has ended.
+    ///
+    /// # Errors
+    /// [`LockError::File`] when the directory cannot be used.
+    pub async fn acquire(&mut self) -> Result<(), LockError> {
+        while !self.try_acquire()? {
+            tokio::time::sleep(GLANCE).await;
+        }
+        Ok(())
+    }
+
+    fn try_acquire(&mut self) -> Result<bool, LockError> {
+        let known = self.announced.is_some() && (self.is_newest() || self.newest_lives()?);
+        if !known {
+            self.announce()?;
+        }
+        if self.held.is_none() && self.is_newest() {
+            self.held = self.take_lock()?;
+        }
+        Ok(self.may_write())
+    }
+
+    /// Waits until a newer instance supersedes this one. Cancel safe.
+    pub async fn superseded(&self) {
+        while self.is_newest() {
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+
+    /// Lets go of the lock. To be called when no request of this instance is under way any more.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn announce(&mut self) -> Result<(), LockError> {
+        let directory = self.newest.parent().unwrap_or_else(|| Path::new("."));
+        let mut file = tempfile::Builder::new()
+            .prefix(".publish.newest.")
+            .tempfile_in(directory)
+            .map_err(|source| self.failed("create a file beside", &self.newest, source))?;
+        // Locked before it has its name: whoever finds it there finds it locked.
+        file.as_file().lock().map_err(|source| self.failed("lock", &self.newest, source))?;
+        file.write_all(self.instance.as_bytes())
+            .map_err(|source| self.failed("write", &self.newest, source))?;
+        let file =
+            file.persist(&self.newest).map_err(|error| self.failed("replace", &self.newest, error.error))?;
+        self.announced = Some(file);
+        Ok(())
+    }
+
+    /// Whether the instance that `publish.newest` names still runs.
+    fn newest_lives(&self) -> Result<bool, LockError> {
+        let file = match File::open(&self.newest) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) => return Err(self.failed("open", &self.newest, source)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(source)) => Err(self.failed("lock", &self.newest, source)),
+        }
+    }
+
+    /// The lock, unless another instance holds it.
+    fn take_lock(&self) -> Result<Option<File>, LockError> {
+        let open = File::options().create(true).truncate(false).write(true).open(&self.lock);
+        let file = open.map_err(|source| self.failed("create", &self.lock, source))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(self.failed("lock", &self.lock, source)),
+        }
+    }
+
+    fn failed(&self, action: &'static str, path: &Path, source: io::Error) -> LockError {
+        LockError::File { action, path: path.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+    const SHORT: Duration = Duration::from_millis(500);
+
+    #[tokio::test]
+    async fn a_newer_instance_takes_over_and_an_older_one_comes_back_when_it_ends() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut old = PublishLock::new(directory.path(), "old");
+        timeout(LONG, old.acquire()).await.expect("free").expect("usable");
+        assert!(old.may_write());
+
+        let mut new = PublishLock::new(directory.path(), "new");
+        assert!(timeout(SHORT, new.acquire()).await.is_err(), "the old one has not let go");
+        assert!(!old.may_write() && !new.may_write());
+        timeout(LONG, old.superseded()).await.expect("noticed");
+        old.release();
+        timeout(LONG, new.acquire()).await.expect("free").expect("usable");
+        assert!(new.may_write() && !old.may_write());
+
+        assert!(timeout(SHORT, old.acquire()).await.is_err(), "the new one runs");
+        assert!(new.may_write(), "waiting does not announce anybody");
+        drop(new);
+        timeout(LONG, old.acquire()).await.expect("free").expect("usable");
+        assert!(old.may_write());
+        assert_eq!(fs::read_to_string(directory.path().join("publish.newest")).expect("readable"), "old");
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_gave_up_waiting_never_gets_the_lock() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut old = PublishLock::new(directory.path(), "old");
+        old.acquire().await.expect("usable");
+        let mut middle = PublishLock::new(directory.path(), "middle");
+        assert!(timeout(SHORT, middle.acquire()).await.is_err());
+        let mut new = PublishLock::new(directory.path(), "new");
+        assert!(timeout(SHORT, new.acquire()).await.is_err());
+        old.release();
+        timeout(LONG, new.acquire()).await.expect("free").expect("usable");
+        assert!(new.may_write() && !middle.may_write() && !old.may_write());
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_cannot_be_written_is_an_error_that_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut lock = PublishLock::new(&directory.path().join("missing"), "x");
+        let error = lock.acquire().await.expect_err("no directory").to_string();
+        assert!(
+            error.contains("missing/publish.newest") && error.contains("must exist and be writable"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Names of ResourceSlices.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+/// Longest `metadata.name` of a ResourceSlice: a DNS subdomain.
+const NAME_BYTES: usize = 253;
+/// Bytes of the digest that stands for what had to be cut off, written as twice as many hexadecimal digits.
+const DIGEST_BYTES: usize = 8;
+
+/// The name of a slice of `driver_name` on `node_name`: `<node>-<driver>-<suffix>`, so that slices of one pool sort by
+/// `suffix`, and the same slice has the same name after every restart.
+///
+/// Where that is longer than a name may be, the node's name is cut and followed by a digest of node and driver.
+#[must_use]
+pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
+    let plain = format!("{node_name}-{driver_name}-{suffix}");
+    if plain.len() <= NAME_BYTES {
+        return plain;
+    }
+    let digest = Sha256::new().chain_update(node_name).chain_update([0]).chain_update(driver_name).finalize();
+    let mut tail = String::from("-");
+    for byte in &digest[..DIGEST_BYTES] {
+        // Writing to a String cannot fail.
+        let _ = write!(tail, "{byte:02x}");
+    }
+    let room = NAME_BYTES.saturating_sub(tail.len() + driver_name.len() + suffix.len() + 2);
+    // Node names are ASCII (DNS subdomains); `get` rather than an index so that no other input can panic.
+    let head = node_name.get(..room.min(node_name.len())).unwrap_or_default();
+    // No label may end in `-` before the digest's own, and none may be empty.
+    let head = head.trim_end_matches(['-', '.']);
+    format!("{head}{tail}-{driver_name}-{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_node_driver_suffix() {
+        assert_eq!(slice_name("node-a", "gpu.tessera.dev", "30-gpu-0"), "node-a-gpu.tessera.dev-30-gpu-0");
+    }
+
+    #[test]
+    fn the_longest_node_and_driver_names_give_valid_distinct_names_that_sort_by_suffix() {
+        let driver = format!("{}.dev", "d".repeat(59));
+        let long = |end: &str| format!("{}.{end}", "n".repeat(253 - 1 - end.len()));
+        let names: Vec<String> = ["a", "b"]
+            .iter()
+            .flat_map(|end| ["00-counters-0", "30-gpu-0"].map(|s| slice_name(&long(end), &driver, s)))
+            .collect();
+        for name in &names {
+            assert!(tessera_api::limits::is_dns_subdomain(name), "{name}");
+            assert!(name.len() <= NAME_BYTES);
+        }
+        assert!(names[0] < names[1] && names[2] < names[3]);
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+    }
+
+    #[test]
+    fn a_cut_never_leaves_a_hyphen_or_dot_before_the_digest() {
+        let driver = "gpu.tessera.dev";
+        for length in 200..=253 {
+            let node: String = "a.-".chars().cycle().take(length - 1).chain(['z']).collect();
+            let node = node.replace(".-", ".b");
+            let name = slice_name(&node, driver, "30-gpu-0");
+            assert!(tessera_api::limits::is_dns_subdomain(&name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Keeps a dispute about slices from becoming a war of writes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Repairs that are made at once. The restart of a kubelet deletes slices one after another and may need several.
+const BURST: u32 = 8;
+/// Without a foreign change for this long, the next one is repaired at once again. Longer than the longest delay, or a
+/// dispute that goes on would look like peace.
+const QUIET: Duration = Duration::from_secs(150);
+/// The first delay of a repair beyond the burst.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest delay.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Decides when what somebody else changed is put back: at once, unless it keeps happening.
+#[derive(Debug, Default)]
+pub struct Rivalry {
+    repairs: u32,
+    last: Option<Instant>,
+}
+
+impl Rivalry {
+    /// Somebody changed our slices: how long to wait before putting them back.
+    pub fn repair_after(&mut self, now: Instant) -> Duration {
+        if self.last.is_none_or(|last| now.saturating_duration_since(last) >= QUIET) {
+            self.repairs = 0;
+        }
+        self.last = Some(now);
+        self.repairs = self.repairs.saturating_add(1);
+        match self.repairs.checked_sub(BURST + 1) {
+            None => Duration::ZERO,
+            Some(beyond) => FIRST.saturating_mul(2_u32.saturating_pow(beyond)).min(LONGEST),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dispute_slows_down_to_one_write_a_minute_and_peace_forgets_it() {
+        let mut rivalry = Rivalry::default();
+        let begin = Instant::now();
+        let mut now = begin;
+        let mut repairs = 0;
+        while now < begin + Duration::from_secs(3600) {
+            // A rival that answers each repair after a millisecond.
+            now += rivalry.repair_after(now) + Duration::from_millis(1);
+            repairs += 1;
+        }
+        assert!((60..90).contains(&repairs), "{repairs} repairs in an hour");
+        assert_eq!(rivalry.repair_after(now + QUIET), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_restart_of_a_kubelet_is_repaired_at_once() {
+        let mut rivalry = Rivalry::default();
+        let now = Instant::now();
+        for _ in 0..BURST {
+            assert_eq!(rivalry.repair_after(now), Duration::ZERO);
+        }
+        assert!(rivalry.repair_after(now) > Duration::ZERO);
+    }
+}

@@ -1,0 +1,138 @@
+//! The requests to the API server, each within a time limit.
+
+use std::{future::Future, time::Duration};
+
+use k8s_openapi::{
+    api::{core::v1::Node, resource::v1::ResourceSlice},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
+    runtime::watcher,
+};
+
+use super::{
+    desired::PoolIdentity,
+    failure::{Attempt, Failure, FailureKind},
+    plan::Write,
+};
+
+/// Who we are in `managedFields` of what we write.
+pub const FIELD_MANAGER: &str = "tessera-kubelet-plugin";
+/// Longest wait for one answer. A server under load answers a write within a second or not at all (its own limit for
+/// etcd is 5 s to 10 s).
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// A client for the publisher: its requests fail at once when the server refuses, rather than after many silent
+/// attempts, as retrying and reporting are the publisher's own work.
+///
+/// # Errors
+/// As [`Client::try_from`]: certificates or credentials that cannot be read.
+pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
+/// The API server as the publisher uses it.
+#[derive(Clone)]
+pub struct Server {
+    slices: Api<ResourceSlice>,
+    nodes: Api<Node>,
+}
+
+impl Server {
+    /// The server behind `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { slices: Api::all(client.clone()), nodes: Api::all(client) }
+    }
+
+    /// The slices of this driver on this node, watched.
+    pub fn watch(
+        &self,
+        identity: &PoolIdentity,
+    ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<ResourceSlice>>> + Send + use<> {
+        let PoolIdentity { driver_name, node_name, .. } = identity;
+        let fields = format!("spec.driver={driver_name},spec.nodeName={node_name}");
+        watcher(self.slices.clone(), watcher::Config::default().fields(&fields))
+    }
+
+    /// The Node as owner of its slices: they go when it is deleted.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::GetNode`].
+    pub async fn owner(&self, node_name: &str) -> Result<OwnerReference, Failure> {
+        let node = answer(Attempt::GetNode, node_name, self.nodes.get_metadata(node_name)).await?;
+        let Some(uid) = node.metadata.uid else {
+            return Err(Failure {
+                attempt: Attempt::GetNode,
+                name: node_name.to_owned(),
+                kind: FailureKind::Server,
+                text: "a Node without uid".to_owned(),
+            });
+        };
+        Ok(OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node_name.to_owned(),
+            uid,
+            controller: Some(true),
+            block_owner_deletion: None,
+        })
+    }
+
+    /// The slice called `name`, if there is one, of whatever driver and node.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Get`].
+    pub async fn get(&self, name: &str) -> Result<Option<ResourceSlice>, Failure> {
+        answer(Attempt::Get, name, self.slices.get_opt(name)).await
+    }
+
+    /// Sends `write`. Answers what the server holds afterwards; `None` after a deletion.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Create`], [`Attempt::Update`] or [`Attempt::Delete`].
+    pub async fn write(&self, write: &Write) -> Result<Option<ResourceSlice>, Failure> {
+        let name = write.name();
+        let parameters = PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) };
+        match write {
+            Write::Create(slice) => {
+                answer(Attempt::Create, name, self.slices.create(&parameters, slice)).await.map(Some)
+            }
+            Write::Replace(slice) => {
+                answer(Attempt::Update, name, self.slices.replace(name, &parameters, slice)).await.map(Some)
+            }
+            Write::Delete(slice) => {
+                let preconditions = Preconditions {
+                    uid: slice.metadata.uid.clone(),
+                    resource_version: slice.metadata.resource_version.clone(),
+                };
+                let parameters = DeleteParams::default().preconditions(preconditions);
+                answer(Attempt::Delete, name, self.slices.delete(name, &parameters)).await.map(|_| None)
+            }
+        }
+    }
+
+    /// What the server would hold if `slice` were created; nothing is created.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Create`].
+    pub async fn dry_run(&self, slice: &ResourceSlice) -> Result<ResourceSlice, Failure> {
+        let parameters = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        answer(Attempt::Create, name, self.slices.create(&parameters, slice)).await
+    }
+}
+
+async fn answer<T>(
+    attempt: Attempt,
+    name: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(ANSWER, request).await {
+        Ok(result) => result.map_err(|error| Failure::new(attempt, name, &error)),
+        Err(_) => Err(Failure::slow(attempt, name, ANSWER)),
+    }
+}

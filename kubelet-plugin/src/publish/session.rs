@@ -1,0 +1,335 @@
+//! One instance's dealings with the API server: what it holds, what it shall hold, and the writes between.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::runtime::watcher::Event;
+use tessera_inventory::Pool;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    backoff::Backoff,
+    condition::Condition,
+    desired::PoolIdentity,
+    dispute,
+    failure::{Failure, FailureKind},
+    lock::PublishLock,
+    plan::{Plan, Write, plan},
+    rivalry::Rivalry,
+    server::Server,
+    status::PublishStatus,
+    store::Store,
+    target::Target,
+};
+
+/// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
+/// a slice that somebody changed), so a few do; more mean that nothing converges.
+const ROUNDS: usize = 12;
+/// How often a server that does not keep some feature is asked whether it does by now.
+pub const PROBE: Duration = Duration::from_secs(300);
+
+/// See the module.
+pub struct Session {
+    server: Server,
+    identity: PoolIdentity,
+    store: Store,
+    target: Target,
+    owner: Option<OwnerReference>,
+    /// The pool's generation as last seen.
+    generation: Option<i64>,
+    /// The server held the target; what differs now is somebody else's doing.
+    synced: bool,
+    backoff: Backoff,
+    rivalry: Rivalry,
+    writing: Condition,
+    watching: Condition,
+    status: watch::Sender<PublishStatus>,
+}
+
+/// What to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// The server holds the target: wait for something to happen.
+    Rest,
+    /// Try again after this time.
+    After(Duration),
+}
+
+impl Session {
+    /// Nothing is known and nothing desired yet.
+    pub fn new(server: Server, identity: PoolIdentity, status: watch::Sender<PublishStatus>) -> Self {
+        Self {
+            server,
+            target: Target::new(identity.clone()),
+            identity,
+            store: Store::default(),
+            owner: None,
+            generation: None,
+            synced: false,
+            backoff: Backoff::default(),
+            rivalry: Rivalry::default(),
+            writing: Condition::new("publishing ResourceSlices"),
+            watching: Condition::new("watching ResourceSlices"),
+            status,
+        }
+    }
+
+    /// Desires `pool`. Answers whether that is something new.
+    pub fn desire(&mut self, pool: &Arc<Pool>) -> bool {
+        let new = self.target.set(pool);
+        if new {
+            self.synced = false;
+            self.backoff.reset();
+        }
+        new
+    }
+
+    /// Whether enough is known to compare the server with the target.
+    #[must_use]
+    pub fn knows_server(&self) -> bool {
+        self.store.is_complete()
+    }
+
+    /// Takes in what the watch says. Answers whether a server that was away is back.
+    pub fn observe(&mut self, event: Result<Event<ResourceSlice>, kube::runtime::watcher::Error>) -> bool {
+        match event {
+            Ok(event) => {
+                self.store.observe(event);
+                let back = self.watching.is_failing();
+                self.watching.worked();
+                back
+            }
+            Err(error) => {
+                // An expired watch (410) is renewed with a list, and is no trouble to anybody.
+                let failure = Failure::of_watch(&self.identity.node_name, &error);
+                let expired =
+                    matches!(&error, kube::runtime::watcher::Error::WatchError(status) if status.code == 410);
+                if !expired {
+                    self.watching.failed(&failure);
+                    self.report(Some(failure.message()));
+                }
+                false
+            }
+        }
+    }
+
+    /// Plans and writes until the server holds the target, or something has to be waited for.
+    pub async fn round(&mut self, lock: &PublishLock) -> Next {
+        for _ in 0..ROUNDS {
+            if !lock.may_write() {
+                return Next::Rest;
+            }
+            let plan = match self.plan().await {
+                Ok(plan) => plan,
+                Err(failure) => return self.retry(failure),
+            };
+            if plan.is_empty() {
+                self.settle(&plan);
+                return Next::Rest;
+            }
+            if std::mem::take(&mut self.synced) {
+                let delay = self.repair(&plan);
+                if !delay.is_zero() {
+                    return Next::After(delay);
+                }
+                // The owner's uid may have changed, if a node was deleted and came back.
+                self.owner = None;
+                continue;
+            }
+            if let Err(failure) = self.carry_out(plan, lock).await {
+                return self.retry(failure);
+            }
+        }
+        let delay = self.backoff.delay();
+        tracing::warn!(
+            ?delay,
+            "ResourceSlices are not as they shall be after {ROUNDS} rounds of writing; trying again"
+        );
+        Next::After(delay)
+    }
+
+    /// Asks a server that did not keep some feature whether it does by now.
+    pub async fn probe(&mut self) -> bool {
+        if self.target.missing().is_empty() {
+            return false;
+        }
+        let mut answers = Vec::new();
+        for probe in self.target.probes() {
+            match self.server.dry_run(&probe).await {
+                Ok(held) => answers.push((probe, held)),
+                Err(failure) => {
+                    tracing::debug!(
+                        "cannot learn whether the API server keeps more by now: {}",
+                        failure.message()
+                    );
+                    return false;
+                }
+            }
+        }
+        let more = self.target.learn_from_probes(&answers);
+        if more {
+            tracing::info!(missing = ?self.target.missing(), "the API server keeps more features than before; publishing them");
+            self.synced = false;
+        }
+        more
+    }
+
+    async fn plan(&mut self) -> Result<Plan, Failure> {
+        let owner = match &self.owner {
+            Some(owner) => owner.clone(),
+            None => self.owner.insert(self.server.owner(&self.identity.node_name).await?).clone(),
+        };
+        let current = self.target.forgive(self.store.slices());
+        Ok(plan(&self.identity, &owner, &current, self.target.slices(), self.generation))
+    }
+
+    /// The server holds the target.
+    fn settle(&mut self, plan: &Plan) {
+        let news = !self.synced;
+        self.synced = true;
+        self.backoff.reset();
+        self.writing.worked();
+        self.generation = plan.generation.or(self.generation);
+        let (slices, devices) = (self.target.slices().len(), self.target.devices());
+        if news {
+            tracing::info!(
+                pool = self.identity.pool_name,
+                generation = plan.generation,
+                slices,
+                devices,
+                "published"
+            );
+        }
+        self.status.send_if_modified(|status| {
+            let mut now = status.clone();
+            now.in_sync = true;
+            now.generation = plan.generation;
+            (now.slices, now.devices) = (slices, devices);
+            std::mem::replace(status, now.clone()) != now
+        });
+        self.report(None);
+    }
+
+    /// Somebody changed what we had published. Answers how long to leave it so.
+    fn repair(&mut self, plan: &Plan) -> Duration {
+        let what = dispute::describe(plan, &self.store);
+        let delay = self.rivalry.repair_after(Instant::now());
+        if delay.is_zero() {
+            tracing::warn!("{what}; putting it right");
+        } else {
+            tracing::warn!(?delay, "{what}, again and again; putting it right after a while");
+            self.report(Some(format!("{what}, again and again")));
+        }
+        self.status.send_modify(|status| {
+            status.repairs += 1;
+            status.in_sync = false;
+        });
+        delay
+    }
+
+    async fn carry_out(&mut self, plan: Plan, lock: &PublishLock) -> Result<(), Failure> {
+        for stage in plan.stages {
+            // Who was superseded while writing leaves the rest to the newer instance.
+            if !lock.may_write() {
+                return Ok(());
+            }
+            let answers = join_all(stage.iter().map(|write| self.server.write(write))).await;
+            let mut failure = None;
+            let mut again = false;
+            for (write, answer) in stage.iter().zip(answers) {
+                self.status.send_modify(|status| match &answer {
+                    Ok(_) => status.writes += 1,
+                    Err(_) => status.failures += 1,
+                });
+                match answer {
+                    Ok(held) => self.wrote(write, held),
+                    Err(refused) => {
+                        again = true;
+                        let refused = self.refused(write, refused).await;
+                        failure = failure.or(refused);
+                    }
+                }
+            }
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+            if again {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn wrote(&mut self, write: &Write, held: Option<ResourceSlice>) {
+        tracing::debug!(slice = write.name(), kind = write.kind(), "written");
+        let Some(held) = held else { return self.store.remove(write.slice()) };
+        for message in self.target.learn(write.slice(), &held) {
+            tracing::warn!("{message}");
+        }
+        self.store.apply(held);
+    }
+
+    /// Learns from a refusal. Answers the failure if it has to be waited for.
+    async fn refused(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
+        match &failure.kind {
+            FailureKind::Invalid { causes } => {
+                let message = failure.message();
+                tracing::error!("{message}; not sent again until the hardware changes");
+                self.target.reject(write.slice(), causes, message);
+                None
+            }
+            FailureKind::NotFound => {
+                self.store.remove(write.slice());
+                None
+            }
+            FailureKind::Conflict => match self.server.get(write.name()).await {
+                Ok(None) => {
+                    self.store.remove(write.slice());
+                    Some(failure)
+                }
+                Ok(Some(slice)) if self.is_ours(&slice) => {
+                    self.store.apply(slice);
+                    Some(failure)
+                }
+                Ok(Some(slice)) => {
+                    let owner = format!(
+                        "it exists and belongs to driver {} on {}; delete it, or give one of the two drivers another name",
+                        slice.spec.driver,
+                        slice.spec.node_name.as_deref().unwrap_or("no single node")
+                    );
+                    Some(Failure { kind: FailureKind::Server, text: owner, ..failure })
+                }
+                Err(failure) => Some(failure),
+            },
+            _ => Some(failure),
+        }
+    }
+
+    fn is_ours(&self, slice: &ResourceSlice) -> bool {
+        slice.spec.driver == self.identity.driver_name
+            && slice.spec.node_name.as_ref() == Some(&self.identity.node_name)
+    }
+
+    fn retry(&mut self, failure: Failure) -> Next {
+        self.writing.failed(&failure);
+        self.report(Some(failure.message()));
+        self.status.send_modify(|status| status.in_sync = false);
+        Next::After(self.backoff.delay().max(failure.retry_after()))
+    }
+
+    /// Tells the status what is wrong at present: `error`, or else what is left out.
+    fn report(&self, error: Option<String>) {
+        let shortcomings = self.target.shortcomings();
+        let last_error = error.or_else(|| (!shortcomings.is_empty()).then(|| shortcomings.join("; ")));
+        let missing = self.target.missing();
+        self.status.send_if_modified(|status| {
+            if status.last_error == last_error && status.missing_features == *missing {
+                return false;
+            }
+            status.last_error = last_error;
+            status.missing_features.clone_from(missing);
+            true
+        });
+    }
+}
