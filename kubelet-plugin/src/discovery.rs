@@ -1,1 +1,164 @@
-//! From NVML and sysfs to the facts that [`tessera_inventory`] works on.
+//! From NVML and sysfs to the facts that [`tessera_inventory`] works on, kept up to date.
+//!
+//! ```text
+//! Nvml ──┐
+//! sysfs ─┼─> facts ──> Discovery (what was known before, health) ──> Machine, sent when it changed
+//! events ┘
+//! ```
+//!
+//! One failing query costs one attribute of one card, and a fact that was read once stays when it can't be read again:
+//! what is published of a card must not flicker while claims hold it. A card that was there and is gone stays in the
+//! machine, as lost. A card that never said who it is is left out.
+
+mod facts;
+mod health;
+mod problem;
+mod snapshot;
+mod sysfs;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tessera_inventory::Machine;
+use tessera_nvml::{Event, EventWatch, Nvml};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::hardware::Hardware;
+use health::HealthBook;
+
+pub use problem::Problem;
+pub use snapshot::Discovery;
+
+/// How discovery works.
+#[derive(Clone, Debug)]
+pub struct DiscoveryOptions {
+    /// Where sysfs is mounted (`--sysfs-root`).
+    pub sysfs_root: PathBuf,
+    /// How often to look again without a reason.
+    pub interval: Duration,
+    /// How often to look again while something is missing: a query failed, or a card is still registering with its
+    /// NVLink fabric.
+    pub unsettled_interval: Duration,
+}
+
+impl DiscoveryOptions {
+    /// Looks every 30 s, every 5 s while something is missing.
+    #[must_use]
+    pub fn new(sysfs_root: PathBuf) -> Self {
+        DiscoveryOptions {
+            sysfs_root,
+            interval: Duration::from_secs(30),
+            unsettled_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the event thread and the reader share.
+#[derive(Default)]
+struct Shared {
+    health: Mutex<HealthBook>,
+    look_again: Notify,
+}
+
+/// Keeps `machines` at what the hardware is, until cancelled: reads at once, then whenever the driver reports something,
+/// `hardware` changes or an interval is over; sends only what differs from before. `None` until cards were seen once.
+///
+/// Every call of the driver is on a blocking thread. One that hangs holds up later readings, not this task's end: end the
+/// runtime with a timeout.
+pub async fn run(
+    mut hardware: Hardware,
+    options: DiscoveryOptions,
+    machines: watch::Sender<Option<Arc<Machine>>>,
+    cancelled: CancellationToken,
+) {
+    let discovery = Arc::new(Mutex::new(Discovery::new(options.sysfs_root.clone())));
+    let shared = Arc::new(Shared::default());
+    let mut events: Option<EventWatch> = None;
+    let mut listening_to: Option<Arc<dyn Nvml>> = None;
+    loop {
+        let nvml = hardware.borrow_and_update().clone();
+        if !same(nvml.as_ref(), listening_to.as_ref()) {
+            events = None;
+            listening_to.clone_from(&nvml);
+        }
+        let work = tokio::task::spawn_blocking({
+            let (discovery, shared) = (Arc::clone(&discovery), Arc::clone(&shared));
+            let (nvml, listen) = (nvml.clone(), events.is_none());
+            move || look(nvml.as_deref(), listen, &discovery, &shared)
+        });
+        let settled = tokio::select! {
+            () = cancelled.cancelled() => return,
+            look = work => match look {
+                Ok(Look { machine, watch, settled }) => {
+                    events = events.or(watch);
+                    send(&machines, machine);
+                    settled
+                }
+                Err(error) => {
+                    tracing::error!(%error, "reading the cards broke off; this is a defect, please report it");
+                    false
+                }
+            },
+        };
+        let interval = if settled { options.interval } else { options.unsettled_interval };
+        tokio::select! {
+            () = cancelled.cancelled() => return,
+            changed = hardware.changed() => if changed.is_err() { return },
+            () = shared.look_again.notified() => {}
+            () = tokio::time::sleep(interval) => {}
+        }
+    }
+}
+
+/// What one reading gave.
+struct Look {
+    machine: Option<Machine>,
+    watch: Option<EventWatch>,
+    settled: bool,
+}
+
+fn look(nvml: Option<&dyn Nvml>, listen: bool, discovery: &Mutex<Discovery>, shared: &Arc<Shared>) -> Look {
+    // Listening begins before reading, so that nothing falls between the two.
+    let watch = nvml.filter(|_| listen).and_then(|nvml| listen_to(nvml, shared));
+    let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
+    let health = shared.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match nvml {
+        Some(nvml) => discovery.read(nvml, &health),
+        None => discovery.driver_gone(),
+    }
+    for card in discovery.returned() {
+        shared.health.lock().unwrap_or_else(PoisonError::into_inner).forget(*card);
+        shared.look_again.notify_one();
+    }
+    Look { machine: discovery.machine(), watch, settled: discovery.is_settled() }
+}
+
+fn listen_to(nvml: &dyn Nvml, shared: &Arc<Shared>) -> Option<EventWatch> {
+    let shared = Arc::clone(shared);
+    let watch = nvml.watch(Box::new(move |event: Event| {
+        if shared.health.lock().unwrap_or_else(PoisonError::into_inner).note(&event) {
+            shared.look_again.notify_one();
+        }
+    }));
+    watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
+}
+
+fn send(machines: &watch::Sender<Option<Arc<Machine>>>, machine: Option<Machine>) {
+    machines.send_if_modified(|sent| {
+        let changed = sent.as_deref() != machine.as_ref();
+        if changed {
+            *sent = machine.map(Arc::new);
+        }
+        changed
+    });
+}
+
+fn same(one: Option<&Arc<dyn Nvml>>, other: Option<&Arc<dyn Nvml>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -73,16 +73,17 @@ impl NvmlError {
     /// The card is gone or unusable until it is reset: it fell off the bus, or no card answers at its address.
     #[must_use]
     pub fn is_card_gone(&self) -> bool {
-        matches!(
-            self,
-            NvmlError::Call {
-                code: sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST
-                    | sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED
-                    | sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND
-                    | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND,
-                ..
-            }
-        )
+        match self {
+            NvmlError::Call { code, function, .. } => match *code {
+                sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST
+                | sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED
+                | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND => true,
+                // Of other functions it says that the card lacks the thing asked for.
+                sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => function.starts_with("nvmlDeviceGetHandleBy"),
+                _ => false,
+            },
+            _ => false,
+        }
     }
 
     /// `None` for an answer that there is no such thing.
@@ -119,5 +120,8 @@ mod tests {
         assert!(call(15).is_card_gone());
         assert!(!call(999).is_card_gone());
         assert!(!call(15).is_unsupported());
+        assert!(!call(6).is_card_gone());
+        let function = "nvmlDeviceGetHandleByPciBusId_v2";
+        assert!(NvmlError::Call { function, code: 6, text: "Not Found".into() }.is_card_gone());
     }
 }

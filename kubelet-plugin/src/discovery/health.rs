@@ -1,0 +1,98 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_api::PciBusId;
+use tessera_inventory::machine::Health;
+use tessera_nvml::{Event, PciAddress};
+
+use super::facts::pci_bus_id;
+
+/// XIDs that a program brings about by its own faults, which say nothing against the card: graphics engine exception,
+/// memory page fault, stopped processing, preemptive clean-up, video processor exception, context switch timeout. The
+/// same as NVIDIA's DRA driver and device plugin pass over.
+const OF_PROGRAMS: &[u64] = &[13, 31, 43, 45, 68, 109];
+
+/// What the driver's events say against cards. Grows with the number of cards, not of events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HealthBook {
+    xids: BTreeMap<PciBusId, u64>,
+    told: BTreeSet<(Option<PciBusId>, u64)>,
+}
+
+impl HealthBook {
+    /// Whether the event is a reason to look at the cards again.
+    pub(super) fn note(&mut self, event: &Event) -> bool {
+        let (card, xid) = match event {
+            Event::Xid { card, xid, .. } => (card.and_then(|card: PciAddress| pci_bus_id(card)), *xid),
+            Event::Interrupted { error } => {
+                tracing::warn!(%error, "the driver stopped reporting events; looking at the cards again");
+                return true;
+            }
+        };
+        let of_program = OF_PROGRAMS.contains(&xid);
+        if self.told.insert((card, xid)) {
+            let card = card.map_or_else(|| "unknown".to_owned(), |card| card.to_string());
+            if of_program {
+                tracing::info!(
+                    card,
+                    xid,
+                    "XID error that a program brought about (told once for each card and XID)"
+                );
+            } else {
+                tracing::error!(card, xid, "XID error: the card gets no new work until it was reset");
+            }
+        }
+        match card {
+            _ if of_program => false,
+            Some(card) => self.xids.insert(card, xid) != Some(xid),
+            None => true,
+        }
+    }
+
+    /// The card was reset or replaced.
+    pub(super) fn forget(&mut self, card: PciBusId) {
+        self.xids.remove(&card);
+        self.told.retain(|(told, _)| *told != Some(card));
+    }
+
+    /// What the events say of a card that answers.
+    pub(super) fn of(&self, card: PciBusId) -> Health {
+        match self.xids.get(&card) {
+            Some(xid) => Health::Unhealthy { reason: format!("xid-{xid}") },
+            None => Health::Healthy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0 };
+
+    fn xid(xid: u64) -> Event {
+        Event::Xid { card: Some(ADDRESS), xid, gpu_instance: None, compute_instance: None }
+    }
+
+    #[test]
+    fn a_broken_card_is_told_from_a_broken_program() {
+        let card = pci_bus_id(ADDRESS).unwrap();
+        let mut book = HealthBook::default();
+        assert!(!book.note(&xid(31)));
+        assert_eq!(book.of(card), Health::Healthy);
+        assert!(book.note(&xid(79)));
+        assert!(!book.note(&xid(79)), "the same again is no news");
+        assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
+        book.forget(card);
+        assert_eq!(book.of(card), Health::Healthy);
+    }
+
+    #[test]
+    fn a_storm_of_events_takes_no_room() {
+        let mut book = HealthBook::default();
+        for _ in 0..100_000 {
+            book.note(&xid(31));
+            book.note(&xid(48));
+        }
+        assert_eq!((book.xids.len(), book.told.len()), (1, 2));
+    }
+}
