@@ -14,7 +14,7 @@ const NANOS: i128 = 1_000_000_000;
 ///
 /// Parses every spelling Kubernetes takes and follows its rounding: what is finer than a billionth is rounded away from
 /// zero, and with a binary suffix what is above 2⁶³−1 becomes 2⁶³−1 (so `16Ei` is valid). Displays in Kubernetes'
-/// canonical form, which an API server gives back unchanged. Compares by value: `1Gi` equals `1024Mi`.
+/// canonical form. Compares by value: `1Gi` equals `1024Mi`.
 ///
 /// Magnitudes above about 1.7 × 10²⁹, which Kubernetes takes with decimal suffixes only, are an error here.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -51,10 +51,17 @@ pub enum QuantityError {
 }
 
 impl Quantity {
-    /// A whole number that displays with binary suffixes, for memory: 85899345920 is `80Gi`.
+    /// A whole number that displays with binary suffixes where it can: 85899345920 is `80Gi`.
     #[must_use]
     pub const fn binary(value: i64) -> Self {
         Self { nanos: value as i128 * NANOS, format: QuantityFormat::BinarySi }
+    }
+
+    /// A number of bytes whose text an API server gives back unchanged: with binary suffixes for whole KiB, else with
+    /// decimal ones (a [`Self::binary`] 2000 displays as `2000`, which a server may turn into `2k`).
+    #[must_use]
+    pub const fn bytes(value: i64) -> Self {
+        if value % 1024 == 0 { Self::binary(value) } else { Self::decimal(value) }
     }
 
     /// A whole number that displays with decimal suffixes, for counts: 132 is `132`.

@@ -25,3 +25,15 @@ pub struct Machine {
     /// What is known of pairs of cards.
     pub pairs: Pairs,
 }
+
+impl Machine {
+    /// The cards by PCI address. Of several with one address only one is in it, the same one however they were
+    /// enumerated.
+    #[must_use]
+    pub fn cards_by_address(&self) -> Vec<&Card> {
+        let mut cards: Vec<&Card> = self.cards.iter().collect();
+        cards.sort();
+        cards.dedup_by_key(|card| card.pci);
+        cards
+    }
+}

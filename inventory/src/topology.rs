@@ -44,7 +44,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The connections of `machine`. Where several cards have one PCI address, the first one counts.
+    /// The connections between [`Machine::cards_by_address`].
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         links::read(machine)

@@ -2,8 +2,8 @@ use tessera_api::PciBusId;
 
 use super::{Fabric, NvLink};
 
-/// What is known of one physical card.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is known of one physical card. Ordered by PCI address, then by all the rest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Card {
     /// PCI address (`nvmlDeviceGetPciInfo_v3`).
     pub pci: PciBusId,
@@ -53,7 +53,7 @@ pub struct ComputeCapability {
 }
 
 /// Whether a card works. One that does not stays published with a `NoSchedule` taint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// Nothing known against it.
     #[default]

@@ -1,5 +1,5 @@
 /// A card's place in an NVLink fabric (`nvmlGpuFabricInfo`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fabric {
     /// How far the card's registration with the fabric got. Cluster and clique mean something only when completed.
     pub state: FabricState,
@@ -11,7 +11,7 @@ pub struct Fabric {
 
 /// Registration with the NVLink fabric (`nvmlGpuFabricState_t`; where that says "not supported" a card has no
 /// [`Fabric`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FabricState {
     /// Not begun.
     NotStarted,

@@ -1,7 +1,7 @@
 use tessera_api::PciBusId;
 
 /// One active NVLink of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NvLink {
     /// What is at its other end.
     pub remote: NvLinkRemote,
@@ -10,7 +10,7 @@ pub struct NvLink {
 }
 
 /// The remote end of an NVLink (`nvmlDeviceGetNvLinkRemoteDeviceType`, `nvmlDeviceGetNvLinkRemotePciInfo_v2`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NvLinkRemote {
     /// Another card.
     Gpu(PciBusId),

@@ -1,6 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption, ResourceSliceSpec};
+use tessera_api::limits;
+
+use super::{Warning, counters, taints};
 
 /// Devices that allocated or prepared claims hold, with the counter sets they draw on, as they were last published.
 ///
@@ -12,7 +15,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Picks the devices for which `is_held` says so out of published slices of this driver's pool on this node.
+    /// Picks the devices for which `is_held` says so, by device name, out of published slices: those of this driver's
+    /// pool on this node, of the newest generation.
     #[must_use]
     pub fn from_slices<'a>(
         slices: impl IntoIterator<Item = &'a ResourceSliceSpec>,
@@ -42,8 +46,59 @@ impl Held {
         self.devices.values()
     }
 
-    /// The counter sets they draw on, by name.
-    pub fn counter_sets(&self) -> impl Iterator<Item = &CounterSet> {
-        self.counter_sets.values()
+    /// The set to publish of a card that would now have `fresh`: the published one where held devices draw on counters
+    /// that `fresh` does not have, as after an upgrade that divides cards differently.
+    pub(super) fn counter_set(&self, fresh: CounterSet) -> CounterSet {
+        let consumptions = self.devices.values().flat_map(|device| device.consumes_counters.iter().flatten());
+        let covered = consumptions
+            .filter(|consumption| consumption.counter_set == fresh.name)
+            .all(|consumption| counters::covers(&fresh, consumption));
+        let published = self.counter_sets.get(&fresh.name).filter(|_| !covered).cloned();
+        published.unwrap_or(fresh)
+    }
+
+    /// Adds the held devices that are not among `devices`, tainted, and their counter sets where missing.
+    pub(super) fn add_what_is_not_offered(
+        &self,
+        driver_name: &str,
+        devices: &mut Vec<Device>,
+        counter_sets: &mut Vec<CounterSet>,
+        warnings: &mut Vec<Warning>,
+    ) {
+        let offered: BTreeSet<String> = devices.iter().map(|device| device.name.clone()).collect();
+        for held in self.devices.values().filter(|device| !offered.contains(&device.name)) {
+            let mut device = held.clone();
+            for consumption in device.consumes_counters.iter().flatten() {
+                let name = &consumption.counter_set;
+                let known = counter_sets.iter().any(|set| set.name == *name);
+                if let Some(set) = self.counter_sets.get(name).filter(|_| !known) {
+                    counter_sets.push(set.clone());
+                }
+            }
+            // A consumption that no set covers makes the whole pool invalid to the scheduler.
+            if let Some(consumptions) = &mut device.consumes_counters {
+                let before = consumptions.len();
+                consumptions.retain(|consumption| is_covered(consumption, counter_sets));
+                if consumptions.len() < before {
+                    warnings.push(Warning::HeldWithoutCounters(device.name.clone()));
+                }
+            }
+            add_taint(&mut device, driver_name);
+            devices.push(device);
+        }
+    }
+}
+
+fn is_covered(consumption: &DeviceCounterConsumption, counter_sets: &[CounterSet]) -> bool {
+    counter_sets.iter().any(|set| counters::covers(set, consumption))
+}
+
+/// Says that the device is not offered, unless it says so already.
+fn add_taint(device: &mut Device, driver_name: &str) {
+    let added = taints::not_offered(driver_name);
+    let taints = device.taints.get_or_insert_default();
+    if !taints.iter().any(|taint| (&taint.key, &taint.effect) == (&added.key, &added.effect)) {
+        taints.truncate(limits::TAINTS_PER_DEVICE - 1);
+        taints.push(added);
     }
 }

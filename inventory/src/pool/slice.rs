@@ -1,4 +1,5 @@
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use tessera_api::limits;
 
 /// One ResourceSlice of a pool, without what is the same in all of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,5 +45,57 @@ impl Tier {
             Self::Shared => "3-shared",
         };
         format!("{prefix}-{position:04}")
+    }
+}
+
+impl Slice {
+    /// As few slices as the API allows.
+    pub(super) fn of_counter_sets(sets: Vec<CounterSet>) -> impl Iterator<Item = Self> {
+        chunks(sets, limits::COUNTER_SETS_PER_SLICE).enumerate().map(|(position, sets)| Self {
+            name_suffix: Tier::Counters.name_suffix(position),
+            contents: Contents::SharedCounters(sets),
+        })
+    }
+
+    /// As few slices as the API allows, devices in the given order.
+    pub(super) fn of_devices(tier: Tier, devices: Vec<Device>) -> impl Iterator<Item = Self> {
+        // Every device of a card draws on its counters, which halves what a slice may hold.
+        chunks(devices, limits::ADVANCED_DEVICES_PER_SLICE).enumerate().map(move |(position, devices)| Self {
+            name_suffix: tier.name_suffix(position),
+            contents: Contents::Devices(devices),
+        })
+    }
+}
+
+fn chunks<T>(items: Vec<T>, size: usize) -> impl Iterator<Item = Vec<T>> {
+    let mut items = items.into_iter();
+    std::iter::from_fn(move || {
+        let chunk: Vec<T> = items.by_ref().take(size).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_sort_by_name() {
+        let tiers = [Tier::Counters, Tier::Partitions, Tier::Cards, Tier::Shared];
+        let names: Vec<String> = tiers
+            .iter()
+            .flat_map(|tier| [0, 9, 10, 9999].map(|position| tier.name_suffix(position)))
+            .collect();
+        assert!(names.is_sorted());
+        assert!(names.iter().all(|name| limits::is_dns_label(name)));
+    }
+
+    #[test]
+    fn chunks_are_full_but_for_the_last() {
+        let sizes =
+            |count: usize| chunks((0..count).collect(), 8).map(|chunk| chunk.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(0), Vec::<usize>::new());
+        assert_eq!(sizes(8), [8]);
+        assert_eq!(sizes(17), [8, 8, 1]);
     }
 }

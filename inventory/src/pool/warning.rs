@@ -24,7 +24,38 @@ pub enum Warning {
         /// The beginning of the text.
         value: String,
     },
-    /// Two cards have the same PCI address; the second is not published.
-    #[error("card {0} is enumerated twice: the second one is not published")]
+    /// Several cards have one PCI address.
+    #[error("several cards are enumerated at PCI address {0}: only one is published")]
     Duplicate(PciBusId),
+    /// A card's memory is beyond what Kubernetes can express.
+    #[error("card {card}: its memory is left out: {bytes} bytes is no plausible size")]
+    Memory {
+        /// The card.
+        card: PciBusId,
+        /// What the driver said.
+        bytes: u64,
+    },
+    /// A card has more memory slices than a counter set can count; it is published as one slice.
+    #[error(
+        "card {card} says that it has {slices} memory slices; Kubernetes can count 32: it is published as one"
+    )]
+    MemorySlices {
+        /// The card.
+        card: PciBusId,
+        /// What the driver said.
+        slices: u32,
+    },
+    /// MIG mode is on, so no program can use the card as a whole.
+    #[error(
+        "card {0} is not published as a whole card: MIG mode is on; turn it off (nvidia-smi -mig 0) to use it whole"
+    )]
+    MigModeOn(PciBusId),
+    /// More cards than groups are made for.
+    #[error("the machine has {0} cards; above 64 they are published by PCI address, without groups")]
+    NoGroups(usize),
+    /// A held device was found published with counters that no counter set covers, as after an edit by hand.
+    #[error(
+        "device {0} is held by a claim but its counters are gone: its card is not protected until the claim ends"
+    )]
+    HeldWithoutCounters(String),
 }

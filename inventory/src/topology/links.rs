@@ -6,9 +6,7 @@ use crate::machine::{Card, CommonAncestor, FabricState, NvLinkRemote, NvLinkVers
 
 /// Reads the connections of `machine`, its cards sorted by PCI address.
 pub fn read(machine: &Machine) -> Topology {
-    let mut cards: Vec<&Card> = machine.cards.iter().collect();
-    cards.sort_by_key(|card| card.pci);
-    cards.dedup_by_key(|card| card.pci);
+    let cards = machine.cards_by_address();
 
     let pair = |one: usize, other: usize| (cards[one], cards[other]);
     let count = cards.len();

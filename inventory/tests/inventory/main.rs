@@ -1,4 +1,10 @@
 //! What is published of real, derived and random machines.
+// Clippy sees tests only in functions with #[test], not in what they share.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod any_machine;
+mod api_limits;
+mod held;
 mod known_machines;
+mod pool;
 mod topology;

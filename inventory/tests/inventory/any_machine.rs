@@ -1,0 +1,118 @@
+//! Machines that no test author would think of.
+
+use proptest::prelude::*;
+use tessera_api::PciBusId;
+use tessera_inventory::Machine;
+use tessera_inventory::machine::{
+    Card, CommonAncestor, ComputeCapability, Fabric, FabricState, Health, NvLink, NvLinkRemote,
+    NvLinkVersion, Pair,
+};
+
+/// Up to `most` cards, facts missing, contradictory or hostile, addresses repeated.
+pub fn machines(most: usize) -> impl Strategy<Value = Machine> {
+    let cards = prop::collection::vec(card(), 0..=most);
+    let pairs = prop::collection::vec((pci(), pci(), pair()), 0..=40);
+    let cuda = prop::option::of(prop_oneof![Just(13_000), any::<u32>()]);
+    (prop::option::of(text()), cuda, cards, pairs).prop_map(
+        |(driver_version, cuda_driver_version, cards, pairs)| {
+            let mut machine = Machine { driver_version, cuda_driver_version, cards, ..Machine::default() };
+            for (one, other, pair) in pairs {
+                machine.pairs.insert(one, other, pair);
+            }
+            machine
+        },
+    )
+}
+
+/// Mostly near each other, so that facts about pairs meet; some anywhere.
+fn pci() -> impl Strategy<Value = PciBusId> {
+    let near = (0u8..24).prop_map(|bus| (0, bus, 0, 0));
+    let far = (prop_oneof![Just(8u32), any::<u32>()], any::<u8>(), 0u8..32, 0u8..8);
+    prop_oneof![4 => near, 1 => far]
+        .prop_map(|(domain, bus, device, function)| PciBusId::new(domain, bus, device, function).unwrap())
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("NVIDIA H100 80GB HBM3".to_owned()),
+        Just("580.95.05".to_owned()),
+        Just("pci0000:3a".to_owned()),
+        any::<String>(),
+        "\\PC{60,70}",
+        "[0-9]{1,30}(\\.[0-9]{1,30}){0,4}([-+].{0,40})?",
+        Just("\u{0}\n\u{7f}".to_owned()),
+    ]
+}
+
+fn card() -> impl Strategy<Value = Card> {
+    use prop::option::of;
+    let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
+    let number = || prop_oneof![0u32..16, any::<u32>()];
+    let numbers = (of(number()), of(number()), of(any::<u64>()), of(number()), of(0u32..3));
+    let mig = (of(any::<bool>()), prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)]);
+    let capability = of((number(), number()).prop_map(|(major, minor)| ComputeCapability { major, minor }));
+    let links = of(prop::collection::vec(link(), 0..20));
+    let facts = (names, numbers, mig, capability, links, of(fabric()), health());
+    (pci(), facts).prop_map(|(pci, (names, numbers, mig, compute_capability, nvlinks, fabric, health))| {
+        Card {
+            uuid: names.0,
+            product_name: names.1,
+            brand: names.2,
+            architecture: names.3,
+            pcie_root: names.4,
+            index: numbers.0,
+            minor: numbers.1,
+            memory_bytes: numbers.2,
+            memory_slices: numbers.3,
+            numa_node: numbers.4,
+            mig_capable: mig.0,
+            mig_mode: mig.1,
+            compute_capability,
+            nvlinks,
+            fabric,
+            health,
+            ..Card::new(pci)
+        }
+    })
+}
+
+fn link() -> impl Strategy<Value = NvLink> {
+    let remote = prop_oneof![
+        3 => pci().prop_map(NvLinkRemote::Gpu),
+        3 => Just(NvLinkRemote::Switch),
+        1 => Just(NvLinkRemote::Other)
+    ];
+    (remote, 0u32..9)
+        .prop_map(|(remote, version)| NvLink { remote, version: NvLinkVersion::from_nvml(version) })
+}
+
+fn fabric() -> impl Strategy<Value = Fabric> {
+    let state = prop::sample::select(vec![
+        FabricState::NotStarted,
+        FabricState::InProgress,
+        FabricState::Completed,
+        FabricState::Failed,
+    ]);
+    let cluster_uuid = prop_oneof![Just(None), Just(Some("5f0e3c6a".to_owned())), text().prop_map(Some)];
+    (state, cluster_uuid, any::<u32>()).prop_map(|(state, cluster_uuid, clique_id)| Fabric {
+        state,
+        cluster_uuid,
+        clique_id,
+    })
+}
+
+fn health() -> impl Strategy<Value = Health> {
+    prop_oneof![
+        4 => Just(Health::Healthy),
+        1 => text().prop_map(|reason| Health::Unhealthy { reason }),
+        1 => Just(Health::Unhealthy { reason: "xid-79".to_owned() }),
+        1 => Just(Health::Lost)
+    ]
+}
+
+fn pair() -> impl Strategy<Value = Pair> {
+    let ancestor =
+        prop::option::of((0u32..6).prop_map(|level| CommonAncestor::from_nvml(level * 10).unwrap()));
+    (prop::option::of(any::<bool>()), ancestor)
+        .prop_map(|(nvlink_peer_access, common_ancestor)| Pair { nvlink_peer_access, common_ancestor })
+}

@@ -1,0 +1,153 @@
+//! Devices that claims hold outlive their cards.
+
+use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
+use proptest::prelude::*;
+use tessera_inventory::pool::{Contents, Held, PoolOptions, Warning};
+use tessera_inventory::{Machine, Pool};
+
+use crate::any_machine;
+use crate::api_limits::violations;
+use crate::pool::{hgx_h100, options};
+
+/// The pool as it would be read back from an API server.
+fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
+    pool.slices
+        .iter()
+        .map(|slice| match slice.contents.clone() {
+            Contents::Devices(devices) => {
+                ResourceSliceSpec { devices: Some(devices), ..ResourceSliceSpec::default() }
+            }
+            Contents::SharedCounters(sets) => {
+                ResourceSliceSpec { shared_counters: Some(sets), ..ResourceSliceSpec::default() }
+            }
+        })
+        .collect()
+}
+
+fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
+    PoolOptions { held: Held::from_slices(slices, |name| names.contains(&name)), ..options() }
+}
+
+fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
+    pool.devices().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not published"))
+}
+
+fn counter_set<'a>(pool: &'a Pool, name: &str) -> &'a CounterSet {
+    pool.counter_sets().find(|set| set.name == name).unwrap_or_else(|| panic!("{name} is not published"))
+}
+
+fn without_card(position: usize) -> Machine {
+    let mut machine = hgx_h100();
+    machine.cards.remove(position);
+    machine
+}
+
+#[test]
+fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
+    let before = Pool::new(&hgx_h100(), &options());
+    let options = holding(&published(&before), &["gpu-12-00", "gpu-13-00"]);
+    let after = Pool::new(&without_card(2), &options);
+    assert_eq!(violations(&after), [""; 0]);
+    assert_eq!(after.devices().count(), 8);
+
+    let held = device(&after, "gpu-12-00");
+    let taints = held.taints.as_ref().unwrap();
+    assert_eq!(
+        (taints[0].key.as_str(), taints[0].effect.as_str()),
+        ("gpu.tessera.dev/not-offered", "NoSchedule")
+    );
+    let untainted = Device { taints: None, ..held.clone() };
+    assert_eq!(&untainted, device(&before, "gpu-12-00"), "all else is unchanged");
+    let set = "gpu-12-00-counter-set";
+    assert_eq!(counter_set(&after, set), counter_set(&before, set));
+    assert_eq!(device(&after, "gpu-13-00").taints, None, "held and offered");
+
+    let again = Pool::new(&without_card(2), &holding(&published(&after), &["gpu-12-00"]));
+    assert_eq!(again.slices, after.slices, "publishing settles");
+    let back = Pool::new(&hgx_h100(), &holding(&published(&after), &["gpu-12-00"]));
+    assert_eq!(back.slices, before.slices, "the card came back");
+    let released = Pool::new(&without_card(2), &holding(&published(&after), &[]));
+    assert_eq!(released.devices().count(), 7);
+    assert_eq!(released.counter_sets().count(), 7);
+}
+
+#[test]
+fn a_held_card_that_went_into_mig_mode_stays() {
+    let before = Pool::new(&hgx_h100(), &options());
+    let mut machine = hgx_h100();
+    machine.cards[4].mig_mode = Some(true);
+    let after = Pool::new(&machine, &holding(&published(&before), &["gpu-14-00"]));
+    assert_eq!(violations(&after), [""; 0]);
+    assert!(device(&after, "gpu-14-00").taints.is_some());
+}
+
+/// A device of a later version of this driver, on a card that is still there.
+fn partition(counter: &str) -> Device {
+    let mut device = Pool::new(&hgx_h100(), &options()).devices().next().unwrap().clone();
+    device.name = "gpu-10-00-mig-1g10gb-6".to_owned();
+    let counters = &mut device.consumes_counters.as_mut().unwrap()[0].counters;
+    let one = counters.pop_first().unwrap().1;
+    *counters = [(counter.to_owned(), one)].into();
+    device
+}
+
+#[test]
+fn a_held_partition_keeps_drawing_on_its_card() {
+    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    slices.last_mut().unwrap().devices.as_mut().unwrap().push(partition("memory-slice-6"));
+    let after = Pool::new(&hgx_h100(), &holding(&slices, &["gpu-10-00-mig-1g10gb-6"]));
+    assert_eq!(violations(&after), [""; 0]);
+    assert_eq!(after.warnings, []);
+    assert_eq!(after.devices().count(), 9);
+    assert!(device(&after, "gpu-10-00-mig-1g10gb-6").taints.is_some());
+    assert_eq!(device(&after, "gpu-10-00").taints, None, "the counters keep new claims away");
+}
+
+#[test]
+fn counters_that_only_a_held_device_knows_stay() {
+    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    let set = &mut slices[0].shared_counters.as_mut().unwrap()[0];
+    let one = set.counters.first_entry().unwrap().get().clone();
+    set.counters.insert("extra".to_owned(), one);
+    slices.last_mut().unwrap().devices.as_mut().unwrap().push(partition("extra"));
+    let after = Pool::new(&hgx_h100(), &holding(&slices, &["gpu-10-00-mig-1g10gb-6"]));
+    assert_eq!(violations(&after), [""; 0]);
+    assert!(counter_set(&after, "gpu-10-00-counter-set").counters.contains_key("extra"));
+    let whole = &device(&after, "gpu-10-00").consumes_counters.as_ref().unwrap()[0];
+    assert!(whole.counters.contains_key("extra"), "whole and held exclude each other");
+}
+
+#[test]
+fn a_held_device_that_lost_its_counters_is_reported() {
+    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    slices.retain(|slice| slice.shared_counters.is_none());
+    let after = Pool::new(&without_card(2), &holding(&slices, &["gpu-12-00"]));
+    assert_eq!(violations(&after), [""; 0]);
+    assert_eq!(after.warnings, [Warning::HeldWithoutCounters("gpu-12-00".to_owned())]);
+    assert!(device(&after, "gpu-12-00").taints.is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// From any machine to any other, whatever is held.
+    #[test]
+    fn held_devices_survive_any_change(
+        before in any_machine::machines(10),
+        after in any_machine::machines(10),
+        mask: u16,
+    ) {
+        let before = Pool::new(&before, &options());
+        let names: Vec<&str> = before
+            .devices()
+            .enumerate()
+            .filter(|(position, _)| mask >> position & 1 == 1)
+            .map(|(_, device)| device.name.as_str())
+            .collect();
+        let after = Pool::new(&after, &holding(&published(&before), &names));
+        prop_assert_eq!(violations(&after), [""; 0]);
+        for name in names {
+            prop_assert!(after.devices().any(|device| device.name == name));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Slices of known and random machines.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use proptest::prelude::*;
+use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_inventory::machine::{Card, ComputeCapability, Health};
+use tessera_inventory::pool::{Contents, Held, PoolOptions, Warning};
+use tessera_inventory::{Machine, Pool};
+
+use crate::any_machine;
+use crate::api_limits::violations;
+use crate::known_machines::{self, address};
+
+pub fn options() -> PoolOptions {
+    PoolOptions { driver_name: DEFAULT_DRIVER_NAME.to_owned(), held: Held::default() }
+}
+
+/// An HGX H100 with all facts.
+pub fn hgx_h100() -> Machine {
+    let mut machine = known_machines::named("hgx-h100").machine();
+    machine.driver_version = Some("580.95.05".to_owned());
+    machine.cuda_driver_version = Some(13_000);
+    for (position, card) in (0u32..).zip(&mut machine.cards) {
+        card.uuid = Some(format!("GPU-6d1e1f4a-0000-4000-8000-{position:012}"));
+        card.index = Some(position);
+        card.minor = Some(position);
+        card.product_name = Some("NVIDIA H100 80GB HBM3".to_owned());
+        card.brand = Some("Nvidia".to_owned());
+        card.architecture = Some("Hopper".to_owned());
+        card.compute_capability = Some(ComputeCapability { major: 9, minor: 0 });
+        card.memory_bytes = Some(85_520_809_984);
+        card.mig_capable = Some(true);
+        card.mig_mode = Some(false);
+        card.memory_slices = Some(8);
+        card.pcie_root = Some(format!("pci0000:{:02x}", 0x0f + position));
+    }
+    machine
+}
+
+/// How the slices of a pool are called and how much is in each.
+fn layout(pool: &Pool) -> Vec<(&str, usize)> {
+    let size = |contents: &Contents| match contents {
+        Contents::Devices(devices) => devices.len(),
+        Contents::SharedCounters(sets) => sets.len(),
+    };
+    pool.slices.iter().map(|slice| (slice.name_suffix.as_str(), size(&slice.contents))).collect()
+}
+
+fn attribute(device: &Device, name: &str) -> DeviceAttribute {
+    device.attributes.as_ref().unwrap().get(name).unwrap_or_else(|| panic!("no {name}")).clone()
+}
+
+#[test]
+fn a_whole_card_says_everything() {
+    let pool = Pool::new(&hgx_h100(), &options());
+    assert_eq!(violations(&pool), [""; 0]);
+    assert_eq!(pool.warnings, []);
+    let device = pool.devices().nth(3).unwrap();
+    assert_eq!(device.name, "gpu-13-00");
+
+    let written: BTreeMap<String, serde_json::Value> = device
+        .attributes
+        .as_ref()
+        .unwrap()
+        .iter()
+        .map(|(name, value)| (name.clone(), serde_json::to_value(value).unwrap()))
+        .collect();
+    let expected = serde_json::json!({
+        "type": {"string": "gpu"},
+        "uuid": {"string": "GPU-6d1e1f4a-0000-4000-8000-000000000003"},
+        "index": {"int": 3},
+        "productName": {"string": "NVIDIA H100 80GB HBM3"},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Hopper"},
+        "cudaComputeCapability": {"version": "9.0.0"},
+        "driverVersion": {"version": "580.95.5"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "memoryMiB": {"int": 81559},
+        "migCapable": {"bool": true},
+        "nvlinkDomain": {"string": "0000:10:00.0"},
+        "nvlinkCount": {"int": 18},
+        "nvlinkGroup2": {"string": "0000:10:00.0"},
+        "nvlinkGroup4": {"string": "0000:10:00.0"},
+        "alignGroup2": {"string": "0000:12:00.0"},
+        "alignGroup4": {"string": "0000:10:00.0"},
+        "resource.kubernetes.io/pciBusID": {"string": "0000:13:00.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:12"},
+        "resource.kubernetes.io/numaNode": {"int": 0},
+    });
+    assert_eq!(serde_json::to_value(written).unwrap(), expected);
+
+    let capacity = serde_json::to_value(device.capacity.as_ref().unwrap()).unwrap();
+    assert_eq!(capacity, serde_json::json!({"memory": {"value": "81559Mi"}}));
+    assert_eq!(device.taints, None);
+    let consumption = &device.consumes_counters.as_ref().unwrap()[0];
+    assert_eq!(consumption.counter_set, "gpu-13-00-counter-set");
+    let counters: Vec<&str> = consumption.counters.keys().map(String::as_str).collect();
+    assert_eq!(counters, (0..8).map(|slice| format!("memory-slice-{slice}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_the_hardware_does_not_say_is_not_published() {
+    let machine = Machine { cards: vec![Card::new(address(0))], ..Machine::default() };
+    let pool = Pool::new(&machine, &options());
+    assert_eq!(violations(&pool), [""; 0]);
+    let device = pool.devices().next().unwrap();
+    let names: Vec<&str> = device.attributes.as_ref().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["resource.kubernetes.io/pciBusID", "type"]);
+    assert_eq!(device.capacity, None);
+    assert_eq!(device.consumes_counters.as_ref().unwrap()[0].counters.len(), 1);
+}
+
+#[test]
+fn slices_at_the_edges_of_the_limits() {
+    for (count, expected) in [
+        (0, vec![]),
+        (1, vec![("0-counters-0000", 1), ("2-cards-0000", 1)]),
+        (8, vec![("0-counters-0000", 8), ("2-cards-0000", 8)]),
+        (9, vec![("0-counters-0000", 8), ("0-counters-0001", 1), ("2-cards-0000", 9)]),
+        (16, vec![("0-counters-0000", 8), ("0-counters-0001", 8), ("2-cards-0000", 16)]),
+        (64, (0..8).map(|_| ("", 8)).chain([("2-cards-0000", 64)]).collect()),
+        (65, (0..8).map(|_| ("", 8)).chain([("", 1), ("2-cards-0000", 64), ("2-cards-0001", 1)]).collect()),
+    ] {
+        let card = &hgx_h100().cards[0];
+        let cards = (0..count).map(|position| Card { pci: address(position), ..card.clone() }).collect();
+        let pool = Pool::new(&Machine { cards, ..hgx_h100() }, &options());
+        assert_eq!(violations(&pool), [""; 0], "{count} cards");
+        assert_eq!(pool.devices().count(), count);
+        assert_eq!(pool.counter_sets().count(), count);
+        let layout = layout(&pool);
+        assert_eq!(layout.len(), expected.len(), "{count} cards: {layout:?}");
+        for (slice, expected) in layout.into_iter().zip(expected) {
+            assert_eq!(slice.1, expected.1, "{count} cards");
+            assert!(slice.0.contains(expected.0), "{count} cards: {slice:?}");
+        }
+    }
+}
+
+#[test]
+fn cards_are_published_in_the_order_of_their_links() {
+    let machine = known_machines::named("dgx-1-v100-hybrid-cube-mesh").machine();
+    let pool = Pool::new(&machine, &options());
+    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    let expected = [0, 3, 2, 1, 5, 6, 7, 4].map(|position| format!("gpu-{:02x}-00", 0x10 + position));
+    assert_eq!(names, expected);
+    let groups: Vec<Option<String>> =
+        pool.devices().map(|device| attribute(device, "alignGroup2").string).collect();
+    let expected = [0, 0, 1, 1, 5, 5, 4, 4].map(|position| Some(address(position).to_string()));
+    assert_eq!(groups, expected);
+}
+
+#[test]
+fn a_card_that_does_not_work_is_tainted() {
+    let mut machine = hgx_h100();
+    machine.cards[1].health = Health::Lost;
+    machine.cards[2].health = Health::Unhealthy { reason: "xid-79".to_owned() };
+    machine.cards[3].health = Health::Unhealthy { reason: "fell off; see log".to_owned() };
+    let pool = Pool::new(&machine, &options());
+    assert_eq!(violations(&pool), [""; 0]);
+    let taints: BTreeMap<&str, _> = pool
+        .devices()
+        .filter_map(|device| Some((device.name.as_str(), device.taints.as_ref()?)))
+        .map(|(name, taints)| {
+            (name, (taints[0].key.as_str(), taints[0].effect.as_str(), taints[0].value.as_deref()))
+        })
+        .collect();
+    let key = "gpu.tessera.dev/unhealthy";
+    assert_eq!(
+        taints,
+        BTreeMap::from([
+            ("gpu-11-00", (key, "NoSchedule", Some("lost"))),
+            ("gpu-12-00", (key, "NoSchedule", Some("xid-79"))),
+            ("gpu-13-00", (key, "NoSchedule", None)),
+        ])
+    );
+}
+
+#[test]
+fn a_card_in_mig_mode_is_no_whole_card() {
+    let mut machine = hgx_h100();
+    machine.cards[5].mig_mode = Some(true);
+    let pool = Pool::new(&machine, &options());
+    assert_eq!((pool.devices().count(), pool.counter_sets().count()), (7, 7));
+    assert_eq!(pool.warnings, [Warning::MigModeOn(address(5))]);
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_with_a_warning() {
+    let mut machine = hgx_h100();
+    machine.driver_version = Some("unknown".to_owned());
+    machine.cards.truncate(2);
+    machine.cards[0].product_name = Some("x".repeat(65));
+    machine.cards[0].brand = Some("a\nb".to_owned());
+    machine.cards[0].memory_bytes = Some(u64::MAX);
+    machine.cards[0].memory_slices = Some(33);
+    machine.cards.push(machine.cards[1].clone());
+    let pool = Pool::new(&machine, &options());
+    assert_eq!(violations(&pool), [""; 0]);
+    assert_eq!(pool.devices().count(), 2);
+    let device = pool.devices().next().unwrap();
+    for name in ["productName", "brand", "memoryMiB", "driverVersion"] {
+        assert!(!device.attributes.as_ref().unwrap().contains_key(name), "{name}");
+    }
+    let said: Vec<String> = pool.warnings.iter().map(ToString::to_string).collect();
+    for part in [
+        "productName",
+        "brand",
+        "18446744073709551615 bytes",
+        "33 memory slices",
+        "\"unknown\"",
+        "0000:11:00.0",
+    ] {
+        assert_eq!(said.iter().filter(|warning| warning.contains(part)).count(), 1, "{part}: {said:#?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_machine_gives_valid_slices(machine in any_machine::machines(20)) {
+        let pool = Pool::new(&machine, &options());
+        prop_assert_eq!(violations(&pool), [""; 0]);
+        let publishable = machine.cards_by_address().iter().filter(|card| card.mig_mode != Some(true)).count();
+        prop_assert_eq!(pool.devices().count(), publishable);
+        // Warnings are for a log: bounded, on one line.
+        for warning in &pool.warnings {
+            let text = warning.to_string();
+            prop_assert!(text.len() < 2000 && !text.contains('\n'), "{}", text);
+        }
+    }
+
+    #[test]
+    fn the_order_of_enumeration_changes_nothing(
+        (machine, shuffled) in any_machine::machines(10).prop_flat_map(|machine| {
+            let cards = Just(machine.cards.clone()).prop_shuffle();
+            (Just(machine), cards)
+        })
+    ) {
+        let pool = Pool::new(&machine, &options());
+        let other = Pool::new(&Machine { cards: shuffled, ..machine }, &options());
+        prop_assert_eq!(pool, other);
+    }
+}
