@@ -1,0 +1,181 @@
+//! Cgroups of a cluster: one group in each hierarchy, and in it one for each machine, which is the root of what the
+//! machine sees. Works with version 1, version 2, and both side by side.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use nix::mount::MsFlags;
+
+use crate::{mounts::mount_one, supervise::cluster_name};
+
+/// How long the processes of a killed cluster may take to leave their groups.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One mounted hierarchy.
+struct Hierarchy {
+    mount_point: PathBuf,
+    /// Mount options that name it; none for version 2.
+    controllers: Option<String>,
+}
+
+/// Makes the cluster's group in each hierarchy.
+pub fn create(state: &Path) -> Result<()> {
+    for hierarchy in hierarchies()? {
+        let group = hierarchy.mount_point.join(cluster_name(state));
+        if hierarchy.controllers.is_none() {
+            delegate(&hierarchy.mount_point);
+        }
+        make(&group)?;
+        if hierarchy.controllers.is_none() {
+            delegate(&group);
+        }
+    }
+    Ok(())
+}
+
+/// Makes a machine's group and moves this process there.
+pub fn join(state: &Path, machine: &str) -> Result<()> {
+    for hierarchy in hierarchies()? {
+        let group = hierarchy.mount_point.join(cluster_name(state)).join(machine);
+        make(&group)?;
+        fs::write(group.join("cgroup.procs"), "0")
+            .with_context(|| format!("cannot move to {}", group.display()))?;
+    }
+    Ok(())
+}
+
+/// Mounts the hierarchies again, in a fresh cgroup namespace, so that the machine sees its own group as their root.
+pub fn mount_own() -> Result<()> {
+    let all = hierarchies()?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = all.iter().any(|hierarchy| hierarchy.mount_point == root);
+    if !unified {
+        mount_one(Some("tmpfs"), root, Some("tmpfs"), flags, Some("mode=755"))?;
+    }
+    for hierarchy in &all {
+        let place = &hierarchy.mount_point;
+        fs::create_dir_all(place)?;
+        match &hierarchy.controllers {
+            Some(controllers) => mount_one(Some("cgroup"), place, Some("cgroup"), flags, Some(controllers))?,
+            None => {
+                mount_one(Some("cgroup2"), place, Some("cgroup2"), flags, None)?;
+                // A group with processes of its own cannot hand controllers on: only leaves hold processes.
+                let leaf = place.join("host");
+                make(&leaf)?;
+                fs::write(leaf.join("cgroup.procs"), "0").context("cannot move to the leaf group")?;
+                delegate(place);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the cluster's groups from all hierarchies.
+pub fn remove(state: &Path) {
+    let Ok(all) = hierarchies() else { return };
+    let deadline = Instant::now() + PATIENCE;
+    for hierarchy in all {
+        let group = hierarchy.mount_point.join(cluster_name(state));
+        while group.exists() && !remove_tree(&group) {
+            if Instant::now() > deadline {
+                eprintln!(
+                    "cluster-host: cannot remove the cgroup {}: it still has processes",
+                    group.display()
+                );
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn remove_tree(group: &Path) -> bool {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    match fs::remove_dir(group) {
+        Ok(()) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+fn make(group: &Path) -> Result<()> {
+    if group.exists() {
+        return Ok(());
+    }
+    fs::create_dir(group).with_context(|| format!("cannot create the cgroup {}", group.display()))?;
+    // A cpuset takes no process before it has processors and memory.
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let Some(parent) = group.parent() else { continue };
+        let effective = parent.join(file.replace("cpuset.", "cpuset.effective_"));
+        let unified = group.join("cgroup.controllers").exists();
+        if !unified && group.join(file).exists() {
+            let inherited =
+                fs::read_to_string(effective).or_else(|_| fs::read_to_string(parent.join(file)))?;
+            fs::write(group.join(file), inherited.trim())?;
+        }
+    }
+    Ok(())
+}
+
+/// Hands all controllers of a version 2 group on to its children, as far as the kernel allows.
+fn delegate(group: &Path) {
+    let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+    for controller in controllers.split_whitespace() {
+        let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+fn hierarchies() -> Result<Vec<Hierarchy>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    let mut all: Vec<Hierarchy> = Vec::new();
+    for line in text.lines() {
+        let Some((place, kind)) = line.split_once(" - ") else { continue };
+        let kind: Vec<&str> = kind.split(' ').collect();
+        let (Some(mount_point), Some(options)) = (place.split(' ').nth(4), kind.get(2)) else { continue };
+        let controllers = match kind.first() {
+            Some(&"cgroup2") => None,
+            Some(&"cgroup") => Some(naming_options(options)),
+            _ => continue,
+        };
+        // The same hierarchy may be mounted twice; the last mount hides the earlier.
+        let mount_point = PathBuf::from(mount_point);
+        all.retain(|known| known.mount_point != mount_point && known.controllers != controllers);
+        all.push(Hierarchy { mount_point, controllers });
+    }
+    Ok(all)
+}
+
+/// Of a version 1 hierarchy's mount options, those that say which it is.
+fn naming_options(options: &str) -> String {
+    let others = ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"];
+    let names: Vec<&str> = options
+        .split(',')
+        .filter(|option| !others.contains(option) && !option.starts_with("release_agent="))
+        .collect();
+    if names.iter().all(|name| name.starts_with("name=")) {
+        format!("none,{}", names.join(","))
+    } else {
+        names.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::naming_options;
+
+    #[test]
+    fn hierarchies_are_named_by_their_controllers() {
+        assert_eq!(naming_options("rw,cpu,cpuacct"), "cpu,cpuacct");
+        assert_eq!(naming_options("rw,xattr,release_agent=/lib/agent,name=systemd"), "none,name=systemd");
+        assert_eq!(naming_options("rw,devices"), "devices");
+    }
+}

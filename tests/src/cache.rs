@@ -1,0 +1,40 @@
+//! Where what is built once stays for later runs, outside the clone.
+
+use std::{env, path::PathBuf};
+
+use thiserror::Error;
+
+/// Environment variable that names the cache directory.
+pub const CACHE_VARIABLE: &str = "TESSERA_CACHE";
+
+/// Why there is no cache directory.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// Neither the variable nor a home directory is set.
+    #[error("no place for the cache: set {CACHE_VARIABLE}, XDG_CACHE_HOME or HOME to a directory")]
+    NoPlace,
+    /// The directory cannot be made.
+    #[error("cannot make the cache directory {}: {source}", .path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// `$TESSERA_CACHE`, else `$XDG_CACHE_HOME/tessera`, else `~/.cache/tessera`; made if it is not there.
+///
+/// # Errors
+/// See [`CacheError`].
+pub fn cache_directory() -> Result<PathBuf, CacheError> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let path = set(CACHE_VARIABLE)
+        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("tessera")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache/tessera")))
+        .ok_or(CacheError::NoPlace)?;
+    let create = |source| CacheError::Create { path: path.clone(), source };
+    std::fs::create_dir_all(&path).map_err(create)?;
+    path.canonicalize().map_err(create)
+}

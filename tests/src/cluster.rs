@@ -1,0 +1,150 @@
+//! The cluster itself.
+
+mod availability;
+mod commands;
+mod components;
+mod error;
+mod failure;
+mod options;
+mod pods;
+mod record;
+mod start;
+mod users;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin},
+    time::Duration,
+};
+
+pub use availability::Unavailable;
+pub use commands::CommandOutput;
+pub use components::Component;
+pub use error::ClusterError;
+pub use options::{ClusterOptions, ExtraFlags, Owner, Tier};
+pub use pods::PodState;
+pub use record::ClusterRecord;
+use tokio::time::{Instant, sleep};
+
+use crate::{host::Host, node::Node, timings::Timings, tools::Tools};
+
+/// A running cluster. It ends when this value is dropped, or when the process ends in whatever way, unless it was
+/// started with [`Owner::Nobody`].
+#[derive(Debug)]
+pub struct Cluster {
+    record: ClusterRecord,
+    timings: Timings,
+    supervisor: Option<Supervisor>,
+}
+
+/// The process that ends the cluster when the pipe to it closes.
+#[derive(Debug)]
+struct Supervisor {
+    process: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it is ready for pods. Missing tools are built first, which takes minutes.
+    ///
+    /// # Errors
+    /// See [`ClusterError`]; what was started is ended again, and the logs stay where the error says.
+    pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
+        start::start(options).await
+    }
+
+    /// Takes hold of a cluster that runs already, by its directory. Dropping the value leaves it running.
+    ///
+    /// # Errors
+    /// There is no cluster, or it does not answer.
+    pub async fn attach(state: &Path) -> Result<Self, ClusterError> {
+        let record = ClusterRecord::read(state)?;
+        let cluster = Self { record, timings: Timings::default(), supervisor: None };
+        cluster.control_plane().processes().await?;
+        Ok(cluster)
+    }
+
+    /// Which tier it is.
+    pub fn tier(&self) -> Tier {
+        self.record.tier
+    }
+
+    /// The directory that all of the cluster lives in.
+    pub fn state(&self) -> &Path {
+        &self.record.state
+    }
+
+    /// Folder with one log for each process.
+    pub fn logs(&self) -> PathBuf {
+        self.record.state.join("log")
+    }
+
+    /// The nodes of the node tier, in order; empty in the scheduler tier, whose nodes are API objects.
+    pub fn nodes(&self) -> &[Node] {
+        &self.record.nodes
+    }
+
+    /// A node by its place in the order.
+    ///
+    /// # Panics
+    /// There are fewer nodes.
+    pub fn node(&self, index: usize) -> &Node {
+        &self.record.nodes[index]
+    }
+
+    /// How long each phase of the start took.
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    /// The programs it runs.
+    pub fn tools(&self) -> &Tools {
+        &self.record.tools
+    }
+
+    /// The way into the control plane's namespaces, or, in the scheduler tier, to its processes.
+    pub fn control_plane(&self) -> Host {
+        self.record.control_plane()
+    }
+
+    /// Marks that a test failed, so that the logs stay.
+    pub fn keep_logs(&self) {
+        failure::mark(self.state());
+    }
+
+    /// Ends the cluster and waits until nothing of it is left.
+    ///
+    /// # Errors
+    /// It still runs after a minute.
+    pub async fn shutdown(self) -> Result<(), ClusterError> {
+        let state = self.record.state.clone();
+        // The answer may be cut off by the end itself.
+        let _ = self.control_plane().shutdown().await;
+        drop(self);
+        let end = Instant::now() + Duration::from_secs(60);
+        let lock = state.join("lock");
+        while lock.exists() {
+            if Instant::now() > end {
+                return Err(ClusterError::NotReady {
+                    what: "the end of the cluster".to_owned(),
+                    last: format!("{} is still there", lock.display()),
+                });
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let Some(mut supervisor) = self.supervisor.take() else { return };
+        if std::thread::panicking() {
+            failure::mark(self.state());
+        }
+        drop(supervisor.pipe.take());
+        // It takes tenths of a second, and afterwards nothing is left for the next test to stumble over.
+        let _ = supervisor.process.wait();
+        failure::forget(self.state());
+    }
+}

@@ -1,0 +1,166 @@
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{Cluster, ClusterError, ClusterRecord, Tier};
+use crate::{
+    control_plane,
+    host::{CommandLine, Exit, Host, ProcessState},
+    node::{self, Node},
+};
+
+/// How long a component may take to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// One process of a cluster. Nodes are given by their place in [`Cluster::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// etcd.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// A node's containerd; its containers live on without it.
+    Containerd(usize),
+    /// A node's kubelet; its pods live on without it.
+    Kubelet(usize),
+}
+
+impl Component {
+    /// Its process's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Containerd(_) => "containerd",
+            Self::Kubelet(_) => "kubelet",
+        }
+    }
+
+    fn node(self) -> Option<usize> {
+        match self {
+            Self::Containerd(index) | Self::Kubelet(index) => Some(index),
+            _ => None,
+        }
+    }
+}
+
+/// Starts a part of the control plane.
+pub(super) async fn spawn(record: &ClusterRecord, component: Component) -> Result<(), ClusterError> {
+    let command: CommandLine = match component {
+        Component::Etcd => control_plane::etcd(record)?,
+        Component::ApiServer => control_plane::api_server(record)?,
+        Component::ControllerManager => control_plane::controller_manager(record)?,
+        Component::Scheduler => control_plane::scheduler(record)?,
+        Component::Kubelet(index) => return node::start_kubelet(record, known(record, index)?).await,
+        Component::Containerd(index) => return node::start_containerd(record, known(record, index)?).await,
+    };
+    record.control_plane().spawn(component.name(), command, record.log(component.name())).await?;
+    Ok(())
+}
+
+fn known(record: &ClusterRecord, index: usize) -> Result<&Node, ClusterError> {
+    if record.tier == Tier::Scheduler {
+        return Err(ClusterError::WrongTier(Tier::Scheduler, "kubelet or containerd"));
+    }
+    record
+        .nodes
+        .get(index)
+        .ok_or_else(|| ClusterError::Configuration(format!("the cluster has no node number {index}")))
+}
+
+impl Cluster {
+    fn host_of(&self, component: Component) -> Result<Host, ClusterError> {
+        match component.node() {
+            Some(index) => Ok(known(&self.record, index)?.host()),
+            None => Ok(self.control_plane()),
+        }
+    }
+
+    /// Starts a component that was stopped. It returns once the process runs; see [`Cluster::wait_until_ready`].
+    ///
+    /// # Errors
+    /// It runs already.
+    pub async fn start_component(&self, component: Component) -> Result<(), ClusterError> {
+        spawn(&self.record, component).await
+    }
+
+    /// Stops a component by TERM (KILL after 10 s) and waits for its end.
+    ///
+    /// # Errors
+    /// It was never started.
+    pub async fn stop_component(&self, component: Component) -> Result<Exit, ClusterError> {
+        Ok(self.host_of(component)?.stop(component.name(), GRACE).await?)
+    }
+
+    /// Kills a component at once and waits for its end.
+    ///
+    /// # Errors
+    /// It was never started.
+    pub async fn kill_component(&self, component: Component) -> Result<Exit, ClusterError> {
+        Ok(self.host_of(component)?.stop(component.name(), Duration::ZERO).await?)
+    }
+
+    /// [`Cluster::stop_component`], then [`Cluster::start_component`].
+    ///
+    /// # Errors
+    /// As those.
+    pub async fn restart_component(&self, component: Component) -> Result<(), ClusterError> {
+        self.stop_component(component).await?;
+        self.start_component(component).await
+    }
+
+    /// Freezes a component: it keeps its connections and answers nothing.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn pause_component(&self, component: Component) -> Result<(), ClusterError> {
+        Ok(self.host_of(component)?.signal(component.name(), Signal::SIGSTOP).await?)
+    }
+
+    /// Lets a frozen component go on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn resume_component(&self, component: Component) -> Result<(), ClusterError> {
+        Ok(self.host_of(component)?.signal(component.name(), Signal::SIGCONT).await?)
+    }
+
+    /// Kills everything on a node at once and starts it again with what is on its disk: a power cut. The boot id is a
+    /// new one, `/run` is empty, containers are gone.
+    ///
+    /// # Errors
+    /// The node does not come up again.
+    pub async fn reboot_node(&self, index: usize) -> Result<(), ClusterError> {
+        let node = known(&self.record, index)?;
+        let control_plane = self.control_plane();
+        node::stop_machine(node, &control_plane).await?;
+        node::boot(&self.record, node, &control_plane).await?;
+        node::wait_for_containerd(&self.record, node).await?;
+        node::start_kubelet(&self.record, node).await
+    }
+
+    /// All processes of the cluster, each with the name of the machine it runs on.
+    ///
+    /// # Errors
+    /// A machine does not answer.
+    pub async fn processes(&self) -> Result<Vec<(String, ProcessState)>, ClusterError> {
+        let mut all = Vec::new();
+        for process in self.control_plane().processes().await? {
+            if !process.name.starts_with("machine-") {
+                all.push(("control-plane".to_owned(), process));
+            }
+        }
+        for node in self.nodes() {
+            for process in node.host().processes().await? {
+                all.push((node.name().to_owned(), process));
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,106 @@
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+use super::{Tier, Unavailable};
+use crate::{
+    certificates::CertificateError,
+    host::{HostError, HostExecutableError},
+    image::ImageError,
+    tools::ToolError,
+};
+
+/// Why a cluster, or something in it, did not work.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// A program could not be built.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// `cluster-host` is not there.
+    #[error(transparent)]
+    Executable(#[from] HostExecutableError),
+    /// Something inside the cluster's namespaces failed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Certificates could not be made.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// An image could not be made.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The API server refused or could not be reached.
+    #[error("the cluster's API: {0}")]
+    Api(#[source] Box<kube::Error>),
+    /// The node tier cannot run here.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A file of the cluster cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// What the harness wrote itself cannot be understood, or an option makes no sense.
+    #[error("{0}")]
+    Configuration(String),
+    /// Something did not come in time.
+    #[error("{what} did not come in time; last seen: {last}")]
+    NotReady {
+        /// What was waited for.
+        what: String,
+        /// What was there instead.
+        last: String,
+    },
+    /// A component ended though it should run.
+    #[error("{component} ended with {exit}; the end of its log:\n{log}")]
+    Died {
+        /// Which.
+        component: String,
+        /// How.
+        exit: String,
+        /// Its last lines.
+        log: String,
+    },
+    /// A program, such as kubectl, failed.
+    #[error("{command} failed ({exit}):\n{output}")]
+    Command {
+        /// What was run.
+        command: String,
+        /// How it ended.
+        exit: String,
+        /// What it said.
+        output: String,
+    },
+    /// It is possible in the other tier only.
+    #[error("a cluster of the {0} tier has no {1}")]
+    WrongTier(Tier, &'static str),
+    /// The start failed; the cluster is ended, its logs are kept.
+    #[error("{source}\nlogs of the cluster: {}", .logs.display())]
+    Start {
+        /// Where the logs are.
+        logs: PathBuf,
+        /// What failed.
+        #[source]
+        source: Box<Self>,
+    },
+}
+
+impl ClusterError {
+    /// For `map_err` on file operations.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+impl From<kube::Error> for ClusterError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(Box::new(error))
+    }
+}

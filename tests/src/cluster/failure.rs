@@ -1,0 +1,41 @@
+//! Keeping logs of what failed: a panic anywhere in the process marks all its clusters, as a test that shares one does
+//! not say which it used.
+
+use std::{
+    fs, panic,
+    path::{Path, PathBuf},
+    sync::{Mutex, Once, PoisonError},
+};
+
+static CLUSTERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static HOOK: Once = Once::new();
+
+/// From now on a panic marks this cluster.
+pub(super) fn watch(state: &Path) {
+    CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner).push(state.to_owned());
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |information| {
+            before(information);
+            // A panic while the list is locked must not wait for itself.
+            if let Ok(clusters) = CLUSTERS.try_lock() {
+                for state in clusters.iter() {
+                    mark(state);
+                }
+            }
+        }));
+    });
+}
+
+/// The cluster is gone.
+pub(super) fn forget(state: &Path) {
+    CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != state);
+}
+
+/// Makes the supervisor keep the logs.
+pub(super) fn mark(state: &Path) {
+    let marker = state.join("failed");
+    if !marker.exists() && fs::write(&marker, "").is_ok() {
+        eprintln!("logs of the cluster are kept in {}", state.join("log").display());
+    }
+}

@@ -1,0 +1,80 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::progress::Progress;
+
+/// How much of a cluster is real.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// A real control plane; nodes are API objects and no pod runs. Needs no root.
+    #[default]
+    Scheduler,
+    /// Real kubelets and containerd too; pods run. Needs root, namespaces and overlayfs.
+    Node,
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Scheduler => "scheduler",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// Who the cluster lives for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// This process: the cluster ends with it, however it ends.
+    #[default]
+    Process,
+    /// Nobody: it runs until [`crate::Cluster::shutdown`], or until the machine goes down.
+    Nobody,
+}
+
+/// Flags for the components beyond the harness's own, each as `--name=value`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ExtraFlags {
+    /// Feature gates for kube-apiserver, kube-controller-manager and kube-scheduler.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// For kube-apiserver.
+    pub api_server: Vec<String>,
+    /// For kube-controller-manager.
+    pub controller_manager: Vec<String>,
+    /// For kube-scheduler.
+    pub scheduler: Vec<String>,
+    /// For each kubelet.
+    pub kubelet: Vec<String>,
+}
+
+/// What kind of cluster is started.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterOptions {
+    /// How much of it is real.
+    pub tier: Tier,
+    /// Number of nodes: in the node tier 1 to 8 (0 counts as 1), in the scheduler tier any number of API objects,
+    /// named `node-a`, `node-b`, … or, from the 27th on, `node-27`, ….
+    pub nodes: usize,
+    /// Who it lives for.
+    pub owner: Owner,
+    /// Flags for the components.
+    pub extra: ExtraFlags,
+    /// Whether helm is there too.
+    pub helm: bool,
+    /// Who is told what takes long.
+    pub progress: Progress,
+}
+
+impl ClusterOptions {
+    /// A control plane with this many nodes that are API objects only.
+    pub fn scheduler_tier(nodes: usize) -> Self {
+        Self { tier: Tier::Scheduler, nodes, ..Self::default() }
+    }
+
+    /// A control plane with this many real nodes.
+    pub fn node_tier(nodes: usize) -> Self {
+        Self { tier: Tier::Node, nodes, ..Self::default() }
+    }
+}

@@ -1,0 +1,229 @@
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::Module;
+use crate::{
+    cache::{CacheError, cache_directory},
+    progress::{Event, Progress},
+};
+
+/// How much of a failed build's output is shown.
+const SHOWN_LINES: usize = 40;
+
+/// Why a tool is not there.
+#[derive(Debug, Error)]
+pub enum ToolError {
+    /// There is no place to build into.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// Go is not installed.
+    #[error(
+        "cannot run `go`: {0}. The test cluster is built from Go modules: install Go as the go.mod files in tests/tools ask for it"
+    )]
+    NoGo(#[source] io::Error),
+    /// The module's files cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Its go.mod does not say which version is wanted.
+    #[error("{} requires no version of {required}", .path.display())]
+    NoVersion {
+        /// The go.mod.
+        path: PathBuf,
+        /// What should be required there.
+        required: &'static str,
+    },
+    /// The cache cannot be written.
+    #[error("cannot write {} in the cache: {source}", .path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// `go build` failed.
+    #[error("building {tool} failed:\n{output}")]
+    Build {
+        /// The tool.
+        tool: String,
+        /// The end of what Go said.
+        output: String,
+    },
+    /// A program was asked for whose module was not.
+    #[error("{0} was not built: its module was not asked for")]
+    NotBuilt(String),
+    /// The building thread was lost.
+    #[error("building was interrupted: {0}")]
+    Interrupted(String),
+}
+
+/// Builds a module unless the cache has it, and gives the folder with its programs.
+pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, ToolError> {
+    let cache = cache_directory()?;
+    let (key, version) = key(module)?;
+    let finished = cache.join(&key);
+    if is_complete(&finished, module) {
+        return Ok(finished);
+    }
+    let tool = format!("{} {version}", module.name());
+    let lock_path = cache.join(format!("{key}.lock"));
+    let write = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ToolError::Write { path, source }
+    };
+    let lock = File::create(&lock_path).map_err(write(&lock_path))?;
+    if lock.try_lock().is_err() {
+        progress.report(&Event::WaitingFor { tool: tool.clone() });
+        lock.lock().map_err(write(&lock_path))?;
+    }
+    if is_complete(&finished, module) {
+        return Ok(finished);
+    }
+
+    progress.report(&Event::Building { tool: tool.clone(), expected: module.expected() });
+    let begin = Instant::now();
+    // Beside its final place, so that the rename is one step; removed with the guard when something fails.
+    let building =
+        tempfile::Builder::new().prefix(&format!(".{key}-")).tempdir_in(&cache).map_err(write(&cache))?;
+    compile(module, &version, &tool, building.path())?;
+    if finished.exists() {
+        fs::remove_dir_all(&finished).map_err(write(&finished))?;
+    }
+    fs::rename(building.path(), &finished).map_err(write(&finished))?;
+    drop(building);
+    progress.report(&Event::Built { tool, took: begin.elapsed() });
+    Ok(finished)
+}
+
+fn is_complete(directory: &Path, module: Module) -> bool {
+    module.packages().iter().all(|(_, program)| directory.join(program).is_file())
+}
+
+fn go() -> Command {
+    let mut command = Command::new("go");
+    // A workspace around the clone, or flags for other modules, are none of ours.
+    command.env("GOWORK", "off").env("GOFLAGS", "-buildvcs=false");
+    command
+}
+
+fn compile(module: Module, version: &str, tool: &str, directory: &Path) -> Result<(), ToolError> {
+    let mut command = go();
+    command
+        .current_dir(module.source())
+        .env("CGO_ENABLED", if module.uses_c() { "1" } else { "0" })
+        .arg("build")
+        .arg("-ldflags")
+        .arg(module.linker_flags(version));
+    if !module.tags().is_empty() {
+        command.arg("-tags").arg(module.tags());
+    }
+    match module.packages() {
+        [(package, program)] => command.arg("-o").arg(directory.join(program)).arg(package),
+        several => command.arg("-o").arg(directory).args(several.iter().map(|(package, _)| package)),
+    };
+    let output = command.output().map_err(ToolError::NoGo)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().collect();
+    let end = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+    Err(ToolError::Build { tool: tool.to_owned(), output: end })
+}
+
+/// Folder name in the cache, and the tool's version. All that shapes the programs is in the name.
+fn key(module: Module) -> Result<(String, String), ToolError> {
+    let source = module.source();
+    let mut digest = Sha256::new();
+    let mut go_mod = String::new();
+    for path in sources(&source)? {
+        let text =
+            fs::read(&path).map_err(|error| ToolError::Source { path: path.clone(), source: error })?;
+        digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(&text);
+        if path.ends_with("go.mod") {
+            go_mod = String::from_utf8_lossy(&text).into_owned();
+        }
+    }
+    let version = match module.required() {
+        Some(required) => required_version(&go_mod, required)
+            .ok_or_else(|| ToolError::NoVersion { path: source.join("go.mod"), required })?,
+        None => "v0".to_owned(),
+    };
+    let go = go_version()?;
+    let flags = module.linker_flags(&version);
+    for part in [go.as_str(), &flags, module.tags(), if module.uses_c() { "c" } else { "static" }] {
+        digest.update(part.as_bytes());
+        digest.update([0]);
+    }
+    let digest: String = digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    Ok((format!("{}-{version}-{go}-{digest}", module.name()), version))
+}
+
+/// The files of a module that go into its programs, in order.
+fn sources(directory: &Path) -> Result<Vec<PathBuf>, ToolError> {
+    let failed = |source| ToolError::Source { path: directory.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name == "go.mod" || name == "go.sum" || name.ends_with(".go") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn required_version(go_mod: &str, required: &str) -> Option<String> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+        (words.next() == Some(required)).then(|| words.next().map(str::to_owned)).flatten()
+    })
+}
+
+fn go_version() -> Result<String, ToolError> {
+    let output = go().arg("env").arg("GOVERSION").output().map_err(ToolError::NoGo)?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && !version.is_empty() {
+        return Ok(version);
+    }
+    Err(ToolError::NoGo(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_names_its_version() {
+        for module in Module::ALL {
+            let (key, version) = key(*module).unwrap();
+            assert!(key.starts_with(&format!("{}-{version}-go", module.name())), "{key}");
+        }
+    }
+
+    #[test]
+    fn versions_are_found_alone_and_in_blocks() {
+        let text =
+            "module a\n\nrequire b.example/c v1.2.3\n\nrequire (\n\td.example/e v0.1.0 // indirect\n)\n";
+        assert_eq!(required_version(text, "b.example/c").as_deref(), Some("v1.2.3"));
+        assert_eq!(required_version(text, "d.example/e").as_deref(), Some("v0.1.0"));
+        assert_eq!(required_version(text, "d.example"), None);
+    }
+}

@@ -1,0 +1,148 @@
+use std::{path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+/// A Go module of `tests/tools/`, built as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Module {
+    /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl.
+    Kubernetes,
+    /// etcd.
+    Etcd,
+    /// containerd, containerd-shim-runc-v2, ctr.
+    Containerd,
+    /// runc, without system call filters (so no C library is needed but libc).
+    Runc,
+    /// The CNI plugins ptp, loopback and host-local.
+    Cni,
+    /// helm.
+    Helm,
+    /// The program of the test image.
+    Testimage,
+}
+
+impl Module {
+    /// What the scheduler tier needs.
+    pub const CONTROL_PLANE: &[Self] = &[Self::Kubernetes, Self::Etcd];
+    /// What the node tier needs.
+    pub const NODE: &[Self] =
+        &[Self::Kubernetes, Self::Etcd, Self::Containerd, Self::Runc, Self::Cni, Self::Testimage];
+    /// All modules.
+    pub const ALL: &[Self] =
+        &[Self::Kubernetes, Self::Etcd, Self::Containerd, Self::Runc, Self::Cni, Self::Helm, Self::Testimage];
+
+    /// Name of its folder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Etcd => "etcd",
+            Self::Containerd => "containerd",
+            Self::Runc => "runc",
+            Self::Cni => "cni",
+            Self::Helm => "helm",
+            Self::Testimage => "testimage",
+        }
+    }
+
+    /// Its folder in the clone.
+    pub fn source(self) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tools").join(self.name())
+    }
+
+    /// The required module whose version is this tool's; none for our own.
+    pub(super) fn required(self) -> Option<&'static str> {
+        match self {
+            Self::Kubernetes => Some("k8s.io/kubernetes"),
+            Self::Etcd => Some("go.etcd.io/etcd/server/v3"),
+            Self::Containerd => Some("github.com/containerd/containerd/v2"),
+            Self::Runc => Some("github.com/opencontainers/runc"),
+            Self::Cni => Some("github.com/containernetworking/plugins"),
+            Self::Helm => Some("helm.sh/helm/v4"),
+            Self::Testimage => None,
+        }
+    }
+
+    /// Packages, each with the name of its program.
+    pub(super) fn packages(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Kubernetes => &[
+                ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
+                ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
+                ("k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
+                ("k8s.io/kubernetes/cmd/kubelet", "kubelet"),
+                ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
+            ],
+            Self::Etcd => &[("go.etcd.io/etcd/server/v3", "etcd")],
+            Self::Containerd => &[
+                ("github.com/containerd/containerd/v2/cmd/containerd", "containerd"),
+                (
+                    "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+                    "containerd-shim-runc-v2",
+                ),
+                ("github.com/containerd/containerd/v2/cmd/ctr", "ctr"),
+            ],
+            Self::Runc => &[("github.com/opencontainers/runc", "runc")],
+            Self::Cni => &[
+                ("github.com/containernetworking/plugins/plugins/main/ptp", "ptp"),
+                ("github.com/containernetworking/plugins/plugins/main/loopback", "loopback"),
+                ("github.com/containernetworking/plugins/plugins/ipam/host-local", "host-local"),
+            ],
+            Self::Helm => &[("helm.sh/helm/v4/cmd/helm", "helm")],
+            Self::Testimage => &[("tessera.dev/tests/tools/testimage", "testimage")],
+        }
+    }
+
+    /// Linker flags. Without symbols: it halves the size and the time to link.
+    pub(super) fn linker_flags(self, version: &str) -> String {
+        let plain = version.trim_start_matches('v');
+        match self {
+            // Without it Kubernetes reports 0.0 and refuses itself for version skew.
+            Self::Kubernetes => {
+                let package = "k8s.io/component-base/version";
+                let mut numbers = plain.split('.');
+                let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
+                format!(
+                    "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+                )
+            }
+            Self::Containerd => {
+                format!("-s -w -X github.com/containerd/containerd/v2/version.Version={plain}")
+            }
+            Self::Runc => format!("-s -w -X main.version={plain}"),
+            Self::Helm => format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}"),
+            Self::Etcd | Self::Cni | Self::Testimage => "-s -w".to_owned(),
+        }
+    }
+
+    /// Build tags, separated by spaces.
+    pub(super) fn tags(self) -> &'static str {
+        match self {
+            // Snapshotters that need C libraries and that no test uses.
+            Self::Containerd => "no_btrfs no_devmapper no_zfs no_aufs",
+            _ => "",
+        }
+    }
+
+    /// Whether C is compiled too. runc must (it enters namespaces before Go's threads start); what goes into an image
+    /// must not, to be static.
+    pub(super) fn uses_c(self) -> bool {
+        match self {
+            Self::Kubernetes | Self::Etcd | Self::Runc | Self::Helm => true,
+            Self::Containerd | Self::Cni | Self::Testimage => false,
+        }
+    }
+
+    /// How long a build from nothing took on two quiet processors.
+    pub(super) fn expected(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Kubernetes => 290,
+            Self::Etcd => 25,
+            Self::Containerd => 90,
+            Self::Runc => 6,
+            Self::Cni => 3,
+            Self::Helm => 60,
+            Self::Testimage => 2,
+        })
+    }
+}

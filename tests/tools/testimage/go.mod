@@ -1,0 +1,3 @@
+module tessera.dev/tests/tools/testimage
+
+go 1.24
