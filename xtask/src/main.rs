@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything one does with this repository.
 #![forbid(unsafe_code)]
 
+mod gpu_check;
 mod test;
 
 use std::process::ExitCode;
@@ -19,11 +20,14 @@ struct Arguments {
 enum Command {
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
+    /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
+    GpuCheck(gpu_check::GpuCheckArguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
+        Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

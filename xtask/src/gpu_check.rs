@@ -1,0 +1,82 @@
+//! `cargo xtask gpu-check`: what our NVML crate reads of this machine's cards, beside what `nvidia-smi -q -x` says.
+//!
+//! Reads only: nothing on the cards or in the driver is changed.
+
+mod compare;
+mod report;
+mod smi;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use tessera_nvml::{Library, Nvml, PciAddress};
+
+use self::compare::{Comparison, Verdict};
+
+/// What `cargo xtask gpu-check` takes.
+#[derive(Args)]
+#[command(after_help = "Reads only; changes nothing on the cards or in the driver.
+
+Examples:
+  cargo xtask gpu-check                   the cards of this machine
+  cargo xtask gpu-check --json            one JSON object on standard output
+  cargo xtask gpu-check --driver-root DIR an emulated machine, made by gpu-emulator")]
+pub struct GpuCheckArguments {
+    /// Where the driver is installed.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    driver_root: PathBuf,
+    /// The nvidia-smi to compare with; without this, the one below the driver root, else the one in PATH.
+    #[arg(long, value_name = "FILE")]
+    nvidia_smi: Option<PathBuf>,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares, and prints what came of it. Fails when something differs.
+///
+/// # Errors
+/// When there is no driver, no card or no usable `nvidia-smi` to compare with.
+pub fn run(arguments: &GpuCheckArguments) -> Result<ExitCode> {
+    let library = Library::open_below(&arguments.driver_root)
+        .context("nothing to check: this needs a machine with an NVIDIA card and driver")?;
+    let tool = match &arguments.nvidia_smi {
+        Some(path) => path.clone(),
+        None => smi::find(&arguments.driver_root)?,
+    };
+    let xml = smi::query(&tool, &library)?;
+    let comparisons = compare_all(&library, &xml)?;
+    if arguments.json {
+        println!("{}", report::json(&comparisons));
+    } else {
+        println!("{} beside {}\n", library.path().display(), tool.display());
+        println!("{}", report::tables(&comparisons));
+    }
+    let different = comparisons.iter().any(|comparison| comparison.verdict == Verdict::Different);
+    Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn compare_all(library: &Library, xml: &str) -> Result<Vec<Comparison>> {
+    let log = smi::Log::parse(xml)?;
+    let mut comparisons = compare::machine(library, &log);
+    let addresses = library.addresses().context("the driver does not say which cards there are")?;
+    ensure!(!addresses.is_empty(), "the driver sees no card");
+    let mut present: Vec<PciAddress> = Vec::new();
+    for (index, address) in addresses.into_iter().enumerate() {
+        match address {
+            Ok(address) => present.push(address),
+            Err(error) => comparisons.push(Comparison::unreadable(index, &error)),
+        }
+    }
+    for (position, &address) in present.iter().enumerate() {
+        comparisons.extend(compare::card(library, address, &log));
+        comparisons.extend(compare::pairs(library, address, &present[position + 1..]));
+    }
+    comparisons.extend(compare::unseen(&present, &log));
+    Ok(comparisons)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+use std::fmt::Write;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+
+use super::compare::{Comparison, Verdict};
+
+impl Verdict {
+    fn text(self) -> &'static str {
+        match self {
+            Verdict::Ok => "OK",
+            Verdict::Different => "DIFFERENT",
+            Verdict::NotCompared => "NOT COMPARED",
+        }
+    }
+}
+
+/// One table for the machine and one for each card, then a line that sums up.
+pub(super) fn tables(comparisons: &[Comparison]) -> String {
+    let mut text = String::new();
+    for group in comparisons.chunk_by(|one, other| one.card == other.card) {
+        let title = group.first().and_then(|first| first.card.as_deref()).unwrap_or("machine");
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header([title, "tessera-nvml", "nvidia-smi", ""]);
+        for comparison in group {
+            let theirs = comparison.theirs.as_deref().unwrap_or("-");
+            table.add_row([&comparison.field, &comparison.ours, theirs, comparison.verdict.text()]);
+        }
+        let _ = writeln!(text, "{table}\n");
+    }
+    let count = |verdict| comparisons.iter().filter(|comparison| comparison.verdict == verdict).count();
+    let _ = write!(
+        text,
+        "{} OK, {} different, {} not compared",
+        count(Verdict::Ok),
+        count(Verdict::Different),
+        count(Verdict::NotCompared)
+    );
+    text
+}
+
+/// `{"fields": [{card, field, nvml, nvidiaSmi, verdict}], "different": N}`.
+pub(super) fn json(comparisons: &[Comparison]) -> Value {
+    let fields: Vec<Value> = comparisons
+        .iter()
+        .map(|comparison| {
+            json!({
+                "card": comparison.card,
+                "field": comparison.field,
+                "nvml": comparison.ours,
+                "nvidiaSmi": comparison.theirs,
+                "verdict": comparison.verdict.text(),
+            })
+        })
+        .collect();
+    let different = comparisons.iter().filter(|comparison| comparison.verdict == Verdict::Different).count();
+    json!({ "fields": fields, "different": different })
+}
