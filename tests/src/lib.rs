@@ -37,15 +37,18 @@ mod cluster;
 mod control_plane;
 pub mod host;
 mod image;
+pub mod installation;
+pub mod kubelet_stand_in;
 mod node;
 pub mod progress;
 pub mod shared;
 mod timings;
 pub mod tools;
+pub mod workspace;
 
 pub use cluster::{
-    Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, Owner,
-    PodState, Tier, Unavailable,
+    Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, PodState,
+    Tier, Unavailable,
 };
 pub use image::{Image, ImageError, TEST_IMAGE, write_test_image};
 pub use node::Node;
