@@ -15,12 +15,33 @@
 //! The journal on disk is the truth: nothing about other claims is remembered between two calls, because another
 //! instance of the plugin may have changed it.
 
+mod allocation;
+mod blocking;
+mod card;
+mod claim;
+mod conflict;
+mod error;
+mod files;
+mod forgotten;
+mod holder;
+mod locks;
 mod observer;
+mod options;
+mod preparer;
+mod recover;
+mod reference;
+mod sweep;
+mod unprepare;
+mod work;
+mod worker;
 
 use std::collections::HashMap;
 use std::fmt;
 
+pub use error::PrepareError;
 pub use observer::{NoObserver, Operation, Phase, PrepareObserver};
+pub use options::PrepareOptions;
+pub use preparer::Preparer;
 
 /// What the kubelet says of a claim (`dra.v1.Claim`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CdiError, Spec, Vendor};
@@ -77,15 +77,17 @@ impl Directory {
     /// # Errors
     /// [`CdiError::Io`].
     pub fn remove(&self, uid: &str) -> Result<(), CdiError> {
-        for path in [self.temporary(uid), self.path.join(self.vendor.file_name(uid))] {
-            match self.file_system.remove(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(CdiError::io("remove", path, error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        self.remove_unfinished(uid)?;
+        self.remove_file(&self.path.join(self.vendor.file_name(uid)))
+    }
+
+    /// Removes what a crash left of a claim's spec half written.
+    /// Blocks for a file operation.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`].
+    pub fn remove_unfinished(&self, uid: &str) -> Result<(), CdiError> {
+        self.remove_file(&self.temporary(uid))
     }
 
     /// The claims of which this driver has a spec here, whole or half written. Files of others are not even read.
@@ -108,6 +110,13 @@ impl Directory {
             .collect();
         claims.dedup();
         Ok(claims)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), CdiError> {
+        match self.file_system.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CdiError::io("remove", path, error)),
+            _ => Ok(()),
+        }
     }
 
     /// One name for each claim, which is only used under the claim's lock. The runtime reads `.json` and `.yaml` only.

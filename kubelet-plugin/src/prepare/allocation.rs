@@ -1,0 +1,128 @@
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+use tessera_api::DeviceName;
+
+use super::PrepareError;
+use super::reference::is_identifier;
+use crate::journal::{ClaimDevice, ClaimRecord};
+
+/// A result of a claim's allocation that this driver has to prepare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AllocatedDevice {
+    /// The request, without the subrequest's part: the kubelet matches it with the requests of containers.
+    pub request: String,
+    pub device: DeviceName,
+    pub pool: String,
+    pub share_id: Option<String>,
+    pub admin_access: bool,
+}
+
+/// The results of this driver. Those of others in the same claim are theirs to prepare.
+///
+/// # Errors
+/// [`PrepareError::NotAllocated`], and what [`device`] says of a result that can't be ours.
+pub(super) fn allocated_devices(
+    claim: &ResourceClaim,
+    name: &str,
+    driver_name: &str,
+    pool_name: &str,
+) -> Result<Vec<AllocatedDevice>, PrepareError> {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let allocation = allocation.ok_or_else(|| PrepareError::NotAllocated { claim: name.to_owned() })?;
+    let results = allocation.devices.as_ref().and_then(|devices| devices.results.as_ref());
+    results
+        .into_iter()
+        .flatten()
+        .filter(|result| result.driver == driver_name)
+        .map(|result| device(result, pool_name))
+        .collect()
+}
+
+fn device(result: &DeviceRequestAllocationResult, pool_name: &str) -> Result<AllocatedDevice, PrepareError> {
+    if result.pool != pool_name {
+        return Err(PrepareError::ForeignPool {
+            device: result.device.clone(),
+            pool: result.pool.clone(),
+            expected: pool_name.to_owned(),
+        });
+    }
+    let device: DeviceName = result.device.parse()?;
+    if !matches!(device, DeviceName::Card(_)) {
+        return Err(PrepareError::UnknownKind(result.device.clone()));
+    }
+    if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
+        return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
+    }
+    let request = result.request.split_once('/').map_or(&*result.request, |(request, _)| request);
+    Ok(AllocatedDevice {
+        request: request.to_owned(),
+        device,
+        pool: result.pool.clone(),
+        share_id: result.share_id.clone(),
+        admin_access: result.admin_access == Some(true),
+    })
+}
+
+/// Whether a record is of this very allocation. A claim can be deallocated and allocated anew under one UID.
+pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevice]) -> bool {
+    let same = |(recorded, allocated): (&ClaimDevice, &AllocatedDevice)| {
+        recorded.device == allocated.device.to_string()
+            && recorded.pool == allocated.pool
+            && recorded.request == allocated.request
+            && recorded.share_id == allocated.share_id
+            && recorded.admin_access == allocated.admin_access
+    };
+    record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn devices(results: serde_json::Value) -> Result<Vec<AllocatedDevice>, PrepareError> {
+        let claim = json!({"status": {"allocation": {"devices": {"results": results}}}});
+        let claim = serde_json::from_value(claim).unwrap();
+        allocated_devices(&claim, "ns/claim", "gpu.tessera.dev", "gpu.tessera.dev/node")
+    }
+
+    fn result(changes: serde_json::Value) -> serde_json::Value {
+        let mut result = json!({
+            "request": "gpus", "driver": "gpu.tessera.dev", "pool": "gpu.tessera.dev/node", "device": "gpu-3b-00",
+        });
+        result.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        result
+    }
+
+    #[test]
+    fn results_of_other_drivers_are_theirs() {
+        let devices = devices(json!([
+            result(json!({"driver": "nic.example.com", "device": "nic-0", "pool": "x"})),
+            result(json!({"request": "gpus/big"})),
+            result(json!({"request": "watch", "adminAccess": true, "device": "gpu-5e-00"})),
+        ]))
+        .unwrap();
+        assert_eq!(devices.len(), 2);
+        assert_eq!((&*devices[0].request, devices[0].admin_access), ("gpus", false));
+        assert_eq!((&*devices[1].request, devices[1].admin_access), ("watch", true));
+        assert_eq!(devices[1].device.to_string(), "gpu-5e-00");
+    }
+
+    #[test]
+    fn what_is_not_of_this_node_is_refused() {
+        let one = |changes| devices(json!([result(changes)])).unwrap_err();
+        assert!(matches!(one(json!({"pool": "gpu.tessera.dev/other"})), PrepareError::ForeignPool { .. }));
+        assert!(matches!(one(json!({"device": "gpu-zz-00"})), PrepareError::Device(_)));
+        assert!(matches!(one(json!({"device": "../../x"})), PrepareError::Device(_)));
+        assert!(matches!(one(json!({"shareID": "../x"})), PrepareError::Reference { .. }));
+    }
+
+    #[test]
+    fn a_claim_without_allocation() {
+        for claim in [json!({}), json!({"status": {}})] {
+            let claim = serde_json::from_value(claim).unwrap();
+            let devices = allocated_devices(&claim, "ns/claim", "d", "p");
+            assert!(matches!(devices, Err(PrepareError::NotAllocated { .. })));
+        }
+    }
+}

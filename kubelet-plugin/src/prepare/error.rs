@@ -1,0 +1,169 @@
+use std::sync::Arc;
+
+use tessera_api::DeviceNameError;
+use tessera_nvml::NvmlError;
+
+use crate::cdi::CdiError;
+use crate::journal::JournalError;
+
+/// Why a claim could not be prepared or unprepared. The kubelet shows the text in an event of the pod and tries again,
+/// with growing pauses.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// The kubelet named a claim in a way that Kubernetes does not: it is not read, and nothing is written for it.
+    #[error("{what} {value:?} of the claim is none that Kubernetes gives out")]
+    Reference {
+        /// Which part.
+        what: &'static str,
+        /// The value, shortened.
+        value: String,
+    },
+    /// The API server did not answer, or refused to.
+    #[error(
+        "cannot read claim {claim} from the API server: {reason}; is the API server reachable from this node, and \
+             may the plugin's service account get resourceclaims?"
+    )]
+    Api {
+        /// The claim.
+        claim: String,
+        /// The API server's answer, or why there is none.
+        reason: String,
+    },
+    /// The claim is not in the API: deleted since the kubelet read it.
+    #[error("claim {claim} does not exist any more; pods that use it can't be started, create it again")]
+    Gone {
+        /// The claim.
+        claim: String,
+    },
+    /// Another claim of the same name has taken the place of the one that was asked for.
+    #[error(
+        "claim {claim} got replaced by another of the same name, with uid {found}; the kubelet will ask for that one"
+    )]
+    Replaced {
+        /// The claim that was asked for.
+        claim: String,
+        /// UID of the claim in the API.
+        found: String,
+    },
+    /// The claim has no allocation.
+    #[error(
+        "claim {claim} is not allocated; pods that use it can't be started before the scheduler has allocated it"
+    )]
+    NotAllocated {
+        /// The claim.
+        claim: String,
+    },
+    /// A result is of a pool that this node does not publish.
+    #[error(
+        "device {device} of the claim is in pool {pool:?}, this node's pool is {expected:?}: the claim is allocated on \
+             another node, or with another driver name"
+    )]
+    ForeignPool {
+        /// The device.
+        device: String,
+        /// Its pool.
+        pool: String,
+        /// The pool of this node.
+        expected: String,
+    },
+    /// A result names a device that this driver does not publish.
+    #[error("the claim is allocated a device that this node does not have: {0}")]
+    Device(#[from] DeviceNameError),
+    /// A result names a kind of device that this build does not prepare.
+    #[error(
+        "device {0} is of a kind that this version of the plugin does not prepare; is an older plugin running on the \
+             node?"
+    )]
+    UnknownKind(String),
+    /// Another claim holds the card.
+    #[error("device {device} is held by claim {holder}{note}")]
+    Held {
+        /// The device that was asked for.
+        device: String,
+        /// The claim that holds its card, as `namespace/name (uid)`.
+        holder: String,
+        /// What is known about the holder, beginning with a separator.
+        note: &'static str,
+    },
+    /// The driver library is not loaded.
+    #[error("no NVIDIA driver on this node: {library} could not be loaded; the plugin's log says why. Install or repair \
+             the driver, or check --driver-root", library = tessera_nvml::LIBRARY_NAME)]
+    NoDriver,
+    /// The driver did not tell its version.
+    #[error("the NVIDIA driver does not tell its version: {0}")]
+    Driver(NvmlError),
+    /// The driver did not answer about a card.
+    #[error(
+        "device {device}: {source}; see the node's kernel log for NVRM messages, the card may need a reset"
+    )]
+    Hardware {
+        /// The device.
+        device: String,
+        /// The driver's answer.
+        source: NvmlError,
+    },
+    /// Another card is in the place of the published one.
+    #[error(
+        "device {device} was published as {published}, but the card in its place is {found}: delete the pod, so that \
+             its claim is allocated anew"
+    )]
+    OtherCard {
+        /// The device.
+        device: String,
+        /// UUID in the ResourceSlice.
+        published: String,
+        /// UUID now.
+        found: String,
+    },
+    /// A card that was allocated whole is in MIG mode, in which no program can use it whole.
+    #[error(
+        "device {device} ({uuid}) is allocated whole but is in MIG mode: destroy its instances and turn the mode off \
+             with `nvidia-smi -i {uuid} -mig 0`"
+    )]
+    MigMode {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+    },
+    /// The claim's CDI spec could not be written or removed.
+    #[error(transparent)]
+    Cdi(#[from] CdiError),
+    /// The claim's journal record could not be read, written or locked.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The plugin is stopping and takes no new work.
+    #[error("this instance of the plugin is stopping; the kubelet will ask the next one")]
+    Stopping,
+    /// The work on the claim panicked.
+    #[error(
+        "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
+    )]
+    Panic(Arc<str>),
+}
+
+impl PrepareError {
+    /// The kind of error as a metric label.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Reference { .. } => "invalid_reference",
+            Self::Api { .. } => "api",
+            Self::Gone { .. } => "claim_gone",
+            Self::Replaced { .. } => "claim_replaced",
+            Self::NotAllocated { .. } => "not_allocated",
+            Self::ForeignPool { .. } => "foreign_pool",
+            Self::Device(_) | Self::UnknownKind(_) => "unknown_device",
+            Self::Held { .. } => "held",
+            Self::NoDriver => "no_driver",
+            Self::Driver(_) | Self::Hardware { .. } => "hardware",
+            Self::OtherCard { .. } => "other_card",
+            Self::MigMode { .. } => "mig_mode",
+            Self::Cdi(_) => "cdi",
+            Self::Journal(_) => "journal",
+            Self::Stopping => "stopping",
+            Self::Panic(_) => "panic",
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tessera_nvml::Nvml;
+use tokio::sync::OnceCell;
+
+use super::{PrepareError, PrepareOptions, blocking};
+use crate::cdi::{DriverFiles, find_driver_files};
+
+/// The driver's files, found once for each time the driver library is opened.
+#[derive(Default)]
+pub(super) struct Files {
+    latest: Mutex<Option<Found>>,
+}
+
+struct Found {
+    of: Arc<dyn Nvml>,
+    files: Arc<OnceCell<Arc<DriverFiles>>>,
+}
+
+impl Files {
+    /// The files of the driver that `nvml` is. Who comes first looks for them, the others wait.
+    ///
+    /// # Errors
+    /// [`PrepareError::Driver`] where the driver doesn't tell its version.
+    pub(super) async fn of(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        options: &PrepareOptions,
+    ) -> Result<Arc<DriverFiles>, PrepareError> {
+        let cell = {
+            let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*latest {
+                Some(found) if Arc::ptr_eq(&found.of, nvml) => found.files.clone(),
+                _ => {
+                    let files = Arc::<OnceCell<_>>::default();
+                    *latest = Some(Found { of: nvml.clone(), files: files.clone() });
+                    files
+                }
+            }
+        };
+        let files = cell.get_or_try_init(|| async {
+            let driver = nvml.clone();
+            let version =
+                blocking::run(move || driver.driver_version()).await?.map_err(PrepareError::Driver)?;
+            let cache = options.state_directory.join("driver-files.json");
+            let tool = options.nvidia_ctk.as_deref();
+            let files =
+                find_driver_files(&options.roots, &version, tool, &cache, options.file_system.clone()).await;
+            tracing::info!(version, source = ?files.source, mounts = files.edits.mounts.len(),
+                hooks = files.edits.hooks.len(), "driver files found");
+            Ok(Arc::new(files))
+        });
+        files.await.cloned()
+    }
+}

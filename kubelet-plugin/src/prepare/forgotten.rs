@@ -1,0 +1,47 @@
+use std::path::Path;
+
+use crate::journal::FileSystem;
+
+/// Where the kubelet remembers the claims it has asked to prepare, below its directory.
+const CHECKPOINT: &str = "dra_manager_state";
+
+/// Whether the kubelet has forgotten a claim, and so will never ask to unprepare it.
+///
+/// The kubelet writes a claim into its checkpoint before it asks to prepare it, and takes it out when it was unprepared,
+/// which it asks for when the last pod with the claim has ended, also when claim and pod are long gone from the API. So a
+/// claim that is not in the checkpoint has no pod that runs, and one that is in it may have. The file's form is the
+/// kubelet's own; a UID is looked for in its text. Where it can't be read, nothing is known, and nothing forgotten.
+///
+/// Blocks for a file read.
+pub(super) fn is_forgotten(file_system: &dyn FileSystem, kubelet_directory: &Path, uid: &str) -> bool {
+    match file_system.read(&kubelet_directory.join(CHECKPOINT)) {
+        // An empty file is one that is being written.
+        Ok(checkpoint) => {
+            !checkpoint.is_empty() && !checkpoint.windows(uid.len()).any(|text| text == uid.as_bytes())
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::journal::LocalFileSystem;
+
+    #[test]
+    fn only_a_checkpoint_without_the_claim_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let forgotten = || is_forgotten(&LocalFileSystem, path, "3b1f-uid");
+        assert!(!forgotten(), "no checkpoint");
+        fs::write(path.join(CHECKPOINT), "").unwrap();
+        assert!(!forgotten(), "an empty checkpoint");
+        fs::write(path.join(CHECKPOINT), r#"{"Data":"{\"entries\":[{\"ClaimUID\":\"3b1f-uid\"}]}"}"#)
+            .unwrap();
+        assert!(!forgotten(), "a checkpoint with the claim");
+        fs::write(path.join(CHECKPOINT), r#"{"Data":"{\"entries\":[]}"}"#).unwrap();
+        assert!(forgotten());
+    }
+}

@@ -1,0 +1,189 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use sha2::{Digest as _, Sha256};
+use tessera_api::PciBusId;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::journal::JournalError;
+
+/// Locks of claims and cards, held against other tasks of this process and against other instances of the plugin on the
+/// node.
+///
+/// Between instances a lock is one byte of the file `locks`, at an offset made from what it locks (an open file
+/// description lock, fcntl(2)): the system releases it when its holder dies, however; a lock never needs space on the
+/// disk; and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
+/// they only wait for each other.
+pub(super) struct Locks {
+    path: PathBuf,
+    cards: Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A lock against other instances, released when dropped.
+#[must_use]
+pub(super) struct FileLock {
+    _description: File,
+}
+
+/// The lock of a card, released when dropped.
+#[must_use]
+pub(super) struct CardLock {
+    // Released first: whoever waits in this process then finds the file lock free.
+    _instances: FileLock,
+    _process: OwnedMutexGuard<()>,
+}
+
+/// Pauses between two looks at a lock that another instance holds. Only during an upgrade is there another instance.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+impl Locks {
+    /// Opens the lock file, making it where it is missing.
+    pub(super) fn open(path: PathBuf) -> Result<Self, JournalError> {
+        open(&path)?;
+        Ok(Self { path, cards: Mutex::default() })
+    }
+
+    /// Waits for a claim's lock. Within this process, work on one claim is already one after the other.
+    pub(super) async fn claim(&self, uid: &str) -> Result<FileLock, JournalError> {
+        self.wait(&claim_key(uid)).await
+    }
+
+    /// A claim's lock, or `None` where someone works on the claim.
+    pub(super) fn try_claim(&self, uid: &str) -> Result<Option<FileLock>, JournalError> {
+        try_lock(&self.path, &claim_key(uid))
+    }
+
+    /// Waits for the locks of some cards, one after the other in the order of their addresses: everyone takes them in
+    /// that order, so no two wait for each other.
+    pub(super) async fn cards(&self, cards: &BTreeSet<PciBusId>) -> Result<Vec<CardLock>, JournalError> {
+        let mut locks = Vec::with_capacity(cards.len());
+        for card in cards {
+            let mutex = {
+                let mut known = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+                known.entry(*card).or_default().clone()
+            };
+            let process = mutex.lock_owned().await;
+            let instances = self.wait(&format!("card {card}")).await?;
+            locks.push(CardLock { _instances: instances, _process: process });
+        }
+        Ok(locks)
+    }
+
+    async fn wait(&self, key: &str) -> Result<FileLock, JournalError> {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            if let Some(lock) = try_lock(&self.path, key)? {
+                return Ok(lock);
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+}
+
+fn claim_key(uid: &str) -> String {
+    format!("claim {uid}")
+}
+
+fn open(path: &Path) -> Result<File, JournalError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(|error| JournalError::io("open the lock file", path, error))
+}
+
+fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, JournalError> {
+    // Each lock has its own open file description: so tasks of one process exclude each other too.
+    let description = open(path)?;
+    let byte = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: offset(key),
+        l_len: 1,
+        l_pid: 0,
+    };
+    match fcntl(&description, FcntlArg::F_OFD_SETLK(&byte)) {
+        Ok(_) => Ok(Some(FileLock { _description: description })),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(None),
+        Err(error) => Err(JournalError::io("lock a part of", path, io::Error::from(error))),
+    }
+}
+
+fn offset(key: &str) -> i64 {
+    let digest = Sha256::digest(key);
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    (u64::from_le_bytes(bytes) >> 2).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cards(addresses: &[&str]) -> BTreeSet<PciBusId> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn two_instances_exclude_each_other_claim_by_claim() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = Locks::open(directory.path().join("locks")).unwrap();
+        let other = Locks::open(directory.path().join("locks")).unwrap();
+        let held = one.claim("a").await.unwrap();
+        assert!(other.try_claim("a").unwrap().is_none());
+        assert!(one.try_claim("a").unwrap().is_none());
+        assert!(other.try_claim("b").unwrap().is_some());
+        drop(held);
+        assert!(other.try_claim("a").unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_when_the_other_instance_lets_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = Locks::open(directory.path().join("locks")).unwrap();
+        let other = Arc::new(Locks::open(directory.path().join("locks")).unwrap());
+        let card = cards(&["0000:3b:00.0"]);
+        let held = one.cards(&card).await.unwrap();
+        let waiting = tokio::spawn({
+            let other = other.clone();
+            async move { other.cards(&card).await.map(|locks| locks.len()) }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!waiting.is_finished());
+        // Another card is not waited for.
+        assert_eq!(other.cards(&cards(&["0000:5e:00.0"])).await.unwrap().len(), 1);
+        drop(held);
+        assert_eq!(waiting.await.unwrap().unwrap(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn overlapping_sets_never_wait_for_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let locks = Arc::new(Locks::open(directory.path().join("locks")).unwrap());
+        let sets = [
+            ["0000:01:00.0", "0000:02:00.0"],
+            ["0000:02:00.0", "0000:03:00.0"],
+            ["0000:03:00.0", "0000:01:00.0"],
+        ];
+        let tasks: Vec<_> = (0..60)
+            .map(|number| {
+                let locks = locks.clone();
+                tokio::spawn(async move {
+                    let held = locks.cards(&cards(&sets[number % sets.len()])).await.unwrap();
+                    tokio::task::yield_now().await;
+                    held.len()
+                })
+            })
+            .collect();
+        for task in tasks {
+            let held = tokio::time::timeout(Duration::from_secs(20), task).await.expect("a deadlock");
+            assert_eq!(held.unwrap(), 2);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cdi::Roots;
+use crate::journal::{FileSystem, LocalFileSystem};
+
+/// Where a [`Preparer`](super::Preparer) works and under which names.
+#[derive(Clone)]
+pub struct PrepareOptions {
+    /// The DRA driver's name: of an allocation, only results of this driver are prepared.
+    pub driver_name: String,
+    /// The node's pool. A result of another pool belongs to another node.
+    pub pool_name: String,
+    /// The plugin's own directory, the same for all instances on the node, on a disk that outlives the pod. The journal
+    /// and what is known of the driver's files lie below it.
+    pub state_directory: PathBuf,
+    /// The kubelet's directory. Its `dra_manager_state` tells which claims the kubelet still knows; where it can't be
+    /// read, no claim is taken to be forgotten.
+    pub kubelet_directory: PathBuf,
+    /// Where the container runtime reads CDI specs.
+    pub cdi_directory: PathBuf,
+    /// Where the driver's files and device nodes are.
+    pub roots: Roots,
+    /// `nvidia-ctk`, as this process sees it; `None` looks for it below the driver root.
+    pub nvidia_ctk: Option<PathBuf>,
+    /// What journal and CDI specs are written with.
+    pub file_system: Arc<dyn FileSystem>,
+}
+
+impl PrepareOptions {
+    /// A node with the usual places: state in `<kubelet_directory>/plugins/<driver_name>`, CDI specs in `/var/run/cdi`,
+    /// the driver installed in the host, pool `<driver_name>/<node_name>`.
+    #[must_use]
+    pub fn new(driver_name: &str, node_name: &str, kubelet_directory: &Path) -> Self {
+        Self {
+            driver_name: driver_name.to_owned(),
+            pool_name: format!("{driver_name}/{node_name}"),
+            state_directory: kubelet_directory.join("plugins").join(driver_name),
+            kubelet_directory: kubelet_directory.to_owned(),
+            cdi_directory: "/var/run/cdi".into(),
+            roots: Roots::default(),
+            nvidia_ctk: None,
+            file_system: Arc::new(LocalFileSystem),
+        }
+    }
+}
+
+impl fmt::Debug for PrepareOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("PrepareOptions")
+            .field("driver_name", &self.driver_name)
+            .field("pool_name", &self.pool_name)
+            .field("state_directory", &self.state_directory)
+            .field("cdi_directory", &self.cdi_directory)
+            .field("roots", &self.roots)
+            .finish_non_exhaustive()
+    }
+}

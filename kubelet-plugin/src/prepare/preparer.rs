@@ -1,0 +1,204 @@
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use kube::Client;
+use tessera_inventory::Machine;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::files::Files;
+use super::locks::Locks;
+use super::work::{Pending, Work};
+use super::worker::{Worker, held_cards};
+use super::{
+    Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
+    blocking,
+};
+use crate::cdi;
+use crate::hardware::Hardware;
+use crate::journal::{BootId, Journal};
+
+/// How often claims are looked at that nobody will unprepare.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Prepares and unprepares claims. Clones share everything.
+///
+/// # Guarantees
+/// - Each claim's work runs in a task of its own: it goes on when the call that asked for it is dropped, and a call that
+///   asks for what already runs gets its answer.
+/// - Killed at any moment, the next start converges to what the journal's complete records say.
+/// - Two claims never hold one card, whatever the API says.
+#[derive(Clone)]
+pub struct Preparer {
+    worker: Arc<Worker>,
+    work: Arc<Work>,
+}
+
+impl Preparer {
+    /// Opens the journal and makes the node agree with it: undoes what was cut off, drops what an earlier boot prepared.
+    /// Takes milliseconds, and needs neither API server nor driver.
+    ///
+    /// `published` is the machine as it is published; a card that is not the published one is refused.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`] where the journal can't be opened (full or read-only disk, no boot id),
+    /// [`PrepareError::Cdi`] where the CDI directory can't be read or the driver's name is no CDI vendor.
+    pub async fn open(
+        options: PrepareOptions,
+        client: Client,
+        hardware: Hardware,
+        published: watch::Receiver<Option<Arc<Machine>>>,
+        observer: Arc<dyn PrepareObserver>,
+    ) -> Result<Self, PrepareError> {
+        let vendor = cdi::Vendor::new(&options.driver_name)?;
+        let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
+        let (file_system, proc_root) = (options.file_system.clone(), options.roots.proc.clone());
+        let directory = options.state_directory.join("journal");
+        let (journal, locks) = blocking::run(move || -> Result<_, PrepareError> {
+            let boot_id = BootId::read(&*file_system, &proc_root)?;
+            let journal = Journal::open(file_system, directory.clone(), boot_id)?;
+            Ok((journal, Locks::open(directory.join("locks"))?))
+        })
+        .await??;
+        let worker = Worker {
+            options,
+            client,
+            hardware,
+            published,
+            journal: Arc::new(journal),
+            cdi: Arc::new(cdi),
+            locks,
+            files: Files::default(),
+            observer,
+        };
+        worker.recover().await?;
+        Ok(Self { worker: Arc::new(worker), work: Arc::default() })
+    }
+
+    /// Work in the background until `stop`: looks for the driver's files (so that no claim has to wait for
+    /// `nvidia-ctk`), puts back CDI specs of prepared claims, and releases claims that nobody will ever unprepare. Start
+    /// it after publishing: it may keep a processor busy.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut hardware = self.worker.hardware.clone();
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        hardware.mark_changed();
+        let work = async {
+            loop {
+                tokio::select! {
+                    changed = hardware.changed() => {
+                        if changed.is_err() {
+                            // Nobody will open a driver any more; sweeping goes on.
+                            std::future::pending::<()>().await;
+                        }
+                        if hardware.borrow_and_update().is_some() {
+                            report("put CDI specs back", self.worker.restore_specs().await);
+                        }
+                    }
+                    _ = sweep.tick() => report("sweep claims", self.worker.sweep().await),
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// Prepares claims, side by side. Idempotent.
+    pub async fn prepare(&self, claims: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, PrepareError> {
+        self.answers(Operation::Prepare, claims).await
+    }
+
+    /// Undoes claims, side by side. Succeeds for claims that are not known.
+    pub async fn unprepare(&self, claims: Vec<ClaimReference>) -> Answers<(), PrepareError> {
+        let answers = self.answers(Operation::Unprepare, claims).await;
+        answers.into_iter().map(|(uid, answer)| (uid, answer.map(drop))).collect()
+    }
+
+    /// Takes no new work and returns when what runs has ended. The caller bounds the time: a driver call that hangs
+    /// would never let it return.
+    pub async fn drain(&self) {
+        self.work.drain().await;
+    }
+
+    /// The journal, for whoever reads what claims hold.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.worker.journal
+    }
+
+    /// Names of the devices that claims hold on this node, by the journal on disk. They must stay published.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`] where the journal can't be listed.
+    pub async fn held_devices(&self) -> Result<BTreeSet<String>, PrepareError> {
+        let journal = self.worker.journal.clone();
+        let entries = blocking::run(move || journal.claims()).await??;
+        let records = entries.into_iter().filter_map(|entry| entry.record.ok());
+        let held = records.filter(|record| !held_cards(record).is_empty()).flat_map(|record| record.devices);
+        Ok(held.filter(|device| !device.admin_access).map(|device| device.device).collect())
+    }
+
+    async fn answers(
+        &self,
+        operation: Operation,
+        claims: Vec<ClaimReference>,
+    ) -> Answers<Vec<PreparedDevice>, PrepareError> {
+        let pending: HashMap<String, Result<Pending, PrepareError>> = claims
+            .into_iter()
+            .map(|claim| (claim.uid.clone(), claim.check().map(|()| self.start(operation, claim))))
+            .collect();
+        let answers = pending.into_iter().map(|(uid, pending)| async move {
+            match pending {
+                Ok(pending) => (uid, pending.await),
+                Err(error) => (uid, Err(error)),
+            }
+        });
+        join_all(answers).await.into_iter().collect()
+    }
+
+    fn start(&self, operation: Operation, claim: ClaimReference) -> Pending {
+        let worker = self.worker.clone();
+        let uid = claim.uid.clone();
+        self.work.join_or_start(&uid, operation, move || {
+            let span = tracing::info_span!(
+                "claim",
+                operation = operation.as_str(),
+                namespace = claim.namespace,
+                name = claim.name,
+                uid = claim.uid,
+            );
+            async move {
+                let start = Instant::now();
+                let answer = match operation {
+                    Operation::Prepare => worker.prepare(&claim).await,
+                    Operation::Unprepare => worker.unprepare(&claim).await.map(|()| Vec::new()),
+                };
+                let outcome = answer.as_ref().map_or_else(PrepareError::reason, |_| "success");
+                worker.observer.claim(operation, outcome, start.elapsed());
+                if let Err(error) = &answer {
+                    tracing::warn!(%error, "failed");
+                }
+                answer
+            }
+            .instrument(span)
+        })
+    }
+}
+
+impl fmt::Debug for Preparer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Preparer").field("options", &self.worker.options).finish_non_exhaustive()
+    }
+}
+
+fn report(what: &str, result: Result<(), PrepareError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "could not {what}");
+    }
+}

@@ -1,0 +1,152 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::card::identify;
+use super::worker::{Worker, device_names, held_cards, spec_devices};
+use super::{Operation, PrepareError, blocking};
+use crate::cdi;
+use crate::journal::{ClaimRecord, JournalError, Stage};
+
+/// Longest wait at a start for a card that another instance works on. What is not undone then is undone by the claim's
+/// next Prepare or Unprepare.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Makes disk and CDI directory say the same as the journal's complete records of this boot: work that was cut off
+    /// is undone, what an earlier boot prepared is dropped, and CDI specs of no claim are removed. Claims that another
+    /// instance is working on are left to it.
+    pub(super) async fn recover(&self) -> Result<(), PrepareError> {
+        let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
+        let claims = blocking::run(move || -> Result<BTreeSet<String>, PrepareError> {
+            let mut claims: BTreeSet<String> = journal.claims()?.into_iter().map(|entry| entry.id).collect();
+            claims.extend(journal.unfinished_claims()?);
+            claims.extend(cdi.claims()?.into_iter().map(|file| file.uid));
+            report_hardware(journal.hardware()?);
+            Ok(claims)
+        })
+        .await??;
+        for uid in claims {
+            // One claim's trouble is not the others'.
+            if let Err(error) = self.recover_claim(&uid).await {
+                tracing::error!(uid, %error, "could not recover a claim");
+            }
+        }
+        Ok(())
+    }
+
+    async fn recover_claim(&self, uid: &str) -> Result<(), PrepareError> {
+        let Some(_claim_lock) = self.locks.try_claim(uid)? else { return Ok(()) };
+        let (journal, cdi, claim) = (self.journal.clone(), self.cdi.clone(), uid.to_owned());
+        let recorded = blocking::run(move || -> Result<_, PrepareError> {
+            journal.remove_unfinished_claim(&claim)?;
+            cdi.remove_unfinished(&claim)?;
+            Ok(journal.claim(&claim))
+        })
+        .await??;
+        match recorded {
+            Ok(Some(record)) if self.is_prepared(&record) => Ok(()),
+            Ok(Some(record)) => self.roll_back(&record).await,
+            Ok(None) => {
+                tracing::info!(uid, "removing the CDI spec of a claim that is not prepared");
+                self.undo(Operation::Unprepare, uid).await
+            }
+            Err(error) if error.is_corrupt() => self.keep_or_drop(uid, &error).await,
+            Err(error) => {
+                tracing::error!(uid, %error, "the claim is left as it is");
+                Ok(())
+            }
+        }
+    }
+
+    async fn roll_back(&self, record: &ClaimRecord) -> Result<(), PrepareError> {
+        let cards = held_cards(record);
+        let Ok(locks) = tokio::time::timeout(LONGEST_WAIT, self.locks.cards(&cards)).await else {
+            tracing::warn!(
+                uid = record.uid,
+                "another instance works on the claim's cards: it is recovered later"
+            );
+            return Ok(());
+        };
+        let _card_locks = locks?;
+        let why = match record.stage {
+            Stage::Intent => "it was cut off",
+            Stage::Complete => "it was prepared before the node was started again",
+        };
+        tracing::info!(namespace = record.namespace, name = record.name, uid = record.uid,
+            devices = ?device_names(record), why, "undoing a claim");
+        self.undo(Operation::Unprepare, &record.uid).await
+    }
+
+    /// A record that can't be understood: as long as the claim has a CDI spec its containers may run, and what they use
+    /// is kept from others. Without a spec there is nothing to keep.
+    async fn keep_or_drop(&self, uid: &str, error: &JournalError) -> Result<(), PrepareError> {
+        let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
+        if blocking::run(move || cdi.read(&claim)).await??.is_some() {
+            tracing::error!(uid, %error, "a claim's record is damaged; its devices are kept from other claims");
+            return Ok(());
+        }
+        tracing::warn!(uid, %error, "dropping a damaged record: nothing of its claim is left on this node");
+        self.undo(Operation::Unprepare, uid).await
+    }
+
+    /// Writes the CDI specs of prepared claims that are missing, or that differ from what they would be today: the
+    /// driver was updated, `nvidia-ctk` has given its answer, a node has other numbers.
+    pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
+        let nvml = self.nvml()?;
+        let files = self.files.of(&nvml, &self.options).await?;
+        let journal = self.journal.clone();
+        for entry in blocking::run(move || journal.claims()).await?? {
+            // Whoever works on a claim writes its spec.
+            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
+            let Some(mut record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
+            else {
+                continue;
+            };
+            for device in &mut record.devices {
+                // A driver that was loaded again numbers anew. Of a card that is lost, the old number is as good.
+                if let Ok(identity) = identify(&nvml, device.card).await?
+                    && identity.uuid == device.card_uuid
+                {
+                    device.minor = identity.minor;
+                }
+            }
+            self.restore_spec(&record, files.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn restore_spec(
+        &self,
+        record: &ClaimRecord,
+        files: Arc<cdi::DriverFiles>,
+    ) -> Result<(), PrepareError> {
+        let (cdi, roots) = (self.cdi.clone(), self.options.roots.clone());
+        let (uid, devices) = (record.uid.clone(), spec_devices(record));
+        let is_right = blocking::run(move || -> Result<bool, PrepareError> {
+            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
+            if cdi.read(&uid)?.as_ref() == Some(&spec) {
+                return Ok(true);
+            }
+            cdi.write(&uid, &spec)?;
+            Ok(false)
+        })
+        .await??;
+        if !is_right {
+            tracing::info!(uid = record.uid, "wrote the CDI spec of a prepared claim again");
+        }
+        Ok(())
+    }
+}
+
+/// Whole cards need no change of a card, so every hardware record is one of another version of the plugin.
+fn report_hardware(records: Vec<crate::journal::Entry<crate::journal::HardwareRecord>>) {
+    for entry in records {
+        match entry.record {
+            Ok(record) => tracing::error!(id = entry.id, card = %record.card,
+                "a hardware record of a kind that this version of the plugin does not know: it and its card are left \
+                 as they are. Run the version that wrote it again, or drain the node before going back"),
+            Err(error) => tracing::error!(id = entry.id, %error, "a hardware record can't be read"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use tessera_api::limits::{is_dns_label, is_dns_subdomain};
+
+use super::{ClaimReference, PrepareError};
+
+/// Longest UID taken, in bytes. Kubernetes gives UUIDs of 36; it becomes part of file and CDI names.
+const LONGEST_UID: usize = 128;
+
+impl ClaimReference {
+    /// Refuses what must not become part of a path or a request.
+    pub(super) fn check(&self) -> Result<(), PrepareError> {
+        let refuse = |what, value: &str| {
+            Err(PrepareError::Reference { what, value: value.chars().take(80).collect() })
+        };
+        if !is_identifier(&self.uid) {
+            return refuse("uid", &self.uid);
+        }
+        if !is_dns_label(&self.namespace) {
+            return refuse("namespace", &self.namespace);
+        }
+        if !is_dns_subdomain(&self.name) {
+            return refuse("name", &self.name);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text is a UID or share id as Kubernetes makes them: letters, digits and dashes.
+pub(super) fn is_identifier(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric();
+    text.len() <= LONGEST_UID
+        && text.bytes().next().is_some_and(letter)
+        && text.bytes().all(|byte| letter(byte) || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leads_out_of_a_directory() {
+        for uid in ["", "..", "../x", "a/b", "-a", "a b", "a\0", "ä", &"a".repeat(129)] {
+            assert!(!is_identifier(uid), "{uid:?}");
+        }
+        assert!(is_identifier("0b4e7d3c-8d0c-4b59-9f61-3b1f2f3a4c5d"));
+    }
+
+    #[test]
+    fn each_part_is_checked() {
+        let good = ClaimReference { namespace: "ns".into(), name: "a.b".into(), uid: "u-1".into() };
+        good.check().unwrap();
+        for bad in [
+            ClaimReference { namespace: "../ns".into(), ..good.clone() },
+            ClaimReference { name: "a/b".into(), ..good.clone() },
+            ClaimReference { uid: "../u".into(), ..good },
+        ] {
+            assert!(matches!(bad.check(), Err(PrepareError::Reference { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use tokio_util::task::TaskTracker;
+
+use super::{Operation, PrepareError, PreparedDevice};
+
+/// The answer of one piece of work; of Unprepare, without devices.
+pub(super) type Answer = Result<Vec<PreparedDevice>, PrepareError>;
+
+/// An answer that any number of calls can wait for. The work goes on if none does.
+pub(super) type Pending = Shared<BoxFuture<'static, Answer>>;
+
+/// The work that runs, by claim: one piece at a time, each in a task of its own, so that a call that the kubelet gives up
+/// cancels nothing. A call that asks for what runs already joins it.
+#[derive(Default)]
+pub(super) struct Work {
+    latest: Arc<Mutex<HashMap<String, Latest>>>,
+    tasks: TaskTracker,
+    number: AtomicU64,
+    is_draining: AtomicBool,
+}
+
+/// The piece of work of a claim that ends last.
+struct Latest {
+    number: u64,
+    operation: Operation,
+    answer: Pending,
+}
+
+/// Takes a finished piece of work off the list, also when it panicked.
+struct Listed {
+    latest: Arc<Mutex<HashMap<String, Latest>>>,
+    uid: String,
+    number: u64,
+}
+
+impl Work {
+    /// Joins the claim's latest work if it is of the same operation, else starts `make()` after it.
+    pub(super) fn join_or_start<F, W>(&self, uid: &str, operation: Operation, make: F) -> Pending
+    where
+        F: FnOnce() -> W,
+        W: Future<Output = Answer> + Send + 'static,
+    {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = latest.get(uid);
+        if let Some(before) = before.filter(|before| before.operation == operation) {
+            return before.answer.clone();
+        }
+        if self.is_draining.load(Ordering::Relaxed) {
+            return std::future::ready(Err(PrepareError::Stopping)).boxed().shared();
+        }
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let listed = Listed { latest: self.latest.clone(), uid: uid.to_owned(), number };
+        let before = before.map(|before| before.answer.clone());
+        let work = make();
+        let task = self.tasks.spawn(async move {
+            // Dropped before the answer is given: a call that comes after the answer starts anew.
+            let _listed = listed;
+            if let Some(before) = before {
+                // Whatever came of it, its effects are over.
+                let _ = before.await;
+            }
+            work.await
+        });
+        let answer = task
+            .map(|ended| ended.unwrap_or_else(|error| Err(PrepareError::Panic(error.to_string().into()))))
+            .boxed()
+            .shared();
+        latest.insert(uid.to_owned(), Latest { number, operation, answer: answer.clone() });
+        answer
+    }
+
+    /// Takes no new work from now on and returns when what runs has ended.
+    pub(super) async fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.get(&self.uid).is_some_and(|latest| latest.number == self.number) {
+            latest.remove(&self.uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    fn device(name: &str) -> PreparedDevice {
+        PreparedDevice {
+            request_names: vec![],
+            pool_name: String::new(),
+            device_name: name.into(),
+            cdi_device_ids: vec![],
+            share_id: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_retry_joins_and_a_dropped_call_cancels_nothing() {
+        let work = Work::default();
+        let started = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(Notify::new());
+        let call = || {
+            work.join_or_start("u", Operation::Prepare, || {
+                let (started, gate) = (started.clone(), gate.clone());
+                async move {
+                    started.fetch_add(1, Ordering::Relaxed);
+                    gate.notified().await;
+                    Ok(vec![device("a")])
+                }
+            })
+        };
+        drop(call());
+        let retry = call();
+        tokio::task::yield_now().await;
+        gate.notify_one();
+        assert_eq!(retry.await.unwrap(), [device("a")]);
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+
+        // What has ended is not joined.
+        gate.notify_one();
+        call().await.unwrap();
+        assert_eq!(started.load(Ordering::Relaxed), 2);
+        assert!(work.latest.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn unprepare_waits_for_prepare() {
+        let work = Work::default();
+        let gate = Arc::new(Notify::new());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let prepare = work.join_or_start("u", Operation::Prepare, || {
+            let (order, gate) = (order.clone(), gate.clone());
+            async move {
+                gate.notified().await;
+                order.lock().unwrap().push("prepare");
+                Ok(vec![])
+            }
+        });
+        let unprepare = work.join_or_start("u", Operation::Unprepare, || {
+            let order = order.clone();
+            async move {
+                order.lock().unwrap().push("unprepare");
+                Ok(vec![])
+            }
+        });
+        tokio::task::yield_now().await;
+        gate.notify_one();
+        unprepare.await.unwrap();
+        prepare.await.unwrap();
+        assert_eq!(*order.lock().unwrap(), ["prepare", "unprepare"]);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_its_claim_and_leaves_nothing_behind() {
+        let work = Work::default();
+        let panic = work.join_or_start("u", Operation::Prepare, || async { panic!("on purpose") });
+        assert!(matches!(panic.await, Err(PrepareError::Panic(_))));
+        assert!(work.latest.lock().unwrap().is_empty());
+        work.join_or_start("u", Operation::Prepare, || async { Ok(vec![]) }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn draining_waits_and_takes_nothing_new() {
+        let work = Arc::new(Work::default());
+        let gate = Arc::new(Notify::new());
+        let running = work.join_or_start("u", Operation::Prepare, || {
+            let gate = gate.clone();
+            async move {
+                gate.notified().await;
+                Ok(vec![])
+            }
+        });
+        let drain = tokio::spawn({
+            let work = work.clone();
+            async move { work.drain().await }
+        });
+        tokio::task::yield_now().await;
+        let new = work.join_or_start("v", Operation::Prepare, || async { Ok(vec![]) });
+        assert!(matches!(new.await, Err(PrepareError::Stopping)));
+        assert!(!drain.is_finished());
+        gate.notify_one();
+        drain.await.unwrap();
+        running.await.unwrap();
+    }
+}

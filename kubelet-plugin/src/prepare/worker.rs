@@ -1,0 +1,297 @@
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::Client;
+use serde_json::Map;
+use tessera_api::PciBusId;
+use tessera_inventory::Machine;
+use tessera_nvml::Nvml;
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
+use super::claim::{self, Found, PATIENCE, SHORT_PATIENCE};
+use super::conflict::Use;
+use super::files::Files;
+use super::locks::Locks;
+use super::{
+    ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
+    blocking, card,
+};
+use crate::cdi::{self, ClaimSpecDevice, DriverFiles};
+use crate::hardware::Hardware;
+use crate::journal::{ClaimDevice, ClaimRecord, Durability, Journal, Stage};
+
+/// Does the work on claims, one piece at a time for each claim.
+pub(super) struct Worker {
+    pub(super) options: PrepareOptions,
+    pub(super) client: Client,
+    pub(super) hardware: Hardware,
+    pub(super) published: watch::Receiver<Option<Arc<Machine>>>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) cdi: Arc<cdi::Directory>,
+    pub(super) locks: Locks,
+    pub(super) files: Files,
+    pub(super) observer: Arc<dyn PrepareObserver>,
+}
+
+impl Worker {
+    /// Prepares a claim, or tells again what an earlier call prepared.
+    pub(super) async fn prepare(&self, claim: &ClaimReference) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let operation = Operation::Prepare;
+        let _claim_lock = self.timed(operation, Phase::Lock, self.locks.claim(&claim.uid)).await?;
+        let recorded = self.timed(operation, Phase::Journal, self.recorded(&claim.uid)).await?;
+        let complete = recorded.as_ref().filter(|record| self.is_prepared(record));
+
+        let patience = if complete.is_some() { SHORT_PATIENCE } else { PATIENCE };
+        let allocated = self.timed(operation, Phase::Claim, self.allocation(claim, patience)).await;
+        match (complete, allocated) {
+            // Prepared in this boot and the API server is away: the kubelet has checked the claim's UID itself.
+            (Some(record), Err(error @ PrepareError::Api { .. })) => {
+                tracing::warn!(%error, "answering from the journal");
+                self.tell_again(operation, record).await
+            }
+            (_, Err(error)) => Err(error),
+            (Some(record), Ok(allocated)) if is_of_allocation(record, &allocated) => {
+                self.tell_again(operation, record).await
+            }
+            (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated).await,
+        }
+    }
+
+    /// Prepares an allocation. `recorded` is what is there of an earlier attempt, boot or allocation of the claim.
+    async fn prepare_anew(
+        &self,
+        claim: &ClaimReference,
+        recorded: Option<&ClaimRecord>,
+        allocated: &[AllocatedDevice],
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let operation = Operation::Prepare;
+        let nvml = self.nvml()?;
+        let files = self.timed(operation, Phase::DriverFiles, self.files.of(&nvml, &self.options)).await?;
+
+        let mut cards: BTreeSet<PciBusId> = recorded.map(held_cards).unwrap_or_default();
+        cards.extend(
+            allocated.iter().filter(|device| !device.admin_access).map(|device| device.device.card()),
+        );
+        let _card_locks = self.timed(operation, Phase::Lock, self.locks.cards(&cards)).await?;
+        if let Some(record) = recorded {
+            tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
+            self.undo(operation, &claim.uid).await?;
+        }
+        self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, allocated)).await?;
+        let published = self.published.borrow().clone();
+        let identities = card::check(&nvml, published.as_deref(), allocated);
+        let identities = self.timed(operation, Phase::Hardware, identities).await?;
+
+        let mut devices = Vec::with_capacity(allocated.len());
+        for allocated in allocated {
+            let Some(identity) = identities.get(&allocated.device.card()) else {
+                return Err(PrepareError::UnknownKind(allocated.device.to_string()));
+            };
+            let device = allocated.device.to_string();
+            let cdi_name = cdi::device_name(&claim.uid, &device, allocated.share_id.as_deref());
+            devices.push(ClaimDevice {
+                device,
+                card: allocated.device.card(),
+                pool: allocated.pool.clone(),
+                request: allocated.request.clone(),
+                share_id: allocated.share_id.clone(),
+                admin_access: allocated.admin_access,
+                card_uuid: identity.uuid.clone(),
+                minor: identity.minor,
+                cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
+                hardware: Vec::new(),
+                other: Map::new(),
+            });
+        }
+        let mut record = ClaimRecord {
+            version: ClaimRecord::VERSION,
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+            boot_id: self.journal.boot_id().clone(),
+            stage: Stage::Intent,
+            devices,
+            other: Map::new(),
+        };
+        if let Err(error) = self.make_real(&mut record, files).await {
+            if let Err(undo) = self.undo(operation, &claim.uid).await {
+                tracing::warn!(error = %undo,
+                    "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
+            }
+            return Err(error);
+        }
+        tracing::info!(devices = ?device_names(&record), "prepared");
+        Ok(answer(&record))
+    }
+
+    /// Intent, effects, completion: in this order, whatever is added between.
+    async fn make_real(&self, record: &mut ClaimRecord, files: Arc<DriverFiles>) -> Result<(), PrepareError> {
+        let operation = Operation::Prepare;
+        let intent = self.journal.put_claim(record, Durability::Machine);
+        self.timed(operation, Phase::Journal, intent).await?;
+        self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
+        record.stage = Stage::Complete;
+        // Another boot would not believe it anyway, so it need only survive this process.
+        let complete = self.journal.put_claim(record, Durability::Process);
+        self.timed(operation, Phase::Journal, complete).await.map_err(PrepareError::from)
+    }
+
+    /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
+    async fn tell_again(
+        &self,
+        operation: Operation,
+        record: &ClaimRecord,
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let (cdi, uid) = (self.cdi.clone(), record.uid.clone());
+        let spec = async { Ok(blocking::run(move || cdi.read(&uid)).await??) };
+        let spec = self.timed::<_, PrepareError>(operation, Phase::Cdi, spec).await?;
+        if spec.is_none() {
+            let nvml = self.nvml()?;
+            let files = self.files.of(&nvml, &self.options);
+            let files = self.timed(operation, Phase::DriverFiles, files).await?;
+            tracing::warn!("the CDI spec of the prepared claim was gone: writing it again");
+            self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
+        }
+        Ok(answer(record))
+    }
+
+    /// Refuses an allocation whose cards other claims hold.
+    async fn refuse_conflicts(
+        &self,
+        claim: &ClaimReference,
+        allocated: &[AllocatedDevice],
+    ) -> Result<(), PrepareError> {
+        let names: Vec<String> = allocated.iter().map(|device| device.device.to_string()).collect();
+        let uses: Vec<Use<'_>> =
+            allocated.iter().zip(&names).map(|(device, name)| Use::of_allocation(device, name)).collect();
+        let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
+        let holders = blocking::run(move || super::holder::holders(&journal, &cdi)).await??;
+        for holder in holders.iter().filter(|holder| holder.uid != claim.uid) {
+            let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
+            let note = self.release_if_stale(holder).await;
+            if let Some(note) = note {
+                return Err(PrepareError::Held {
+                    device: contested.device_name().to_owned(),
+                    holder: holder.to_string(),
+                    note,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the API says is allocated to the claim of this driver.
+    async fn allocation(
+        &self,
+        claim: &ClaimReference,
+        patience: std::time::Duration,
+    ) -> Result<Vec<AllocatedDevice>, PrepareError> {
+        match claim::get(&self.client, claim, patience).await? {
+            Found::Gone => Err(PrepareError::Gone { claim: claim.to_string() }),
+            Found::Other(found) => Err(PrepareError::Replaced { claim: claim.to_string(), found }),
+            Found::Claim(found) => {
+                let name = claim.to_string();
+                allocated_devices(&found, &name, &self.options.driver_name, &self.options.pool_name)
+            }
+        }
+    }
+
+    /// The claim's record. One that can't be understood is replaced by what is done next.
+    pub(super) async fn recorded(&self, uid: &str) -> Result<Option<ClaimRecord>, PrepareError> {
+        let (journal, uid) = (self.journal.clone(), uid.to_owned());
+        match blocking::run(move || journal.claim(&uid)).await? {
+            Err(error) if error.is_corrupt() => {
+                tracing::warn!(%error, "replacing the record");
+                Ok(None)
+            }
+            recorded => Ok(recorded?),
+        }
+    }
+
+    /// Whether a record says that the claim is prepared now: what an earlier boot prepared is gone.
+    pub(super) fn is_prepared(&self, record: &ClaimRecord) -> bool {
+        record.stage == Stage::Complete && record.boot_id == *self.journal.boot_id()
+    }
+
+    /// Undoes whatever there is of a claim, its record last. The caller holds the locks of the claim and its cards.
+    pub(super) async fn undo(&self, operation: Operation, uid: &str) -> Result<(), PrepareError> {
+        let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
+        let removed = async { Ok(blocking::run(move || cdi.remove(&claim)).await??) };
+        self.timed::<_, PrepareError>(operation, Phase::Cdi, removed).await?;
+        let removed = self.journal.remove_claim(uid);
+        self.timed(operation, Phase::Journal, removed).await.map_err(PrepareError::from)
+    }
+
+    /// Writes the CDI spec of a record's claim.
+    pub(super) async fn write_spec(
+        &self,
+        record: &ClaimRecord,
+        files: Arc<DriverFiles>,
+    ) -> Result<(), PrepareError> {
+        let (cdi, roots) = (self.cdi.clone(), self.options.roots.clone());
+        let (uid, devices) = (record.uid.clone(), spec_devices(record));
+        blocking::run(move || {
+            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
+            cdi.write(&uid, &spec)
+        })
+        .await??;
+        Ok(())
+    }
+
+    /// The driver.
+    pub(super) fn nvml(&self) -> Result<Arc<dyn Nvml>, PrepareError> {
+        self.hardware.borrow().clone().ok_or(PrepareError::NoDriver)
+    }
+
+    /// Does a phase of the work and tells how long it took.
+    pub(super) async fn timed<T, E>(
+        &self,
+        operation: Operation,
+        phase: Phase,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let span = tracing::debug_span!("phase", phase = phase.as_str());
+        let start = Instant::now();
+        let result = work.instrument(span).await;
+        self.observer.phase(operation, phase, result.is_ok(), start.elapsed());
+        result
+    }
+}
+
+/// What the kubelet is told of a prepared claim.
+fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
+    let device = |device: &ClaimDevice| PreparedDevice {
+        request_names: vec![device.request.clone()],
+        pool_name: device.pool.clone(),
+        device_name: device.device.clone(),
+        cdi_device_ids: vec![device.cdi_device_id.clone()],
+        share_id: device.share_id.clone(),
+    };
+    record.devices.iter().map(device).collect()
+}
+
+/// The devices of a record as its CDI spec needs them.
+pub(super) fn spec_devices(record: &ClaimRecord) -> Vec<ClaimSpecDevice> {
+    let device = |device: &ClaimDevice| ClaimSpecDevice {
+        name: cdi::device_name(&record.uid, &device.device, device.share_id.as_deref()),
+        device: device.device.clone(),
+        card: device.card,
+        minor: device.minor,
+        uuid: device.card_uuid.clone(),
+    };
+    record.devices.iter().map(device).collect()
+}
+
+/// The cards a claim holds, which those it only looks at are not.
+pub(super) fn held_cards(record: &ClaimRecord) -> BTreeSet<PciBusId> {
+    record.devices.iter().filter(|device| !device.admin_access).map(|device| device.card).collect()
+}
+
+/// The names of a record's devices, for the log.
+pub(super) fn device_names(record: &ClaimRecord) -> Vec<&str> {
+    record.devices.iter().map(|device| device.device.as_str()).collect()
+}
