@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cdi::Roots;
-use crate::journal::{FileSystem, LocalFileSystem};
+use crate::journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
 
 /// Where a [`Preparer`](super::Preparer) works and under which names.
 #[derive(Clone)]
@@ -43,6 +43,16 @@ impl PrepareOptions {
             nvidia_ctk: None,
             file_system: Arc::new(LocalFileSystem),
         }
+    }
+
+    /// Opens the node's journal. Blocks for some file operations.
+    ///
+    /// # Errors
+    /// [`JournalError::BootId`] where the boot can't be told, [`JournalError::Io`] where the journal's directories can't
+    /// be made: a full or read-only disk. Trying again later is safe.
+    pub fn open_journal(&self) -> Result<Journal, JournalError> {
+        let boot_id = BootId::read(&*self.file_system, &self.roots.proc)?;
+        Journal::open(self.file_system.clone(), self.state_directory.join("journal"), boot_id)
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::cdi;
 use crate::hardware::Hardware;
-use crate::journal::{BootId, Journal};
+use crate::journal::Journal;
 
 /// How often claims are looked at that nobody will unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
@@ -39,16 +39,17 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Opens the journal and makes the node agree with it: undoes what was cut off, drops what an earlier boot prepared.
-    /// Takes milliseconds, and needs neither API server nor driver.
+    /// Makes the node agree with the journal: undoes what was cut off, drops what an earlier boot prepared. Takes
+    /// milliseconds, and needs neither API server nor driver.
     ///
-    /// `published` is the machine as it is published; a card that is not the published one is refused.
+    /// `journal` is [`PrepareOptions::open_journal`]'s.     /// `published` is the machine as it is published; a card that is not the published one is refused.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`] where the journal can't be opened (full or read-only disk, no boot id),
+    /// [`PrepareError::Journal`] where the journal can't be listed or its lock file not be made,
     /// [`PrepareError::Cdi`] where the CDI directory can't be read or the driver's name is no CDI vendor.
     pub async fn open(
         options: PrepareOptions,
+        journal: Arc<Journal>,
         client: Client,
         hardware: Hardware,
         published: watch::Receiver<Option<Arc<Machine>>>,
@@ -56,20 +57,13 @@ impl Preparer {
     ) -> Result<Self, PrepareError> {
         let vendor = cdi::Vendor::new(&options.driver_name)?;
         let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
-        let (file_system, proc_root) = (options.file_system.clone(), options.roots.proc.clone());
-        let directory = options.state_directory.join("journal");
-        let (journal, locks) = blocking::run(move || -> Result<_, PrepareError> {
-            let boot_id = BootId::read(&*file_system, &proc_root)?;
-            let journal = Journal::open(file_system, directory.clone(), boot_id)?;
-            Ok((journal, Locks::open(directory.join("locks"))?))
-        })
-        .await??;
+        let locks = Locks::open(journal.directory().join("locks"))?;
         let worker = Worker {
             options,
             client,
             hardware,
             published,
-            journal: Arc::new(journal),
+            journal,
             cdi: Arc::new(cdi),
             locks,
             files: Files::default(),
