@@ -17,7 +17,7 @@ mod snapshot;
 mod sysfs;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tessera_inventory::Machine;
@@ -38,13 +38,13 @@ pub struct DiscoveryOptions {
     pub sysfs_root: PathBuf,
     /// How often to look again without a reason.
     pub interval: Duration,
-    /// How often to look again while something is missing: a query failed, or a card is still registering with its
-    /// NVLink fabric.
+    /// How soon to look again when something is missing: a query failed, or a card is still registering with its NVLink
+    /// fabric. Doubles with every look that finds nothing new, up to `interval`.
     pub unsettled_interval: Duration,
 }
 
 impl DiscoveryOptions {
-    /// Looks every 30 s, every 5 s while something is missing.
+    /// Looks every 30 s, and 5 s after something was missing.
     #[must_use]
     pub fn new(sysfs_root: PathBuf) -> Self {
         DiscoveryOptions {
@@ -77,6 +77,7 @@ pub async fn run(
     let shared = Arc::new(Shared::default());
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
+    let mut pause = options.unsettled_interval;
     loop {
         let nvml = hardware.borrow_and_update().clone();
         if !same(nvml.as_ref(), listening_to.as_ref()) {
@@ -88,26 +89,32 @@ pub async fn run(
             let (nvml, listen) = (nvml.clone(), events.is_none());
             move || look(nvml.as_deref(), listen, &discovery, &shared)
         });
-        let settled = tokio::select! {
+        let look = tokio::select! {
             () = cancelled.cancelled() => return,
-            look = work => match look {
-                Ok(Look { machine, watch, settled }) => {
-                    events = events.or(watch);
-                    send(&machines, machine);
-                    settled
-                }
-                Err(error) => {
-                    tracing::error!(%error, "reading the cards broke off; this is a defect, please report it");
-                    false
-                }
-            },
+            look = work => look,
         };
-        let interval = if settled { options.interval } else { options.unsettled_interval };
+        pause = match look {
+            Ok(Look { machine, watch, settled }) => {
+                events = events.or(watch);
+                let news = send(&machines, machine);
+                if settled {
+                    options.interval
+                } else if news {
+                    options.unsettled_interval
+                } else {
+                    (pause * 2).min(options.interval)
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "reading the cards broke off; this is a defect, please report it");
+                options.interval
+            }
+        };
         tokio::select! {
             () = cancelled.cancelled() => return,
             changed = hardware.changed() => if changed.is_err() { return },
             () = shared.look_again.notified() => {}
-            () = tokio::time::sleep(interval) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -123,36 +130,41 @@ fn look(nvml: Option<&dyn Nvml>, listen: bool, discovery: &Mutex<Discovery>, sha
     // Listening begins before reading, so that nothing falls between the two.
     let watch = nvml.filter(|_| listen).and_then(|nvml| listen_to(nvml, shared));
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
-    let health = shared.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let health = locked(&shared.health).clone();
     match nvml {
         Some(nvml) => discovery.read(nvml, &health),
         None => discovery.driver_gone(),
     }
     for card in discovery.returned() {
-        shared.health.lock().unwrap_or_else(PoisonError::into_inner).forget(*card);
+        locked(&shared.health).forget(*card);
         shared.look_again.notify_one();
     }
     Look { machine: discovery.machine(), watch, settled: discovery.is_settled() }
 }
 
+fn locked(health: &Mutex<HealthBook>) -> MutexGuard<'_, HealthBook> {
+    health.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn listen_to(nvml: &dyn Nvml, shared: &Arc<Shared>) -> Option<EventWatch> {
     let shared = Arc::clone(shared);
     let watch = nvml.watch(Box::new(move |event: Event| {
-        if shared.health.lock().unwrap_or_else(PoisonError::into_inner).note(&event) {
+        if locked(&shared.health).note(&event) {
             shared.look_again.notify_one();
         }
     }));
     watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
 }
 
-fn send(machines: &watch::Sender<Option<Arc<Machine>>>, machine: Option<Machine>) {
+/// Whether it was news.
+fn send(machines: &watch::Sender<Option<Arc<Machine>>>, machine: Option<Machine>) -> bool {
     machines.send_if_modified(|sent| {
         let changed = sent.as_deref() != machine.as_ref();
         if changed {
             *sent = machine.map(Arc::new);
         }
         changed
-    });
+    })
 }
 
 fn same(one: Option<&Arc<dyn Nvml>>, other: Option<&Arc<dyn Nvml>>) -> bool {

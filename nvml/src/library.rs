@@ -6,8 +6,10 @@ mod links;
 mod text;
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -134,9 +136,16 @@ impl Nvml for Library {
     fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
         let functions = &self.session.functions;
         let count = functions.count()?;
-        Ok((0..count)
-            .map(|index| functions.handle_by_index(index).and_then(|handle| functions.address(handle)))
-            .collect())
+        // The first call that names a card wakes it up, which may take a second.
+        Ok(thread::scope(|scope| {
+            let address =
+                |index| functions.handle_by_index(index).and_then(|handle| functions.address(handle));
+            let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || address(index))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        }))
     }
 
     fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {

@@ -20,7 +20,7 @@ const KINDS: u64 = sys::nvmlEventTypeXidCriticalError as u64;
 
 /// Begins to listen.
 pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {
-    let set = EventSet::create(&library)?;
+    let set = EventSet::create(library.clone())?;
     let stopped = Arc::new(AtomicBool::new(false));
     let listener = Listener { library, sink, stopped: Arc::clone(&stopped) };
     let thread = thread::Builder::new()
@@ -43,19 +43,24 @@ struct Listener {
 }
 
 impl EventSet {
-    fn create(library: &Library) -> Result<Self, NvmlError> {
-        let functions = &library.session.functions;
-        let set = EventSet { library: library.clone(), handle: functions.create_event_set()? };
+    fn create(library: Library) -> Result<Self, NvmlError> {
+        let handle = library.session.functions.create_event_set()?;
+        Ok(EventSet { library, handle })
+    }
+
+    /// Slow where the driver has to wake the cards up first.
+    fn register(&self) -> Result<(), NvmlError> {
+        let functions = &self.library.session.functions;
         for index in 0..functions.count()? {
             let registered = functions.handle_by_index(index).and_then(|card| {
                 let kinds = functions.event_kinds(card)? & KINDS;
-                if kinds == 0 { Ok(()) } else { functions.register_events(card, kinds, set.handle) }
+                if kinds == 0 { Ok(()) } else { functions.register_events(card, kinds, self.handle) }
             });
             if let Err(error) = registered {
                 tracing::debug!(index, %error, "no events of this card");
             }
         }
-        Ok(set)
+        Ok(())
     }
 
     fn wait(&self) -> Result<Option<RawEvent>, NvmlError> {
@@ -77,26 +82,30 @@ impl Drop for EventSet {
 
 impl Listener {
     fn run(mut self, set: EventSet) {
-        let mut set = Ok(set);
+        let mut created = Ok(set);
         let mut failing = false;
         while !self.stopped.load(Ordering::Acquire) {
-            match set.as_ref().map_err(NvmlError::clone).and_then(EventSet::wait) {
-                Ok(event) => {
-                    failing = false;
-                    if let Some(event) = event.filter(|event| event.kinds & KINDS != 0) {
-                        self.report(&event);
-                    }
+            if let Err(error) = created.and_then(|set| self.listen(&set, &mut failing)) {
+                if !failing {
+                    (self.sink)(Event::Interrupted { error });
                 }
-                Err(error) => {
-                    if !failing {
-                        (self.sink)(Event::Interrupted { error });
-                    }
-                    failing = true;
-                    self.pause();
-                    set = EventSet::create(&self.library);
-                }
+                failing = true;
+                self.pause();
             }
+            created = EventSet::create(self.library.clone());
         }
+    }
+
+    /// Until stopped, or until the driver fails.
+    fn listen(&mut self, set: &EventSet, failing: &mut bool) -> Result<(), NvmlError> {
+        set.register()?;
+        while !self.stopped.load(Ordering::Acquire) {
+            if let Some(event) = set.wait()?.filter(|event| event.kinds & KINDS != 0) {
+                self.report(&event);
+            }
+            *failing = false;
+        }
+        Ok(())
     }
 
     fn report(&mut self, event: &RawEvent) {

@@ -1,0 +1,89 @@
+//! An emulated machine, made by the `gpu-emulator` of the same target directory. The emulator is reached as users reach
+//! it: through its programs and its library, never as a dependency.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An emulated machine in a directory of its own, removed with it.
+pub struct EmulatedMachine {
+    directory: TempDir,
+    /// What the emulator was told that the machine is: its own data file.
+    pub facts: Value,
+}
+
+/// The `gpu-emulator` beside this test's own program; built first where it is missing.
+pub fn gpu_emulator() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        // target/<profile>/deps/<this test>
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let program = profile.join("gpu-emulator");
+        if !program.exists() || !profile.join("libtessera_emulator.so").exists() {
+            let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo
+                .args(["build", "--package", "tessera-emulator", "--target-dir"])
+                .arg(profile.parent().unwrap());
+            if profile.ends_with("release") {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success(), "cargo build --package tessera-emulator failed");
+        }
+        program
+    })
+}
+
+/// Every machine the emulator knows.
+pub fn hardware() -> Vec<String> {
+    let output = succeed(Command::new(gpu_emulator()).arg("hardware"));
+    let names: Vec<String> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    assert!(names.len() >= 10, "the emulator lists too few machines: {names:?}");
+    names
+}
+
+impl EmulatedMachine {
+    pub fn new(hardware: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("machine");
+        succeed(Command::new(gpu_emulator()).arg("create").arg(&root).args(["--hardware", hardware]));
+        let facts = std::fs::read(root.join("state/machine.json")).unwrap();
+        EmulatedMachine { directory, facts: serde_json::from_slice(&facts).unwrap() }
+    }
+
+    /// What is the root directory to a program on the machine.
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join("machine")
+    }
+
+    /// Lets something happen: `gpu-emulator COMMAND DIR ARGUMENTS…`.
+    pub fn let_happen<A: AsRef<OsStr>>(&self, command: &str, arguments: impl IntoIterator<Item = A>) {
+        succeed(Command::new(gpu_emulator()).arg(command).arg(self.root()).args(arguments));
+    }
+
+    /// The emulator's facts of each card.
+    pub fn cards(&self) -> &[Value] {
+        self.facts["cards"].as_array().unwrap()
+    }
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

@@ -1,0 +1,6 @@
+//! The whole way through the emulator's `libnvidia-ml.so.1`, as with the real one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod faults;
+mod machine;
+mod readings;
