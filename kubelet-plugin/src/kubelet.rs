@@ -13,6 +13,7 @@ pub mod claims;
 mod connections;
 pub mod device_health;
 pub mod listening_socket;
+pub mod probe;
 pub mod registration;
 pub mod server;
 pub mod socket_paths;

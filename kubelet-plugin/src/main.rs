@@ -1,2 +1,45 @@
-//! Placeholder.
-fn main() {}
+//! The plugin's process: command line, runtime, exit code.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::Parser as _;
+use tessera_kubelet_plugin::{
+    metrics::Metrics,
+    options::Options,
+    run::{logging, run},
+};
+
+/// Threads for tasks. The plugin waits most of its time; what works hard or blocks has threads of its own.
+const WORKERS: usize = 2;
+
+/// The most threads for what blocks: calls of the driver, disk. They end when idle.
+const BLOCKING_THREADS: usize = 64;
+
+/// How long a blocking call may hold up the end. A hanging driver must not.
+const LAST_CALLS: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let options = Options::parse();
+    let metrics = Metrics::new();
+    let result = logging::install(&options.log_level, options.log_format, &metrics).and_then(|()| {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(BLOCKING_THREADS)
+            .enable_all()
+            .build()?;
+        let result = runtime.block_on(run(options, metrics, started));
+        runtime.shutdown_timeout(LAST_CALLS);
+        result
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

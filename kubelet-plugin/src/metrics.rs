@@ -25,12 +25,22 @@ pub struct Metrics {
     calls: Family<CallLabels, Histogram>,
     calls_in_flight: Family<MethodLabel, Gauge>,
     hardware_failures: Family<ReasonLabel, Counter>,
-    /// Claims with a record in the journal.
-    pub prepared_claims: Gauge,
+    /// Devices that prepared claims hold.
+    pub prepared_devices: Gauge,
     /// Devices in the slices as last published.
     pub published_devices: Gauge,
     /// Slices as last published, those of counters included.
     pub published_slices: Gauge,
+    /// 1 while this instance is the one that publishes.
+    pub publishing: Gauge,
+    /// 1 while the API server holds exactly what can be published.
+    pub published_in_sync: Gauge,
+    /// Requests that changed slices.
+    pub slice_writes: Counter,
+    /// Requests about slices that failed.
+    pub slice_request_failures: Counter,
+    /// Times that slices were put back because somebody else had changed or deleted them.
+    pub slice_repairs: Counter,
     /// 1 while the kubelet has this instance registered.
     pub registered: Gauge,
     /// Registrations that the kubelet refused.
@@ -41,8 +51,6 @@ pub struct Metrics {
     pub hardware_ready: Gauge,
     /// Cards that answered when the hardware was last read.
     pub cards: Gauge,
-    /// Critical errors (XID) that the driver reported.
-    pub xids: Counter,
     /// Tasks that panicked.
     pub panics: Counter,
 }
@@ -123,13 +131,34 @@ impl Metrics {
                 "hardware_failures",
                 "Failed attempts to read the hardware",
             ),
-            prepared_claims: add(&mut registry, "prepared_claims", "Claims prepared on this node"),
+            prepared_devices: add(&mut registry, "prepared_devices", "Devices that prepared claims hold"),
             published_devices: add(
                 &mut registry,
                 "published_devices",
                 "Devices in this node's ResourceSlices",
             ),
             published_slices: add(&mut registry, "published_slices", "ResourceSlices of this node"),
+            publishing: add(
+                &mut registry,
+                "publishing",
+                "1 while this instance publishes the ResourceSlices",
+            ),
+            published_in_sync: add(
+                &mut registry,
+                "published_in_sync",
+                "1 while the ResourceSlices are as they shall be",
+            ),
+            slice_writes: add(&mut registry, "resourceslice_writes", "Requests that changed ResourceSlices"),
+            slice_request_failures: add(
+                &mut registry,
+                "resourceslice_request_failures",
+                "Failed requests about ResourceSlices",
+            ),
+            slice_repairs: add(
+                &mut registry,
+                "resourceslice_repairs",
+                "Times that ResourceSlices were put back after somebody else changed them",
+            ),
             registered: add(&mut registry, "registered", "1 while the kubelet has this instance registered"),
             registrations_refused: add(
                 &mut registry,
@@ -139,7 +168,6 @@ impl Metrics {
             connections: add(&mut registry, "socket_connections", "Open connections on the plugin's sockets"),
             hardware_ready: add(&mut registry, "hardware_ready", "1 while the driver library answers"),
             cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
-            xids: add(&mut registry, "xids", "Critical errors (XID) reported by the driver"),
             panics: add(&mut registry, "panics", "Tasks that panicked"),
             registry: Arc::new(registry),
         }

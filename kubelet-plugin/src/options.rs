@@ -1,1 +1,280 @@
-//! Placeholder: replaced by its owner.
+//! Command line of the plugin; each option can also be set by the environment variable that `--help` names.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Parser, ValueEnum};
+use tessera_api::DEFAULT_DRIVER_NAME;
+
+use crate::kubelet::socket_paths::{SocketPathTooLong, SocketPaths, plugin_directory};
+
+/// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
+///
+/// Runs on each node with GPUs, as root, usually in a pod of the DaemonSet that Tessera's chart installs. It needs the
+/// NVIDIA driver on the node, the kubelet's directory, the directory for CDI specs, and a Kubernetes client.
+///
+/// SIGTERM and SIGINT end it in order: it withdraws its sockets, lets running work end and leaves the node's
+/// ResourceSlices and prepared claims as they are. A second signal ends it at once; nothing is lost by that either.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "kubelet-plugin", version, max_term_width = 100)]
+pub struct Options {
+    /// Name of the DRA driver.
+    ///
+    /// A DNS subdomain in lower case of at most 63 characters. DeviceClasses, claims and the names of published
+    /// attributes refer to it: choose it once for a cluster.
+    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = DEFAULT_DRIVER_NAME, value_parser = driver_name)]
+    pub driver_name: String,
+
+    /// Name of this node's Node object.
+    ///
+    /// In a pod, take it from the downward API (`spec.nodeName`).
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = node_name)]
+    pub node_name: String,
+
+    /// UID of the pod this instance runs in.
+    ///
+    /// It becomes part of the names of the sockets, so that two instances can serve side by side during a rolling
+    /// upgrade (the kubelet supports that since 1.33). In a pod, take it from the downward API (`metadata.uid`).
+    /// Without it only one instance can run at a time; another one waits for it to end.
+    #[arg(long, env = "POD_UID", value_name = "UID", value_parser = pod_uid)]
+    pub pod_uid: Option<String>,
+
+    /// Kubeconfig file with access to the API server.
+    ///
+    /// Without it the service account of the pod is used.
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The kubelet's directory (its `--root-dir`).
+    ///
+    /// The plugin's sockets and its journal are below it, in `plugins_registry/` and `plugins/<driver name>/`. The
+    /// kubelet connects to the sockets by this path: it must be the same in the pod as on the node.
+    #[arg(
+        long,
+        env = "KUBELET_DIRECTORY",
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/kubelet",
+        value_parser = absolute
+    )]
+    pub kubelet_directory: PathBuf,
+
+    /// Directory for CDI specs, which the container runtime reads.
+    #[arg(
+        long,
+        env = "CDI_DIRECTORY",
+        value_name = "DIRECTORY",
+        default_value = "/var/run/cdi",
+        value_parser = absolute
+    )]
+    pub cdi_directory: PathBuf,
+
+    /// Where the NVIDIA driver is installed, as this process sees it.
+    ///
+    /// Its library `libnvidia-ml.so.1` is searched in the usual library directories below. `/` for a driver installed
+    /// on the node and run without a container; `/driver-root` where the chart mounts it; the GPU Operator's driver is
+    /// in `/run/nvidia/driver` on the node.
+    #[arg(long, env = "DRIVER_ROOT", value_name = "DIRECTORY", default_value = "/", value_parser = absolute)]
+    pub driver_root: PathBuf,
+
+    /// The same directory as the node, and so the container runtime, sees it. [default: --driver-root]
+    ///
+    /// CDI specs tell the container runtime to mount the driver's files from there.
+    #[arg(long, env = "HOST_DRIVER_ROOT", value_name = "DIRECTORY", value_parser = absolute)]
+    host_driver_root: Option<PathBuf>,
+
+    /// Where the NVIDIA device nodes are: `<directory>/dev/nvidia0` and so on. [default: --driver-root]
+    #[arg(long, env = "DEV_ROOT", value_name = "DIRECTORY", value_parser = absolute)]
+    dev_root: Option<PathBuf>,
+
+    /// The `nvidia-ctk` to run for the list of the driver's files. [default: searched below --driver-root]
+    ///
+    /// A path as this process sees it. Where there is none the plugin finds the driver's files itself.
+    #[arg(long, env = "NVIDIA_CTK", value_name = "FILE", value_parser = absolute)]
+    pub nvidia_ctk: Option<PathBuf>,
+
+    /// Where sysfs is mounted; the place of cards in the machine is read there.
+    #[arg(long, env = "SYSFS_ROOT", value_name = "DIRECTORY", default_value = "/sys", value_parser = absolute)]
+    pub sysfs_root: PathBuf,
+
+    /// Where procfs is mounted; the boot id and the driver's device numbers are read there.
+    #[arg(long, env = "PROC_ROOT", value_name = "DIRECTORY", default_value = "/proc", value_parser = absolute)]
+    pub proc_root: PathBuf,
+
+    /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
+    #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
+    pub http_address: SocketAddr,
+
+    /// How long running work may take to end after SIGTERM, in seconds.
+    ///
+    /// Keep it below the pod's `terminationGracePeriodSeconds`. What is not done then is done by the next instance.
+    #[arg(long, env = "SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value = "25", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
+
+    /// What to log: a level (`error`, `warn`, `info`, `debug`, `trace`), or levels by part of the program, as
+    /// `info,tessera_kubelet_plugin::publish=debug`.
+    #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
+    pub log_level: String,
+
+    /// How to log: lines for people, or one JSON object a line.
+    #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Options {
+    /// Where the node sees the driver's installation.
+    #[must_use]
+    pub fn host_driver_root(&self) -> &Path {
+        self.host_driver_root.as_deref().unwrap_or(&self.driver_root)
+    }
+
+    /// The directory that has the NVIDIA nodes in its `dev`.
+    #[must_use]
+    pub fn dev_root(&self) -> &Path {
+        self.dev_root.as_deref().unwrap_or(&self.driver_root)
+    }
+
+    /// The driver's own directory on the node: sockets, journal, locks.
+    #[must_use]
+    pub fn plugin_directory(&self) -> PathBuf {
+        plugin_directory(&self.kubelet_directory, &self.driver_name)
+    }
+
+    /// What each option allows by itself is checked by then; this checks them together.
+    ///
+    /// # Errors
+    /// When the sockets' paths would be too long.
+    pub fn validate(&self) -> Result<(), SocketPathTooLong> {
+        SocketPaths::new(&self.kubelet_directory, &self.driver_name, self.pod_uid.as_deref()).map(|_| ())
+    }
+}
+
+fn driver_name(text: &str) -> Result<String, String> {
+    subdomain(text, 63)
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    subdomain(text, 253)
+}
+
+/// RFC 1123, as Kubernetes validates names.
+fn subdomain(text: &str, longest: usize) -> Result<String, String> {
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    if text.len() > longest {
+        return Err(format!("{} characters, at most {longest} are allowed", text.len()));
+    }
+    if !text.split('.').all(label) {
+        return Err("not a DNS subdomain: lower-case letters, digits, '-' and '.', each part beginning and ending with \
+                    a letter or digit"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn pod_uid(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if text.is_empty() || text.len() > 64 || !text.chars().all(allowed) {
+        return Err("not the UID of a pod: 1 to 64 letters, digits and '-'".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() {
+        return Err("not an absolute path".to_owned());
+    }
+    if path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err("'..' is not allowed".to_owned());
+    }
+    Ok(path)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<u64>() {
+        Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),
+        _ => Err("not a number of seconds from 0 to 3600".to_owned()),
+    }
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match tracing_subscriber::EnvFilter::builder().parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
+        Options::try_parse_from([&["kubelet-plugin", "--node-name", "node-a"], arguments].concat())
+    }
+
+    #[test]
+    fn the_definition_is_consistent_and_every_option_is_explained() {
+        Options::command().debug_assert();
+        for argument in Options::command().get_arguments() {
+            assert!(argument.get_help().is_some(), "{}", argument.get_id());
+        }
+    }
+
+    #[test]
+    fn roots_default_to_the_driver_root() {
+        let options = parse(&["--driver-root", "/driver-root"]).unwrap();
+        assert_eq!(options.host_driver_root(), Path::new("/driver-root"));
+        assert_eq!(options.dev_root(), Path::new("/driver-root"));
+        let options = parse(&["--driver-root", "/driver-root", "--host-driver-root", "/"]).unwrap();
+        assert_eq!(options.host_driver_root(), Path::new("/"));
+        assert_eq!(options.plugin_directory(), Path::new("/var/lib/kubelet/plugins/gpu.tessera.dev"));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        let long = "a".repeat(64);
+        for (option, value) in [
+            ("--driver-name", "GPU.example.com"),
+            ("--driver-name", "gpu_example"),
+            ("--driver-name", "gpu..com"),
+            ("--driver-name", &long),
+            ("--driver-name", ""),
+            ("--pod-uid", "a/../b"),
+            ("--pod-uid", ""),
+            ("--kubelet-directory", "var/lib/kubelet"),
+            ("--cdi-directory", "/var/run/../cdi"),
+            ("--http-address", "9475"),
+            ("--shutdown-timeout", "-1"),
+            ("--log-level", "loud=everything=yes"),
+            ("--log-format", "xml"),
+        ] {
+            let error = parse(&[&format!("{option}={value}")]).unwrap_err().to_string();
+            assert!(error.contains(option), "{option} {value}: {error}");
+        }
+    }
+
+    #[test]
+    fn socket_paths_are_checked() {
+        let directory = format!("/{}", "k".repeat(100));
+        let error = parse(&["--kubelet-directory", &directory]).unwrap().validate().unwrap_err();
+        assert!(error.to_string().contains("--kubelet-directory"), "{error}");
+    }
+}

@@ -1,1 +1,154 @@
-//! Placeholder: replaced by its owner.
+//! One instance of the plugin, from start to end.
+//!
+//! ```text
+//! HardwareKeeper ─> discovery ─> PoolMaker ─┬─> Publisher ─> API server
+//!        │                                  └─> health ──┐
+//!        └───────────────> Preparer <── KubeletServer <──┘
+//!                                          │
+//!                                http: /metrics /healthz /readyz
+//! ```
+//!
+//! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not of all of
+//! them. What the node lacks (driver, disk, API server, kubelet) is waited for and told, in the log and by `/readyz`;
+//! what is wrong with the command line ends the process with an error.
+//!
+//! Every part runs as a task. One that ends by itself, as by a panic, takes the process down in good order with exit
+//! code 1, for a plugin with one part missing would look alive and do half its work; the kubelet starts it again and the
+//! journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is an error of that
+//! call or claim alone.
+
+mod client;
+mod health_report;
+mod http;
+pub mod logging;
+mod node;
+mod pools;
+mod published_metrics;
+mod readiness;
+mod retry;
+mod signals;
+mod tasks;
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    discovery::{self, DiscoveryOptions},
+    hardware::HardwareKeeper,
+    kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
+    metrics::Metrics,
+    options::Options,
+    publish::{self, PublishOptions, Publisher},
+};
+use node::NodePart;
+use readiness::Readiness;
+use signals::Signals;
+use tasks::Tasks;
+
+/// Runs an instance until it is told to end; `started` is when the process was.
+///
+/// # Errors
+/// When the options cannot work, or a part of the program ended by itself.
+pub async fn run(options: Options, metrics: Metrics, started: Instant) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot handle signals")?;
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    let starting = start(&options, &metrics, started, &tasks, &shutdown);
+    let result = tokio::select! {
+        result = starting => result,
+        signal = signals.next() => {
+            tracing::info!(signal, "ending before everything was started");
+            Ok(())
+        }
+    };
+    if result.is_ok() {
+        tokio::select! {
+            signal = signals.next() => tracing::info!(signal, timeout = ?options.shutdown_timeout, "ending"),
+            () = shutdown.cancelled() => {}
+        }
+    }
+    shutdown.cancel();
+    tokio::select! {
+        ended = tasks.ended() => result.and(ended),
+        () = tokio::time::sleep(options.shutdown_timeout) => {
+            tracing::warn!(running = tasks.running(), "not everything ended in time; the next instance takes over");
+            result
+        }
+        signal = signals.next() => {
+            tracing::warn!(signal, "second signal: ending at once");
+            result
+        }
+    }
+}
+
+/// Starts all parts. Returns as soon as they run, without waiting for what they wait for.
+async fn start(
+    options: &Options,
+    metrics: &Metrics,
+    started: Instant,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    let Options { driver_name, node_name, kubelet_directory, pod_uid, .. } = options;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        driver = driver_name,
+        node = node_name,
+        pod_uid = pod_uid.as_deref(),
+        "kubelet plugin starting"
+    );
+    let sockets = SocketPaths::new(kubelet_directory, driver_name, pod_uid.as_deref())?;
+
+    // The slowest part of a start comes first.
+    let keeper = HardwareKeeper::new(options.driver_root.clone(), metrics.clone());
+    let (hardware, hardware_reason) = (keeper.hardware(), keeper.reason());
+    tasks.spawn("the hardware keeper", keeper.run(shutdown.clone()));
+    let (machine_sender, machines) = watch::channel(None);
+    let discovery = DiscoveryOptions::new(options.sysfs_root.clone());
+    tasks.spawn("discovery", discovery::run(hardware.clone(), discovery, machine_sender, shutdown.clone()));
+
+    let listener = http::listen(options.http_address).await?;
+    let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
+        .context("cannot make a Kubernetes client")?;
+
+    let instance = pod_uid.clone().unwrap_or_else(|| std::process::id().to_string());
+    let publisher = Publisher::new(
+        client.clone(),
+        PublishOptions {
+            driver_name: driver_name.clone(),
+            node_name: node_name.clone(),
+            lock_directory: options.plugin_directory(),
+            instance,
+        },
+    );
+    let published = publisher.status();
+    let (pool_sender, pools) = watch::channel(None);
+    tasks.spawn("the publisher", publisher.run(pools, shutdown.clone()));
+    tokio::spawn(published_metrics::follow(published.clone(), metrics.clone(), started));
+
+    let (registration_sender, registration) = watch::channel(RegistrationState::Waiting);
+    let (preparer_sender, preparer) = watch::channel(None);
+    let (listening_sender, listening) = watch::channel(false);
+    let readiness =
+        Readiness { listening, registration, hardware: hardware.clone(), hardware_reason, published };
+    let observed = http::Observed { metrics: metrics.clone(), readiness, sockets, preparer };
+    tasks.spawn_fallible("the HTTP server", http::serve(listener, observed, shutdown.clone()));
+
+    let node = NodePart {
+        options: options.clone(),
+        client,
+        hardware,
+        machines,
+        metrics: metrics.clone(),
+        pools: pool_sender,
+        registration: registration_sender,
+        preparer: preparer_sender,
+        listening: listening_sender,
+        shutdown: shutdown.clone(),
+    };
+    tasks.spawn_fallible("the node part", node.run(tasks.clone()));
+    Ok(())
+}

@@ -54,18 +54,18 @@ impl<P: ClaimPreparer> ClaimService<P> {
 
     async fn prepare(&self, claims: Vec<v1::Claim>) -> Result<Texts<Vec<PreparedDevice>>, Status> {
         let call = self.metrics.call("NodePrepareResources");
-        let (claims, mut answers) = check(claims)?;
+        let claims = references(claims)?;
         let asked: Vec<String> = claims.iter().map(|claim| claim.uid.clone()).collect();
-        collect(asked, self.preparer.prepare(claims).await, &mut answers);
+        let answers = collect(asked, self.preparer.prepare(claims).await);
         call.answered(answers.values().all(Result::is_ok));
         Ok(answers)
     }
 
     async fn unprepare(&self, claims: Vec<v1::Claim>) -> Result<Texts<()>, Status> {
         let call = self.metrics.call("NodeUnprepareResources");
-        let (claims, mut answers) = check(claims)?;
+        let claims = references(claims)?;
         let asked: Vec<String> = claims.iter().map(|claim| claim.uid.clone()).collect();
-        collect(asked, self.preparer.unprepare(claims).await, &mut answers);
+        let answers = collect(asked, self.preparer.unprepare(claims).await);
         call.answered(answers.values().all(Result::is_ok));
         Ok(answers)
     }
@@ -148,58 +148,29 @@ fn claim(claim: v1beta1::Claim) -> v1::Claim {
     v1::Claim { namespace, uid, name }
 }
 
-/// Parts claims that can be worked on, each once, from those that no API server would have let in: their parts end up
-/// in file names and in URLs.
-fn check<T>(claims: Vec<v1::Claim>) -> Result<(Vec<ClaimReference>, Texts<T>), Status> {
+/// The claims, each once.
+fn references(claims: Vec<v1::Claim>) -> Result<Vec<ClaimReference>, Status> {
     if claims.len() > MAX_CLAIMS {
         let message = format!("{} claims in one call: at most {MAX_CLAIMS} are taken", claims.len());
         return Err(Status::invalid_argument(message));
     }
-    let (mut good, mut bad, mut seen) = (Vec::new(), Texts::new(), HashSet::new());
-    for v1::Claim { namespace, uid, name } in claims {
-        if !seen.insert(uid.clone()) {
-            continue;
-        }
-        let what = if !is_identifier(&uid, 128, false) {
-            Some(("uid", &uid))
-        } else if !is_identifier(&namespace, 63, false) {
-            Some(("namespace", &namespace))
-        } else if !is_identifier(&name, 253, true) {
-            Some(("name", &name))
-        } else {
-            None
-        };
-        match what {
-            Some((field, value)) => {
-                let error =
-                    format!("the claim's {field} {:?} is not one Kubernetes gives", shorten(value, 80));
-                tracing::warn!(error, "refused a claim");
-                bad.insert(uid, Err(error));
-            }
-            None => good.push(ClaimReference { namespace, name, uid }),
-        }
-    }
-    Ok((good, bad))
-}
-
-/// Whether this is a DNS label, or a subdomain where `dots` are allowed; upper case too, as UIDs are not defined closer.
-fn is_identifier(text: &str, longest: usize, dots: bool) -> bool {
-    (1..=longest).contains(&text.len())
-        && text.split('.').all(|label| label.starts_with(|c: char| c.is_ascii_alphanumeric()))
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || dots && c == '.')
+    let mut seen = HashSet::new();
+    let new = claims.into_iter().filter(|claim| seen.insert(claim.uid.clone()));
+    Ok(new.map(|v1::Claim { namespace, uid, name }| ClaimReference { namespace, name, uid }).collect())
 }
 
 /// Gives each claim an answer: the kubelet takes a missing one as an error without a text.
-fn collect<T, E: std::error::Error>(asked: Vec<String>, mut given: Answers<T, E>, answers: &mut Texts<T>) {
-    for uid in asked {
+fn collect<T, E: std::error::Error>(asked: Vec<String>, mut given: Answers<T, E>) -> Texts<T> {
+    let answer = |uid: String| {
         let answer = match given.remove(&uid) {
             Some(answer) => answer.map_err(|error| text(&error)),
             None => {
                 Err("the plugin has no answer for this claim; this is a defect, please report it".to_owned())
             }
         };
-        answers.insert(uid, answer);
-    }
+        (uid, answer)
+    };
+    asked.into_iter().map(answer).collect()
 }
 
 /// An error with its causes, each said once.
@@ -234,35 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_could_leave_their_place_are_refused_one_by_one() {
-        let bad = [
-            claim("default", "a", "../../etc/passwd"),
-            claim("default", "a", ""),
-            claim("default", "a?watch=true", "u1"),
-            claim("default/../kube-system", "a", "u2"),
-            claim("default", "..", "u3"),
-            claim("default", "a", &"u".repeat(129)),
-            claim("default", "", "u4"),
-        ];
-        let count = bad.len();
-        let good = [claim("default", "a.b-c", "fine"), claim("default", "a.b-c", "fine")];
-        let (claims, answers) = check::<()>(bad.into_iter().chain(good).collect()).unwrap();
-        assert_eq!(claims.len(), 1);
-        assert_eq!(answers.len(), count);
-        assert!(answers.values().all(Result::is_err));
-    }
-
-    #[test]
-    fn too_many_claims_are_refused_at_once() {
-        let claims = (0..=MAX_CLAIMS).map(|n| claim("a", "b", &n.to_string())).collect();
-        assert_eq!(check::<()>(claims).unwrap_err().code(), tonic::Code::InvalidArgument);
+    fn each_claim_once_and_not_too_many() {
+        let twice = vec![claim("a", "b", "u"), claim("a", "b", "u"), claim("a", "c", "v")];
+        assert_eq!(references(twice).unwrap().len(), 2);
+        let many = (0..=MAX_CLAIMS).map(|n| claim("a", "b", &n.to_string())).collect();
+        assert_eq!(references(many).unwrap_err().code(), tonic::Code::InvalidArgument);
     }
 
     #[test]
     fn a_claim_without_answer_gets_an_error() {
-        let mut answers = Texts::new();
         let given: Answers<(), std::fmt::Error> = Answers::from([("b".to_owned(), Ok(()))]);
-        collect(vec!["a".to_owned(), "b".to_owned()], given, &mut answers);
+        let answers = collect(vec!["a".to_owned(), "b".to_owned()], given);
         assert!(answers["a"].is_err() && answers["b"].is_ok());
     }
 

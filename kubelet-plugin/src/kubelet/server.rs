@@ -90,8 +90,8 @@ pub struct KubeletServer<P> {
 
 impl<P: ClaimPreparer> KubeletServer<P> {
     /// Removes what dead instances left and creates this one's sockets: first the DRA socket, then the registration
-    /// socket, which the kubelet sees and uses at once. While another process serves a socket of the same name, waits
-    /// for it to end.
+    /// socket, which the kubelet sees and uses at once; what it says goes to `state`. While another process serves a
+    /// socket of the same name, waits for it to end.
     ///
     /// # Errors
     /// When a path is too long or a socket can't be created.
@@ -99,6 +99,7 @@ impl<P: ClaimPreparer> KubeletServer<P> {
         instance: Instance,
         preparer: P,
         health: HealthReport,
+        state: watch::Sender<RegistrationState>,
         metrics: Metrics,
     ) -> Result<Self, ServeError> {
         let Instance { driver_name, kubelet_directory, pod_uid } = &instance;
@@ -114,13 +115,7 @@ impl<P: ClaimPreparer> KubeletServer<P> {
             }
         };
         let claims = ClaimService::new(preparer, metrics.clone());
-        let state = watch::Sender::default();
         Ok(Self { dra, registration, instance, claims, health, state, metrics })
-    }
-
-    /// What the kubelet says of this instance.
-    pub fn registration(&self) -> watch::Receiver<RegistrationState> {
-        self.state.subscribe()
     }
 
     /// The sockets' paths: registration and DRA.

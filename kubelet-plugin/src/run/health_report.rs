@@ -1,0 +1,43 @@
+//! From what is published and what is known of the cards to what the kubelet is told of the devices' health.
+
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
+
+use tessera_api::DeviceName;
+use tessera_inventory::{Machine, Pool, machine::Health, pool::Contents};
+
+use crate::kubelet::device_health::{DeviceHealth, HealthStatus};
+
+/// The health of every published device.
+pub fn report(pool_name: &str, pool: &Pool, machine: &Machine, now: SystemTime) -> Arc<[DeviceHealth]> {
+    let cards: HashMap<_, _> = machine.cards.iter().map(|card| (card.pci, &card.health)).collect();
+    let devices = pool.slices.iter().filter_map(|slice| match &slice.contents {
+        Contents::Devices(devices) => Some(devices),
+        Contents::SharedCounters(_) => None,
+    });
+    let health = |name: &str| {
+        let card = name.parse::<DeviceName>().ok().and_then(|name| cards.get(&name.card()).copied());
+        let (status, message) = status(card);
+        DeviceHealth {
+            pool_name: pool_name.to_owned(),
+            device_name: name.to_owned(),
+            status,
+            message,
+            checked_at: now,
+        }
+    };
+    devices.flatten().map(|device| health(&device.name)).collect()
+}
+
+fn status(card: Option<&Health>) -> (HealthStatus, String) {
+    match card {
+        Some(Health::Healthy) => (HealthStatus::Healthy, String::new()),
+        Some(Health::Unhealthy { reason }) => {
+            (HealthStatus::Unhealthy, format!("the driver reported {reason}"))
+        }
+        Some(Health::Lost) => (
+            HealthStatus::Unhealthy,
+            "the card does not answer: it fell off the bus or its driver is gone".to_owned(),
+        ),
+        None => (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned()),
+    }
+}

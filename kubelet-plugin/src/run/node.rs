@@ -1,0 +1,143 @@
+//! What needs the node's disk: the journal, and so everything that goes by it; the sockets.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tessera_inventory::{Machine, Pool};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{pools::PoolMaker, retry::until_it_works, tasks::Tasks};
+use crate::{
+    cdi::Roots,
+    hardware::Hardware,
+    kubelet::{
+        claims::ClaimPreparer,
+        device_health::HealthReport,
+        registration::RegistrationState,
+        server::{Instance, KubeletServer},
+    },
+    metrics::Metrics,
+    options::Options,
+    prepare::{Answers, ClaimReference, PrepareError, PrepareOptions, PreparedDevice, Preparer},
+    publish::desired::PoolIdentity,
+};
+
+/// What the part needs, and whom it tells of what.
+pub struct NodePart {
+    /// The command line.
+    pub options: Options,
+    /// The API server.
+    pub client: Client,
+    /// The driver library.
+    pub hardware: Hardware,
+    /// The machine.
+    pub machines: watch::Receiver<Option<Arc<Machine>>>,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Where pools go.
+    pub pools: watch::Sender<Option<Arc<Pool>>>,
+    /// Where goes what the kubelet says.
+    pub registration: watch::Sender<RegistrationState>,
+    /// Where the preparer goes once there is one.
+    pub preparer: watch::Sender<Option<Preparer>>,
+    /// Set when the sockets listen.
+    pub listening: watch::Sender<bool>,
+    /// When to end.
+    pub shutdown: CancellationToken,
+}
+
+impl NodePart {
+    /// Runs until the shutdown, and then until what runs for claims has ended.
+    ///
+    /// # Errors
+    /// When the sockets' server ends by itself.
+    pub async fn run(self, tasks: Tasks) -> anyhow::Result<()> {
+        let shutdown = self.shutdown.clone();
+        let Some(preparer) = shutdown.run_until_cancelled(self.open()).await else { return Ok(()) };
+        self.preparer.send_replace(Some(preparer.clone()));
+
+        let (health_sender, health) = watch::channel(None);
+        let maker = PoolMaker {
+            identity: PoolIdentity::new(&self.options.driver_name, &self.options.node_name),
+            preparer: preparer.clone(),
+            pools: self.pools.clone(),
+            health: health_sender,
+            metrics: self.metrics.clone(),
+        };
+        tasks
+            .spawn("the pool maker", maker.run(self.machines.clone(), self.client.clone(), shutdown.clone()));
+
+        let Some(server) = shutdown.run_until_cancelled(self.listen(&preparer, &health)).await else {
+            return Ok(());
+        };
+        self.listening.send_replace(true);
+        let background = preparer.clone();
+        let stop = shutdown.clone();
+        tasks.spawn("preparing", async move { background.run(stop).await });
+        server.serve(shutdown).await?;
+        preparer.drain().await;
+        tracing::info!("nothing is running any more");
+        Ok(())
+    }
+
+    async fn open(&self) -> Preparer {
+        let Options { driver_name, node_name, kubelet_directory, .. } = &self.options;
+        let options = PrepareOptions {
+            cdi_directory: self.options.cdi_directory.clone(),
+            roots: Roots {
+                driver: self.options.driver_root.clone(),
+                host_driver: self.options.host_driver_root().to_owned(),
+                dev: self.options.dev_root().to_owned(),
+                sysfs: self.options.sysfs_root.clone(),
+                proc: self.options.proc_root.clone(),
+            },
+            nvidia_ctk: self.options.nvidia_ctk.clone(),
+            ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
+        };
+        let open = || async {
+            Preparer::open(
+                options.clone(),
+                Arc::new(options.open_journal()?),
+                self.client.clone(),
+                self.hardware.clone(),
+                self.machines.clone(),
+                Arc::new(self.metrics.clone()),
+            )
+            .await
+        };
+        until_it_works("open the journal of prepared claims", open).await
+    }
+
+    async fn listen(&self, preparer: &Preparer, health: &HealthReport) -> KubeletServer<Preparer> {
+        let instance = Instance {
+            driver_name: self.options.driver_name.clone(),
+            kubelet_directory: self.options.kubelet_directory.clone(),
+            pod_uid: self.options.pod_uid.clone(),
+        };
+        let listen = || async {
+            KubeletServer::listen(
+                instance.clone(),
+                preparer.clone(),
+                health.clone(),
+                self.registration.clone(),
+                self.metrics.clone(),
+            )
+            .await
+            .map_err(anyhow::Error::from)
+        };
+        until_it_works("serve the kubelet", listen).await
+    }
+}
+
+impl ClaimPreparer for Preparer {
+    type Error = PrepareError;
+
+    async fn prepare(&self, claims: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, PrepareError> {
+        self.prepare(claims).await
+    }
+
+    async fn unprepare(&self, claims: Vec<ClaimReference>) -> Answers<(), PrepareError> {
+        self.unprepare(claims).await
+    }
+}

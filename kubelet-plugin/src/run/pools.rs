@@ -1,0 +1,155 @@
+//! From the machine to what shall be published of it, and to the health of the devices.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
+use kube::{Api, Client, api::ListParams};
+use tessera_api::DeviceName;
+use tessera_inventory::{
+    Machine, Pool, PoolOptions,
+    machine::Health,
+    pool::{Held, Warning},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::health_report::report;
+use crate::{
+    kubelet::device_health::DeviceHealth, metrics::Metrics, prepare::Preparer, publish::desired::PoolIdentity,
+};
+
+/// The pause after a failed request for what is published: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The longest wait for the answer to one.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// How often to see whether devices of cards that are gone are still held.
+const RECHECK: Duration = Duration::from_secs(30);
+
+/// Makes pools of machines.
+pub struct PoolMaker {
+    /// Which pool.
+    pub identity: PoolIdentity,
+    /// Who knows what claims hold.
+    pub preparer: Preparer,
+    /// Where the pools go.
+    pub pools: watch::Sender<Option<Arc<Pool>>>,
+    /// Where the devices' health goes.
+    pub health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
+    /// Where the cards are counted.
+    pub metrics: Metrics,
+}
+
+impl PoolMaker {
+    /// Makes a pool whenever the machine changed, until `shutdown`.
+    ///
+    /// Nothing is published before it is known what was published by the last instance: devices of cards that have gone
+    /// since are published on while claims hold them.
+    pub async fn run(
+        self,
+        mut machines: watch::Receiver<Option<Arc<Machine>>>,
+        client: Client,
+        shutdown: CancellationToken,
+    ) {
+        let Self { identity, preparer, pools, health, metrics } = self;
+        let mut published = None;
+        let mut fetching = Box::pin(published_before(client, &identity));
+        let mut told = BTreeSet::new();
+        loop {
+            let machine = machines.borrow_and_update().clone();
+            let mut recheck = false;
+            if let Some(machine) = machine {
+                let held = held(published.as_deref().unwrap_or_default(), &preparer).await;
+                recheck = held.devices().any(|device| !is_of(&machine, &device.name));
+                let options = PoolOptions { driver_name: identity.driver_name.clone(), held };
+                let pool = Pool::new(&machine, &options);
+                tell(&pool.warnings, &mut told);
+                let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
+                metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
+                health.send_replace(Some(report(&identity.pool_name, &pool, &machine, SystemTime::now())));
+                if published.is_some() {
+                    pools.send_if_modified(|sent| {
+                        let changed = sent.as_ref().is_none_or(|sent| sent.slices != pool.slices);
+                        if changed {
+                            *sent = Some(Arc::new(pool));
+                        }
+                        changed
+                    });
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                changed = machines.changed() => if changed.is_err() { return },
+                specs = &mut fetching, if published.is_none() => published = Some(specs),
+                () = tokio::time::sleep(RECHECK), if recheck => {}
+            }
+        }
+    }
+}
+
+/// The slices of this node's pool as they are at the API server. Tries until it answers.
+async fn published_before(client: Client, identity: &PoolIdentity) -> Vec<ResourceSliceSpec> {
+    let slices: Api<ResourceSlice> = Api::all(client);
+    let PoolIdentity { driver_name, node_name, pool_name } = identity;
+    let fields = format!("spec.driver={driver_name},spec.nodeName={node_name}");
+    let parameters = ListParams::default().fields(&fields);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match tokio::time::timeout(ANSWER, slices.list(&parameters)).await {
+            Ok(Ok(list)) => {
+                return list
+                    .items
+                    .into_iter()
+                    .map(|slice| slice.spec)
+                    .filter(|s| s.pool.name == *pool_name)
+                    .collect();
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {ANSWER:?}"),
+        };
+        if pause == FIRST_PAUSE {
+            tracing::warn!(
+                error,
+                "cannot read this node's ResourceSlices; trying again. Check the network to the API server and, for \
+                 401 or 403, the service account's role"
+            );
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Of the published devices, those that prepared claims hold. Where that can't be read, all: rather too many than one
+/// too few.
+async fn held(published: &[ResourceSliceSpec], preparer: &Preparer) -> Held {
+    if published.is_empty() {
+        return Held::default();
+    }
+    match preparer.held_devices().await {
+        Ok(names) => Held::from_slices(published, |name| names.contains(name)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell which devices claims hold");
+            Held::from_slices(published, |_| true)
+        }
+    }
+}
+
+fn is_of(machine: &Machine, device: &str) -> bool {
+    let card = device.parse::<DeviceName>().map(DeviceName::card);
+    card.is_ok_and(|address| machine.cards.iter().any(|card| card.pci == address))
+}
+
+/// Logs each warning once for as long as it lasts.
+fn tell(warnings: &[Warning], told: &mut BTreeSet<String>) {
+    let now: BTreeSet<String> = warnings.iter().map(ToString::to_string).collect();
+    for warning in now.difference(told) {
+        tracing::warn!("{warning}");
+    }
+    *told = now;
+}
