@@ -41,9 +41,10 @@ fn manager(slice: Option<&ResourceSlice>) -> String {
     let names: BTreeSet<&str> = last.filter_map(|entry| entry.manager.as_deref()).collect();
     // Times have whole seconds: our own write of the same second may stand beside the other's.
     let foreign: Vec<&str> = names.iter().copied().filter(|name| *name != FIELD_MANAGER).collect();
-    match (foreign.is_empty(), names.is_empty()) {
-        (false, _) => format!("field manager {:?}", foreign.join(", ")),
-        (true, false) => "another instance of this plugin".to_owned(),
-        (true, true) => "somebody unknown".to_owned(),
+    if foreign.is_empty() {
+        // Who removes a field owns nothing afterwards; and all instances of this plugin have one name.
+        "somebody whom managedFields does not name (who only removes fields leaves no trace there)".to_owned()
+    } else {
+        format!("field manager {:?}", foreign.join(", "))
     }
 }

@@ -21,8 +21,6 @@ pub enum Feature {
     DeviceTaints,
     /// Conditions that a claim waits for before its pod is bound.
     BindingConditions,
-    /// Attributes that hold lists.
-    ListTypeAttributes,
 }
 
 impl Feature {
@@ -34,7 +32,6 @@ impl Feature {
             Self::ConsumableCapacity => "DRAConsumableCapacity",
             Self::DeviceTaints => "DRADeviceTaints",
             Self::BindingConditions => "DRADeviceBindingConditions",
-            Self::ListTypeAttributes => "DRAListTypeAttributes",
         }
     }
 
@@ -48,7 +45,6 @@ impl Feature {
             Self::ConsumableCapacity => "devices for several claims are not published",
             Self::DeviceTaints => "devices with a NoSchedule or NoExecute taint are not published",
             Self::BindingConditions => "devices with binding conditions are not published",
-            Self::ListTypeAttributes => "attributes that hold lists are left out",
         }
     }
 
@@ -59,8 +55,7 @@ impl Feature {
         let has = |name: &str| names.contains(&name);
         if has("attributes") {
             // Below here names are the driver's, not the API's.
-            return matches!(*names.last()?, "bools" | "ints" | "strings" | "versions")
-                .then_some(Self::ListTypeAttributes);
+            return None;
         }
         if has("sharedCounters") || has("consumesCounters") {
             Some(Self::PartitionableDevices)
@@ -142,16 +137,6 @@ fn device_without(missing: &BTreeSet<Feature>, device: &Device) -> Option<Device
                 device.binding_failure_conditions = None;
                 device.binds_to_node = None;
             }
-            Feature::ListTypeAttributes => {
-                if let Some(attributes) = &mut device.attributes {
-                    attributes.retain(|_, value| {
-                        value.bools.is_none()
-                            && value.ints.is_none()
-                            && value.strings.is_none()
-                            && value.versions.is_none()
-                    });
-                }
-            }
         }
     }
     Some(device)
@@ -173,7 +158,7 @@ mod tests {
         let counters = json!([{"name": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
         let consumes = json!([{"counterSet": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
         let devices = json!([
-            {"name": "gpu-3b-00", "attributes": {"type": {"string": "gpu"}, "numas": {"ints": [0, 1]}}, "consumesCounters": consumes,
+            {"name": "gpu-3b-00", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes,
              "capacity": {"memory": {"value": "80Gi"}}},
             {"name": "gpu-3b-00-mig-1g10gb-0", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes},
             {"name": "gpu-3c-00", "attributes": {"type": {"string": "gpu"}}, "taints": [{"key": "lost", "effect": "NoSchedule"}]}]);
@@ -229,9 +214,6 @@ mod tests {
             kept(Feature::DeviceTaints),
             ["set gpu-3b-00", "gpu-3b-00", "gpu-3b-00-mig-1g10gb-0", "gpu-3b-00-mps"]
         );
-        let lists = without(&BTreeSet::from([Feature::ListTypeAttributes]), &slices());
-        let Contents::Devices(devices) = &lists[1].contents else { panic!("devices") };
-        assert_eq!(devices[0].attributes.as_ref().map(|attributes| attributes.len()), Some(1));
     }
 
     #[test]
@@ -242,7 +224,6 @@ mod tests {
             ("spec.devices[3].allowMultipleAllocations", Some(Feature::ConsumableCapacity)),
             ("spec.devices[3].capacity.memory.requestPolicy", Some(Feature::ConsumableCapacity)),
             ("spec.devices[3].taints", Some(Feature::DeviceTaints)),
-            ("spec.devices[3].attributes.x.ints", Some(Feature::ListTypeAttributes)),
             ("spec.devices[3].attributes.taints", None),
             ("spec.devices[3].name", None),
         ] {

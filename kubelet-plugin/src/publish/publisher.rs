@@ -16,7 +16,7 @@ use super::{
     desired::PoolIdentity,
     lock::{LockError, PublishLock},
     server::Server,
-    session::{Next, PROBE, Session},
+    session::{Next, Session},
     status::{PublishStatus, Role},
 };
 
@@ -25,6 +25,10 @@ use super::{
 const GATHER: Duration = Duration::from_millis(10);
 /// At the end, how long requests under way may take before they are given up.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
+
+/// How often an API server that does not keep some feature of the slices is asked whether it does by now. A feature gate
+/// changes when an API server is restarted.
+const PROBE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// What a [`Publisher`] needs to know.
 #[derive(Clone, Debug)]
@@ -44,6 +48,7 @@ pub struct Publisher {
     server: Server,
     identity: PoolIdentity,
     lock: PublishLock,
+    probe_interval: Duration,
     status: watch::Sender<PublishStatus>,
 }
 
@@ -55,8 +60,16 @@ impl Publisher {
             server: Server::new(client),
             identity: PoolIdentity::new(&options.driver_name, &options.node_name),
             lock: PublishLock::new(&options.lock_directory, &options.instance),
+            probe_interval: PROBE_INTERVAL,
             status: watch::Sender::default(),
         }
+    }
+
+    /// Asks an API server that does not keep some feature of the slices about every `interval`, rather than every five
+    /// minutes, whether it does by now.
+    #[must_use]
+    pub fn probe_every(self, interval: Duration) -> Self {
+        Self { probe_interval: interval, ..self }
     }
 
     /// What is published, as it changes.
@@ -71,13 +84,13 @@ impl Publisher {
     /// Whatever the API server and others do, this keeps trying. At the end the slices stay: an upgrade of the plugin
     /// must not take the node's devices away.
     pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
-        let Self { server, identity, mut lock, status } = self;
+        let Self { server, identity, mut lock, probe_interval, status } = self;
         let mut events = pin!(server.watch(&identity).backoff(Backoff::default()));
         let mut session = Session::new(server, identity, status.clone());
         let mut lock_failures = Backoff::default();
         let mut lock_retry = Instant::now();
         let mut due: Option<Instant> = None;
-        let mut probe = Instant::now() + PROBE;
+        let mut probe = Instant::now() + probe_interval;
         let mut pools_open = true;
         let mut known = desire(&mut session, &mut pools);
 
@@ -138,7 +151,7 @@ impl Publisher {
                     }
                 }
                 () = sleep_until(probe), if publishing => {
-                    probe = Instant::now() + PROBE.mul_f64(1.0 + fastrand::f64() / 4.0);
+                    probe = Instant::now() + probe_interval.mul_f64(1.0 + fastrand::f64() / 4.0);
                     if session.probe().await {
                         due = Some(Instant::now());
                     }

@@ -26,8 +26,6 @@ use super::{
 /// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
 /// a slice that somebody changed), so a few do; more mean that nothing converges.
 const ROUNDS: usize = 12;
-/// How often a server that does not keep some feature is asked whether it does by now.
-pub const PROBE: Duration = Duration::from_secs(300);
 
 /// See the module.
 pub struct Session {
