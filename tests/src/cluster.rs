@@ -12,6 +12,7 @@ mod start;
 mod users;
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     process::{Child, ChildStdin},
     time::Duration,
@@ -21,15 +22,20 @@ pub use availability::Unavailable;
 pub use commands::CommandOutput;
 pub use components::Component;
 pub use error::ClusterError;
-pub use options::{ClusterOptions, ExtraFlags, Owner, Tier};
+pub use options::{ClusterOptions, ExtraFlags, Tier};
 pub use pods::PodState;
 pub use record::ClusterRecord;
 use tokio::time::{Instant, sleep};
 
-use crate::{host::Host, node::Node, timings::Timings, tools::Tools};
+use crate::{
+    host::{Host, RELEASE},
+    node::Node,
+    timings::Timings,
+    tools::Tools,
+};
 
-/// A running cluster. It ends when this value is dropped, or when the process ends in whatever way, unless it was
-/// started with [`Owner::Nobody`].
+/// A running cluster. It ends when this value is dropped, or when the process ends in whatever way, unless it is
+/// released.
 #[derive(Debug)]
 pub struct Cluster {
     record: ClusterRecord,
@@ -112,6 +118,19 @@ impl Cluster {
         failure::mark(self.state());
     }
 
+    /// Lets the cluster live on without this process, until [`Cluster::shutdown`] or the end of the machine.
+    ///
+    /// # Errors
+    /// The cluster has ended already.
+    pub fn release(mut self) -> Result<PathBuf, ClusterError> {
+        let state = self.record.state.clone();
+        if let Some(mut pipe) = self.supervisor.take().and_then(|mut supervisor| supervisor.pipe.take()) {
+            pipe.write_all(&[RELEASE]).map_err(ClusterError::io(&state))?;
+        }
+        failure::forget(&state);
+        Ok(state)
+    }
+
     /// Ends the cluster and waits until nothing of it is left.
     ///
     /// # Errors
@@ -122,12 +141,12 @@ impl Cluster {
         let _ = self.control_plane().shutdown().await;
         drop(self);
         let end = Instant::now() + Duration::from_secs(60);
-        let lock = state.join("lock");
-        while lock.exists() {
+        let over = || !state.exists() || (state.join("failed").exists() && !state.join("lock").exists());
+        while !over() {
             if Instant::now() > end {
                 return Err(ClusterError::NotReady {
                     what: "the end of the cluster".to_owned(),
-                    last: format!("{} is still there", lock.display()),
+                    last: format!("{} is still there", state.display()),
                 });
             }
             sleep(Duration::from_millis(5)).await;

@@ -21,5 +21,5 @@ pub use client::{Host, HostError, Output};
 pub use executable::{HostExecutableError, host_executable};
 pub use protocol::{
     Address, Channel, CommandLine, Exit, HostConfiguration, Link, MachineConfiguration, NetworkConfiguration,
-    ProcessState, Request, Response, Route, SupervisorConfiguration, Target,
+    ProcessState, RELEASE, Request, Response, Route, SupervisorConfiguration, Target,
 };

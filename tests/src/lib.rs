@@ -42,6 +42,7 @@ pub mod kubelet_stand_in;
 mod node;
 pub mod progress;
 pub mod shared;
+pub mod skip;
 mod timings;
 pub mod tools;
 pub mod workspace;

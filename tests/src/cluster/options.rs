@@ -24,16 +24,6 @@ impl std::fmt::Display for Tier {
     }
 }
 
-/// Who the cluster lives for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Owner {
-    /// This process: the cluster ends with it, however it ends.
-    #[default]
-    Process,
-    /// Nobody: it runs until [`crate::Cluster::shutdown`], or until the machine goes down.
-    Nobody,
-}
-
 /// Flags for the components beyond the harness's own, each as `--name=value`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExtraFlags {
@@ -57,8 +47,6 @@ pub struct ClusterOptions {
     /// Number of nodes: in the node tier 1 to 8 (0 counts as 1), in the scheduler tier any number of API objects,
     /// named `node-a`, `node-b`, … or, from the 27th on, `node-27`, ….
     pub nodes: usize,
-    /// Who it lives for.
-    pub owner: Owner,
     /// Flags for the components.
     pub extra: ExtraFlags,
     /// Whether helm is there too.

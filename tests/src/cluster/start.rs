@@ -14,8 +14,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Cluster, ClusterError, ClusterOptions, ClusterRecord, Component, Owner, Supervisor, Tier, components,
-    failure, users,
+    Cluster, ClusterError, ClusterOptions, ClusterRecord, Component, Supervisor, Tier, components, failure,
+    users,
 };
 use crate::{
     STATE_PREFIX,
@@ -74,9 +74,6 @@ pub(super) async fn start(options: ClusterOptions) -> Result<Cluster, ClusterErr
         Err(error) => {
             failure::mark(&state);
             let logs = state.join("log");
-            if cluster.supervisor.is_none() {
-                let _ = cluster.control_plane().shutdown().await;
-            }
             drop(cluster);
             Err(ClusterError::Start { logs, source: Box::new(error) })
         }
@@ -173,7 +170,7 @@ async fn bring_up(
     options: &ClusterOptions,
     watch: &Stopwatch,
 ) -> Result<(), ClusterError> {
-    cluster.supervisor = supervise(&cluster.record, options.owner)?;
+    cluster.supervisor = Some(supervise(&cluster.record)?);
     let control_plane = cluster.record.control_plane();
     control_plane.wait(LIMIT).await?;
     if options.tier == Tier::Node {
@@ -228,11 +225,10 @@ async fn bring_up(
     Ok(())
 }
 
-fn supervise(record: &ClusterRecord, owner: Owner) -> Result<Option<Supervisor>, ClusterError> {
+fn supervise(record: &ClusterRecord) -> Result<Supervisor, ClusterError> {
     let configuration = SupervisorConfiguration {
         state: record.state.clone(),
         isolated: record.tier == Tier::Node,
-        owned: owner == Owner::Process,
         visible: record.visible.clone(),
     };
     let argument = serde_json::to_string(&configuration)
@@ -244,13 +240,13 @@ fn supervise(record: &ClusterRecord, owner: Owner) -> Result<Option<Supervisor>,
         .arg("supervise")
         .arg(argument)
         .current_dir("/")
-        .stdin(if owner == Owner::Process { Stdio::piped() } else { Stdio::null() })
+        .stdin(Stdio::piped())
         .stdout(output.try_clone().map_err(ClusterError::io(&log))?)
         .stderr(output)
         .spawn()
         .map_err(ClusterError::io(&program))?;
     let pipe = process.stdin.take();
-    Ok((owner == Owner::Process).then_some(Supervisor { process, pipe }))
+    Ok(Supervisor { process, pipe })
 }
 
 /// Boots the nodes side by side, up to a containerd with the test image.

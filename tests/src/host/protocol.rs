@@ -2,6 +2,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// The byte on the owner's pipe by which the owner sets the cluster free: it then ends by [`Request::Shutdown`] only.
+pub const RELEASE: u8 = b'r';
+
 /// What the outermost process of a cluster, `cluster-host supervise`, is started with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SupervisorConfiguration {
@@ -9,9 +12,6 @@ pub struct SupervisorConfiguration {
     pub state: PathBuf,
     /// Whether the cluster gets namespaces of its own (node tier) or shares the machine's (scheduler tier).
     pub isolated: bool,
-    /// Whether standard input is the owner's pipe, whose end is the cluster's end. A cluster without owner
-    /// (`cluster up`, `demo --keep`) ends by [`Request::Shutdown`].
-    pub owned: bool,
     /// Directories that must stay reachable under their own path inside the cluster.
     pub visible: Vec<PathBuf>,
 }

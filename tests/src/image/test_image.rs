@@ -8,7 +8,7 @@ pub const TEST_IMAGE: &str = "tessera.test/testimage:1";
 
 /// Names under which its program can be called.
 const NAMES: &[&str] =
-    &["hold", "view", "env", "ls", "stat", "cat", "echo", "sleep", "write", "true", "false"];
+    &["hold", "view", "env", "ls", "stat", "cat", "echo", "sleep", "write", "fetch", "true", "false"];
 
 /// Writes the test image, made of its static program.
 ///

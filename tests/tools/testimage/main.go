@@ -1,12 +1,15 @@
 // Package main is the one program of the test image: what a test wants to know from inside a container, and nothing
-// that needs a shell or a library. It answers to the names it is linked to (env, ls, stat, cat, hold, true, false) or
+// that needs a shell or a library. It answers to the names it is linked to (hold, view, env, ls, stat, cat, fetch, …) or
 // takes the name as its first argument.
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -75,6 +78,7 @@ func init() {
 		"echo":  func(words []string) error { _, err := fmt.Println(strings.Join(words, " ")); return err },
 		"sleep": sleep,
 		"write": write,
+		"fetch": fetch,
 		"true":  func([]string) error { return nil },
 		"false": func([]string) error { os.Exit(1); return nil },
 	}
@@ -254,6 +258,45 @@ func write(arguments []string) error {
 		return fmt.Errorf("needs a path")
 	}
 	return os.WriteFile(arguments[0], []byte(strings.Join(arguments[1:], " ")+"\n"), 0o644)
+}
+
+// serviceAccount is where the kubelet puts what a pod needs to speak with the API server.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+// fetch prints what GET on each URL answers; with the pod's own authority and token where it has them. Another status
+// than 200 is an error.
+func fetch(urls []string) error {
+	transport := &http.Transport{}
+	if authority, err := os.ReadFile(serviceAccount + "ca.crt"); err == nil {
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(authority)
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
+	token, _ := os.ReadFile(serviceAccount + "token")
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	for _, url := range urls {
+		request, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if len(token) > 0 {
+			request.Header.Set("Authorization", "Bearer "+string(token))
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s: %s", url, answer.Status, body)
+		}
+		os.Stdout.Write(body)
+	}
+	return nil
 }
 
 func sleep(arguments []string) error {

@@ -42,6 +42,8 @@ pub fn create(state: &Path) -> Result<()> {
 pub fn join(state: &Path, machine: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let group = hierarchy.mount_point.join(cluster_name(state)).join(machine);
+        // A machine that is started again finds the groups of its last life, which have leaves and so take no process.
+        remove_patiently(&group);
         make(&group)?;
         fs::write(group.join("cgroup.procs"), "0")
             .with_context(|| format!("cannot move to {}", group.display()))?;
@@ -79,19 +81,21 @@ pub fn mount_own() -> Result<()> {
 /// Removes the cluster's groups from all hierarchies.
 pub fn remove(state: &Path) {
     let Ok(all) = hierarchies() else { return };
-    let deadline = Instant::now() + PATIENCE;
     for hierarchy in all {
-        let group = hierarchy.mount_point.join(cluster_name(state));
-        while group.exists() && !remove_tree(&group) {
-            if Instant::now() > deadline {
-                eprintln!(
-                    "cluster-host: cannot remove the cgroup {}: it still has processes",
-                    group.display()
-                );
-                break;
-            }
-            thread::sleep(Duration::from_millis(2));
+        remove_patiently(&hierarchy.mount_point.join(cluster_name(state)));
+    }
+}
+
+/// Killed processes leave their groups a little later than they die.
+fn remove_patiently(group: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while group.exists() && !remove_tree(group) {
+        if Instant::now() > deadline {
+            let group = group.display();
+            eprintln!("cluster-host: cannot remove the cgroup {group}: it still has processes");
+            return;
         }
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

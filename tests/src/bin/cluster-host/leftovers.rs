@@ -15,15 +15,17 @@ const SETTLED: Duration = Duration::from_secs(60);
 
 /// Removes a cluster's directory; where the owner marked a failure, the logs stay.
 pub fn remove_state(state: &Path) {
-    if !state.join("failed").exists() {
-        remove(state);
-        return;
-    }
+    let failed = state.join("failed").exists();
+    let kept: &[&str] = if failed { &["log", "failed", "lock"] } else { &["lock"] };
     for entry in fs::read_dir(state).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.file_name() != "log" && entry.file_name() != "failed" {
-            remove(&path);
+        if !kept.iter().any(|name| entry.file_name() == *name) {
+            remove(&entry.path());
         }
+    }
+    // Last, as its absence says that all is done.
+    remove(&state.join("lock"));
+    if !failed {
+        remove(state);
     }
 }
 

@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use nix::{
+    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, unshare},
     sys::{
@@ -22,9 +23,9 @@ use nix::{
         signalfd::SignalFd,
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    unistd::{Pid, setsid},
+    unistd::{Pid, read, setsid},
 };
-use tessera_tests::host::{HostConfiguration, MachineConfiguration, SupervisorConfiguration};
+use tessera_tests::host::{HostConfiguration, MachineConfiguration, RELEASE, SupervisorConfiguration};
 
 use crate::{cgroups, leftovers};
 
@@ -46,7 +47,7 @@ pub fn main(configuration: &SupervisorConfiguration) -> Result<ExitCode> {
     let signals = SignalFd::new(&signals).context("signalfd")?;
 
     let child = start(configuration)?;
-    let ended = watch(configuration, child, &signals);
+    let ended = watch(child, &signals);
     if !ended {
         stop(configuration, child);
     }
@@ -85,15 +86,16 @@ fn start(configuration: &SupervisorConfiguration) -> Result<Pid> {
 }
 
 /// Waits until the cluster has ended by itself (true), or shall be ended (false).
-fn watch(configuration: &SupervisorConfiguration, child: Pid, signals: &SignalFd) -> bool {
+fn watch(child: Pid, signals: &SignalFd) -> bool {
     let stdin = io::stdin();
-    let mut sources = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    if configuration.owned {
-        sources.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
-    }
+    let mut owned = true;
     loop {
+        let mut sources = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        if owned {
+            sources.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
         match poll(&mut sources, PollTimeout::NONE) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 eprintln!("cluster-host: poll: {error}");
                 return false;
@@ -110,9 +112,14 @@ fn watch(configuration: &SupervisorConfiguration, child: Pid, signals: &SignalFd
                 _ => return true,
             }
         }
-        // The owner never writes: whatever happens on the pipe is its end.
         if happened(sources.get(1)) {
-            return false;
+            let mut word = [0];
+            match read(&stdin, &mut word) {
+                Ok(1) if word == [RELEASE] => owned = false,
+                Err(Errno::EINTR) => {}
+                // The end of the owner, however it came.
+                _ => return false,
+            }
         }
     }
 }

@@ -1,0 +1,222 @@
+//! Tessera on a cluster of the node tier, as an admin installs it: emulated cards on each node, the plugin's image, and
+//! the chart through helm.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
+use kube::{Api, api::ListParams};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Cluster, ClusterError, Image, ImageError, Node,
+    workspace::{self, WorkspaceError},
+};
+
+/// The namespace Tessera is installed in.
+pub const NAMESPACE: &str = "tessera-system";
+/// The driver's name, as the chart has it by default.
+pub const DRIVER: &str = "gpu.tessera.dev";
+/// Label of the plugin's pods.
+pub const PLUGIN_SELECTOR: &str = "app.kubernetes.io/component=kubelet-plugin";
+/// Where each node has its emulated machine, as the node sees it.
+const MACHINE: &str = "/var/lib/emulated-gpus";
+const IMAGE_REPOSITORY: &str = "tessera.test/kubelet-plugin";
+
+/// What is installed.
+#[derive(Clone, Debug)]
+pub struct InstallationOptions {
+    /// Name of the emulated machine that each node is (`gpu-emulator hardware` lists them).
+    pub hardware: String,
+    /// More `helm --set` values, `name=value`.
+    pub values: Vec<String>,
+}
+
+impl Default for InstallationOptions {
+    fn default() -> Self {
+        Self { hardware: "hgx-h100-80gb".to_owned(), values: Vec::new() }
+    }
+}
+
+/// Why Tessera could not be installed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum InstallationError {
+    /// The cluster did not do its part.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// A program of this repository is missing.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The plugin's image cannot be made.
+    #[error("cannot make the image of the kubelet plugin: {0}")]
+    Image(#[from] ImageError),
+    /// The API answered with an error.
+    #[error("the Kubernetes API: {0}")]
+    Api(#[from] kube::Error),
+    /// A program failed.
+    #[error("{command} failed: {output}")]
+    Command {
+        /// What was run.
+        command: String,
+        /// What it said.
+        output: String,
+    },
+    /// Something did not happen in time.
+    #[error("{what} within {} s; last seen: {last}", limit.as_secs())]
+    NotReady {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+        /// What was there instead.
+        last: String,
+    },
+}
+
+/// Tessera, installed on every node of a cluster.
+pub struct Installation {
+    programs: PathBuf,
+}
+
+impl Installation {
+    /// Makes the emulated machines, imports the plugin's image and installs the chart; returns once each node's slices
+    /// are published.
+    ///
+    /// # Errors
+    /// See [`InstallationError`].
+    pub async fn install(
+        cluster: &Cluster,
+        options: &InstallationOptions,
+    ) -> Result<Self, InstallationError> {
+        let installation = Self { programs: workspace::build_programs()? };
+        for (index, node) in cluster.nodes().iter().enumerate() {
+            installation.create_machine(node, index, &options.hardware)?;
+        }
+        installation.import_image(cluster, "1").await?;
+        installation.helm(cluster, "install", "1", options).await?;
+        installation.wait_until_published(cluster).await?;
+        Ok(installation)
+    }
+
+    /// Upgrades to another tag of the same image, so that the DaemonSet replaces its pods.
+    ///
+    /// # Errors
+    /// See [`InstallationError`].
+    pub async fn upgrade(
+        &self,
+        cluster: &Cluster,
+        tag: &str,
+        options: &InstallationOptions,
+    ) -> Result<(), InstallationError> {
+        self.import_image(cluster, tag).await?;
+        self.helm(cluster, "upgrade", tag, options).await
+    }
+
+    /// Runs `gpu-emulator` and gives what it prints.
+    ///
+    /// # Errors
+    /// [`InstallationError::Command`] with what it says.
+    pub fn emulator(&self, arguments: &[&str]) -> Result<String, InstallationError> {
+        run(&self.programs.join("gpu-emulator"), arguments)
+    }
+
+    /// The plugin's pods, of one node.
+    ///
+    /// # Errors
+    /// The API cannot be asked.
+    pub async fn plugin_pods(&self, cluster: &Cluster, node: &str) -> Result<Vec<Pod>, InstallationError> {
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await?, NAMESPACE);
+        let fields = format!("spec.nodeName={node}");
+        Ok(pods.list(&ListParams::default().labels(PLUGIN_SELECTOR).fields(&fields)).await?.items)
+    }
+
+    fn create_machine(&self, node: &Node, index: usize, hardware: &str) -> Result<(), InstallationError> {
+        let (directory, seed) = (machine(node).display().to_string(), index.to_string());
+        self.emulator(&["create", &directory, "--hardware", hardware, "--seed", &seed]).map(drop)
+    }
+
+    async fn import_image(&self, cluster: &Cluster, tag: &str) -> Result<(), InstallationError> {
+        let archive = cluster.state().join(format!("kubelet-plugin-{tag}.tar"));
+        let reference = format!("{IMAGE_REPOSITORY}:{tag}");
+        Image::from_binary(reference, &self.programs.join("kubelet-plugin"))?.write(&archive)?;
+        cluster.import_image(&archive).await?;
+        Ok(())
+    }
+
+    async fn helm(
+        &self,
+        cluster: &Cluster,
+        verb: &str,
+        tag: &str,
+        options: &InstallationOptions,
+    ) -> Result<(), InstallationError> {
+        let chart = workspace::root().join("charts/tessera").display().to_string();
+        let mut values = vec![
+            format!("image.repository={IMAGE_REPOSITORY}"),
+            format!("image.tag={tag}"),
+            "image.pullPolicy=Never".to_owned(),
+            format!("driverRoot={MACHINE}"),
+            "sysfsRoot=/driver-root/sys".to_owned(),
+            "procRoot=/driver-root/proc".to_owned(),
+        ];
+        values.extend(options.values.iter().cloned());
+        let mut arguments = vec![verb, "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        for value in &values {
+            arguments.extend(["--set", value]);
+        }
+        cluster.helm(&arguments).await?;
+        Ok(())
+    }
+
+    async fn wait_until_published(&self, cluster: &Cluster) -> Result<(), InstallationError> {
+        let limit = Duration::from_secs(60);
+        let slices: Api<ResourceSlice> = Api::all(cluster.client().await?);
+        let end = Instant::now() + limit;
+        loop {
+            let published = slices.list(&ListParams::default()).await?.items;
+            let missing = cluster.nodes().iter().find(|node| {
+                !published.iter().any(|slice| {
+                    slice.spec.node_name.as_deref() == Some(node.name()) && slice.spec.devices.is_some()
+                })
+            });
+            let Some(missing) = missing else { return Ok(()) };
+            if Instant::now() > end {
+                let last = match self.plugin_pods(cluster, missing.name()).await?.first() {
+                    None => "the DaemonSet has made no pod for it".to_owned(),
+                    Some(pod) => {
+                        let name = pod.metadata.name.as_deref().unwrap_or_default();
+                        let logs = cluster.logs_of(NAMESPACE, name, None).await;
+                        let status = serde_json::to_string(&pod.status).unwrap_or_default();
+                        format!("{status}\n{}", logs.unwrap_or_else(|error| error.to_string()))
+                    }
+                };
+                let what = format!("node {} has no ResourceSlice with devices", missing.name());
+                return Err(InstallationError::NotReady { what, limit, last });
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The emulated machine of `node` as the test process sees it: the directory that `gpu-emulator` takes.
+#[must_use]
+pub fn machine(node: &Node) -> PathBuf {
+    node.directory().join("var-lib/emulated-gpus")
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Result<String, InstallationError> {
+    let command = format!("{} {}", program.display(), arguments.join(" "));
+    let output = Command::new(program).args(arguments).output().map_err(|error| {
+        InstallationError::Command { command: command.clone(), output: error.to_string() }
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = [output.stderr, output.stdout].concat();
+    Err(InstallationError::Command { command, output: String::from_utf8_lossy(&text).trim().to_owned() })
+}
