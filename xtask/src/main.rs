@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything one does with this repository.
 #![forbid(unsafe_code)]
 
+mod demo;
 mod gpu_check;
 mod test;
 
@@ -18,14 +19,21 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Shows the main job on a real cluster with emulated cards.
+    Demo(demo::DemoArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
     GpuCheck(gpu_check::GpuCheckArguments),
 }
 
+fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Demo(arguments) => asynchronous(demo::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };

@@ -1,0 +1,8 @@
+//! Tessera as its users meet it: installed by helm on a real cluster, with emulated cards, pods really running.
+
+mod capacity;
+mod container_view;
+mod disruption;
+mod publication;
+mod sharing;
+mod stage;

@@ -1,0 +1,75 @@
+//! The node's slices come back, whoever removes them.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use tessera_tests::Component;
+use tokio::time::sleep;
+
+use crate::stage::{Stage, cards, eventually, play};
+
+/// Names and devices of the node's slices; generations and versions change when they are written anew.
+fn published(slices: &[ResourceSlice]) -> Vec<(String, Vec<String>)> {
+    let mut all: Vec<_> = slices
+        .iter()
+        .map(|slice| {
+            let devices = slice.spec.devices.iter().flatten().map(|device| device.name.clone()).collect();
+            (slice.metadata.name.clone().unwrap(), devices)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+async fn back(stage: &Stage, before: &[(String, Vec<String>)], removed: Instant) -> Duration {
+    eventually("the slices to come back", async || {
+        (published(&stage.slices().await) == before).then_some(())
+    })
+    .await;
+    removed.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_deleted_by_hand_come_back() {
+    play("slices_deleted_by_hand_come_back", async |scene| {
+        let before = published(&scene.stage.slices().await);
+        assert_eq!(before.iter().map(|(_, devices)| devices.len()).sum::<usize>(), 8);
+        let removed = Instant::now();
+        scene.stage.cluster.kubectl(&["delete", "resourceslices", "--all"]).await.unwrap();
+        let took = back(scene.stage, &before, removed).await;
+        eprintln!("slices back {} ms after kubectl delete began", took.as_millis());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_kubelet_finds_the_slices_and_the_pod_again() {
+    play("a_restarted_kubelet_finds_the_slices_and_the_pod_again", async |scene| {
+        scene.template("one", &[cards("card", 1)]).await;
+        scene.pod_from_template("before", "one").await;
+        scene.ready("before").await;
+        let slices = published(&scene.stage.slices().await);
+        scene.stage.cluster.restart_component(Component::Kubelet(0)).await.unwrap();
+        // The kubelet wipes the node's slices about a second after its start; watch well past that.
+        let until = Instant::now() + Duration::from_secs(4);
+        let mut wiped = None;
+        while Instant::now() < until {
+            if wiped.is_none() && published(&scene.stage.slices().await) != slices {
+                wiped = Some(Instant::now());
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        let took = back(scene.stage, &slices, wiped.unwrap_or_else(Instant::now)).await;
+        eprintln!(
+            "kubelet restart: wipe seen: {}, slices whole {} ms later",
+            wiped.is_some(),
+            took.as_millis()
+        );
+        scene.ready("before").await;
+        scene.pod_from_template("after", "one").await;
+        scene.ready("after").await;
+        assert_ne!(scene.view("before", "main").await.cards(), scene.view("after", "main").await.cards());
+        scene.delete_pod("before").await;
+    })
+    .await;
+}

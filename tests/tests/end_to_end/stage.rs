@@ -1,0 +1,327 @@
+//! One cluster with Tessera for all tests of this program; a namespace for each test.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use futures::FutureExt;
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+use kube::{Api, Client, api::ListParams};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tessera_tests::{
+    Cluster, ClusterOptions, Node, PodState, TEST_IMAGE,
+    installation::{self, Installation, InstallationOptions},
+    skip,
+};
+use tokio::{sync::OnceCell, time::sleep};
+
+/// Several times what anything here takes on a quiet machine.
+pub const LIMIT: Duration = Duration::from_secs(90);
+/// The DeviceClass of whole cards.
+pub const CLASS: &str = "gpu.tessera.dev";
+
+static STAGE: OnceCell<Stage> = OnceCell::const_new();
+static SCENES: AtomicU32 = AtomicU32::new(0);
+
+/// The cluster with Tessera on it.
+pub struct Stage {
+    pub cluster: Cluster,
+    pub tessera: Installation,
+    pub options: InstallationOptions,
+}
+
+impl Stage {
+    async fn set_up() -> Result<Self, Box<dyn std::error::Error>> {
+        let options = InstallationOptions {
+            values: vec!["extendedResourceNames.enabled=true".to_owned()],
+            ..InstallationOptions::default()
+        };
+        let cluster = Cluster::start(ClusterOptions { helm: true, ..ClusterOptions::node_tier(1) }).await?;
+        let tessera = Installation::install(&cluster, &options).await.inspect_err(|_| cluster.keep_logs())?;
+        Ok(Self { cluster, tessera, options })
+    }
+
+    pub fn node(&self) -> &Node {
+        self.cluster.node(0)
+    }
+
+    /// Runs `gpu-emulator VERB` on the node's machine.
+    pub fn emulator(&self, verb: &str, arguments: &[&str]) -> String {
+        let machine = installation::machine(self.node()).display().to_string();
+        self.tessera.emulator(&[&[verb, &machine], arguments].concat()).unwrap()
+    }
+
+    /// Minor numbers of the emulated cards, by device name.
+    pub fn minors(&self) -> BTreeMap<String, u64> {
+        let machine: Value = serde_json::from_str(&self.emulator("show", &["-o", "json"])).unwrap();
+        let cards = machine["cards"].as_array().unwrap();
+        cards
+            .iter()
+            .map(|card| {
+                let address: tessera_api::PciBusId = card["pciBusId"].as_str().unwrap().parse().unwrap();
+                (tessera_api::DeviceName::Card(address).to_string(), card["minor"].as_u64().unwrap())
+            })
+            .collect()
+    }
+
+    /// The node's slices.
+    pub async fn slices(&self) -> Vec<ResourceSlice> {
+        let slices: Api<ResourceSlice> = Api::all(self.client().await);
+        slices.list(&ListParams::default()).await.unwrap().items
+    }
+
+    pub async fn client(&self) -> Client {
+        self.cluster.client().await.unwrap()
+    }
+
+    /// The uid of the plugin's only pod that is ready.
+    pub async fn plugin(&self) -> Pod {
+        eventually("one plugin pod, ready", async || {
+            let pods = self.tessera.plugin_pods(&self.cluster, self.node().name()).await.unwrap();
+            let [pod] = <[Pod; 1]>::try_from(pods).ok()?;
+            let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+            conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(pod)
+        })
+        .await
+    }
+
+    /// Kills the running plugin with SIGKILL.
+    pub async fn kill_plugin(&self) {
+        let plugin = self.plugin().await;
+        let variable = format!("POD_UID={}", plugin.metadata.uid.unwrap());
+        let process = eventually("the plugin's process", async || process_with(&variable)).await;
+        kill(Pid::from_raw(process), Signal::SIGKILL).unwrap();
+    }
+}
+
+/// The process whose environment has this variable and which runs the plugin.
+fn process_with(variable: &str) -> Option<i32> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let program = fs::read(entry.path().join("cmdline")).ok()?;
+        let runs = program.split(|byte| *byte == 0).next()?.ends_with(b"kubelet-plugin");
+        let has = environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes());
+        (runs && has).then_some(process)
+    })
+}
+
+/// What one test does on the stage, in a namespace of its own.
+pub struct Scene {
+    pub stage: &'static Stage,
+    pub namespace: String,
+}
+
+/// Plays `test` in a namespace of its own and clears it away, also after a panic.
+pub async fn play<F, W>(name: &'static str, test: F)
+where
+    F: FnOnce(Scene) -> W,
+    W: Future<Output = ()>,
+{
+    if !skip::node_tier(name) {
+        return;
+    }
+    let stage = STAGE.get_or_try_init(Stage::set_up).await.unwrap_or_else(|error| panic!("{error}"));
+    let namespace = format!("scene-{}", SCENES.fetch_add(1, Ordering::Relaxed));
+    stage.cluster.kubectl(&["create", "namespace", &namespace]).await.unwrap();
+    let scene = Scene { stage, namespace: namespace.clone() };
+    let outcome = AssertUnwindSafe(test(scene)).catch_unwind().await;
+    if outcome.is_err() {
+        stage.cluster.keep_logs();
+        explain(stage, &namespace).await;
+    }
+    stage.cluster.kubectl(&["delete", "namespace", &namespace, "--timeout=90s"]).await.unwrap();
+    if let Err(error) = outcome {
+        resume_unwind(error);
+    }
+}
+
+async fn explain(stage: &Stage, namespace: &str) {
+    let views: [&[&str]; 2] = [
+        &["get", "pods,resourceclaims,events", "-n", namespace, "-o", "wide"],
+        &["logs", "-n", installation::NAMESPACE, "-l", installation::PLUGIN_SELECTOR, "--tail", "40"],
+    ];
+    for view in views {
+        let output = stage.cluster.try_kubectl(view).await;
+        eprintln!(
+            "kubectl {}:\n{}",
+            view.join(" "),
+            output.map(|o| o.stdout + &o.stderr).unwrap_or_default()
+        );
+    }
+}
+
+/// Asks until there is an answer.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < end, "not within {} s: {what}", LIMIT.as_secs());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What a container says of itself (`view` of the test image).
+#[derive(Clone, Debug, Deserialize)]
+pub struct ContainerView {
+    pub environment: BTreeMap<String, String>,
+    pub devices: Vec<DeviceNode>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNode {
+    pub path: String,
+    pub kind: String,
+    pub major: u64,
+    pub minor: u64,
+}
+
+impl ContainerView {
+    /// Minor numbers of the cards in `/dev`.
+    pub fn cards(&self) -> Vec<u64> {
+        let mut minors: Vec<u64> = self
+            .devices
+            .iter()
+            .filter_map(|node| node.path.strip_prefix("/dev/nvidia")?.parse().ok())
+            .collect();
+        minors.sort_unstable();
+        minors
+    }
+}
+
+/// One container that says what it sees and stays, with these of the pod's claims (`claim` or `claim/request`).
+pub fn container(name: &str, claims: &[&str]) -> Value {
+    let claims: Vec<Value> = claims
+        .iter()
+        .map(|claim| match claim.split_once('/') {
+            Some((claim, request)) => json!({"name": claim, "request": request}),
+            None => json!({"name": claim}),
+        })
+        .collect();
+    json!({
+        "name": name, "image": TEST_IMAGE, "imagePullPolicy": "Never", "command": ["/bin/hold", "view"],
+        "resources": {"claims": claims},
+    })
+}
+
+/// A request for `count` whole cards.
+pub fn cards(name: &str, count: u32) -> Value {
+    json!({"name": name, "exactly": {"deviceClassName": CLASS, "count": count}})
+}
+
+impl Scene {
+    /// Makes a template with these requests.
+    pub async fn template(&self, name: &str, requests: &[Value]) {
+        self.apply(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"spec": {"devices": {"requests": requests}}},
+        }))
+        .await;
+    }
+
+    /// Makes a claim with these requests.
+    pub async fn claim(&self, name: &str, requests: &[Value]) {
+        self.apply(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"devices": {"requests": requests}},
+        }))
+        .await;
+    }
+
+    /// Makes a pod of these containers; `claims` are its `spec.resourceClaims`.
+    pub async fn pod(&self, name: &str, containers: &[Value], claims: &[Value]) {
+        self.apply(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+                "containers": containers, "resourceClaims": claims},
+        }))
+        .await;
+    }
+
+    /// Makes a pod with one container `main` and one claim `card` from the template `template`.
+    pub async fn pod_from_template(&self, name: &str, template: &str) {
+        let claim = json!({"name": "card", "resourceClaimTemplateName": template});
+        self.pod(name, &[container("main", &["card"])], &[claim]).await;
+    }
+
+    pub async fn apply(&self, object: Value) {
+        self.stage.cluster.apply(&object.to_string()).await.unwrap();
+    }
+
+    pub async fn ready(&self, pod: &str) -> Pod {
+        self.stage.cluster.wait_for_pod(&self.namespace, pod, PodState::Ready, LIMIT).await.unwrap()
+    }
+
+    pub async fn delete_pod(&self, pod: &str) {
+        self.stage.cluster.delete_pod(&self.namespace, pod).await.unwrap();
+    }
+
+    /// What a container of a ready pod says.
+    pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
+        eventually("the container's report", async || {
+            let log = self.stage.cluster.logs_of(&self.namespace, pod, Some(container)).await.ok()?;
+            log.lines().find_map(|line| serde_json::from_str(line).ok())
+        })
+        .await
+    }
+
+    pub async fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.stage.client().await, &self.namespace)
+    }
+
+    pub async fn claims(&self) -> Api<ResourceClaim> {
+        Api::namespaced(self.stage.client().await, &self.namespace)
+    }
+
+    /// Waits until the scheduler has said that no node has what the pod wants.
+    pub async fn unschedulable(&self, pod: &str) {
+        let pods = self.pods().await;
+        eventually("the pod to be unschedulable", async || {
+            let conditions = pods.get(pod).await.unwrap().status?.conditions?;
+            conditions
+                .iter()
+                .any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// Devices allocated to a claim, by name.
+    pub async fn devices(&self, claim: &str) -> Vec<String> {
+        let claim = self.claims().await.get(claim).await.unwrap();
+        let allocation = claim.status.and_then(|status| status.allocation).and_then(|a| a.devices);
+        let results = allocation.and_then(|devices| devices.results).unwrap_or_default();
+        results.into_iter().map(|result| result.device).collect()
+    }
+
+    /// Minor numbers of the cards allocated to a claim.
+    pub async fn minors(&self, claim: &str) -> Vec<u64> {
+        let all = self.stage.minors();
+        let mut minors: Vec<u64> = self.devices(claim).await.iter().map(|device| all[device]).collect();
+        minors.sort_unstable();
+        minors
+    }
+
+    /// The name of the claim made for `pod` from its template.
+    pub async fn claim_of(&self, pod: &str) -> String {
+        let pod = self.pods().await.get(pod).await.unwrap();
+        let statuses = pod.status.and_then(|status| status.resource_claim_statuses).unwrap();
+        statuses[0].resource_claim_name.clone().unwrap()
+    }
+}

@@ -1,0 +1,217 @@
+//! `cargo xtask demo`: the main job on a real cluster with emulated cards.
+
+mod manifests;
+mod screen;
+mod view;
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+use kube::{Api, Client, api::ListParams};
+use serde::Serialize;
+use tessera_tests::{
+    Cluster, ClusterOptions, TEST_IMAGE,
+    installation::{Installation, InstallationOptions},
+};
+use tokio::time::sleep;
+
+use self::{
+    manifests::{JOB, Manifest, PODS},
+    screen::{Screen, container_views},
+    view::{ClaimUse, ContainerView, Memory, claim_uses, device_count, settled},
+};
+
+const NAMESPACE: &str = "demo";
+/// Several times what the slowest step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What `cargo xtask demo` takes.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cargo xtask demo                           eight emulated H100, six kinds of pods, then everything is removed
+  cargo xtask demo --keep                    leave it up and say how to use kubectl on it
+  cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
+  cargo xtask demo --output json | tail -1   one line of JSON for programs")]
+pub struct DemoArguments {
+    /// Leave the cluster up afterwards, and print how to use kubectl on it and how to end it.
+    #[arg(long)]
+    keep: bool,
+    /// The emulated machine.
+    #[arg(long, default_value = "hgx-h100-80gb", value_name = "NAME")]
+    hardware: String,
+    /// `text` for people; with `json` standard output is one line of JSON.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// The summary of `--output json`.
+#[derive(Serialize)]
+struct Summary {
+    nodes: usize,
+    devices: usize,
+    claims: Vec<ClaimUse>,
+}
+
+/// When each step of the demo was over, since the command was typed.
+struct Clock {
+    started: Instant,
+    steps: Vec<(&'static str, Duration)>,
+}
+
+impl Clock {
+    fn reached(&mut self, step: &'static str) {
+        self.steps.push((step, self.started.elapsed()));
+        eprintln!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
+    }
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// When something that shall work does not.
+pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
+    let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
+    if let Err(reason) = Cluster::node_tier_available() {
+        bail!("{reason}");
+    }
+    let options = ClusterOptions { helm: true, ..ClusterOptions::node_tier(1) };
+    let cluster = Cluster::start(options).await.context("the cluster did not start")?;
+    clock.reached("a real cluster is up: etcd, kube-apiserver, scheduler, controllers, containerd, kubelet");
+
+    let installation = InstallationOptions {
+        hardware: arguments.hardware.clone(),
+        values: vec!["extendedResourceNames.enabled=true".to_owned()],
+    };
+    Installation::install(&cluster, &installation).await.context("Tessera was not installed")?;
+    clock.reached("Tessera is installed by helm; the node's cards are published");
+
+    let client = cluster.client().await?;
+    let summary = submit(&cluster, &client, &mut clock).await?;
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let slices = slices.list(&ListParams::default()).await?.items;
+    let summary = Summary { nodes: cluster.nodes().len(), devices: device_count(&slices), claims: summary };
+
+    if arguments.keep {
+        eprintln!("\nThe cluster stays up. Try:");
+        eprintln!("  export KUBECONFIG={}", cluster.kubeconfig().display());
+        eprintln!("  {} get resourceslices,resourceclaims,pods -A", cluster.program("kubectl")?.display());
+        eprintln!("End it with:\n  cargo xtask cluster down");
+        cluster.release().context("the cluster has ended")?;
+    } else {
+        cluster.shutdown().await.context("the cluster did not end cleanly")?;
+        clock.reached("everything is removed");
+    }
+    where_time_went(&clock);
+    if arguments.output == Output::Json {
+        println!("{}", serde_json::to_string(&summary)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn submit(cluster: &Cluster, client: &Client, clock: &mut Clock) -> Result<Vec<ClaimUse>> {
+    cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
+    let mut watch = Watch { client, screen: Screen::default(), memory: Memory::default() };
+    apply(cluster, &JOB).await?;
+    watch.until("the job to end", async |uses| job_over(client, uses).await).await?;
+    clock.reached("the job with four cards has ended, its cards are free again");
+
+    for manifest in &PODS {
+        apply(cluster, manifest).await?;
+    }
+    watch.screen = Screen::default();
+    let all = PODS.len() + 1;
+    let uses = watch
+        .until("the pods to run or to wait for good", async |uses| {
+            Ok(uses.len() >= all && uses.iter().all(settled))
+        })
+        .await?;
+    clock.reached("every pod that can run does");
+
+    let mut views = Vec::new();
+    for claim_use in uses.iter().filter(|claim_use| claim_use.node.is_some()) {
+        let log = cluster.logs_of(NAMESPACE, &claim_use.pod, None).await.unwrap_or_default();
+        views.push((claim_use.pod.clone(), ContainerView::from_log(&log)));
+    }
+    eprintln!("\nWhat the containers see:\n{}\n", container_views(&views));
+    Ok(uses)
+}
+
+async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
+    eprintln!("kubectl apply -f demo/{}   # {}", manifest.file, manifest.purpose);
+    let text = manifest.with_image(TEST_IMAGE);
+    let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
+    cluster.kubectl_with_input(&arguments, &text).await?;
+    Ok(())
+}
+
+/// Looks at the demo's pods again and again, and shows them.
+struct Watch<'a> {
+    client: &'a Client,
+    screen: Screen,
+    memory: Memory,
+}
+
+impl Watch<'_> {
+    async fn until(
+        &mut self,
+        what: &str,
+        over: impl AsyncFn(&[ClaimUse]) -> Result<bool>,
+    ) -> Result<Vec<ClaimUse>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let uses = self.memory.recall(observe(self.client).await?);
+            self.screen.show(&uses);
+            if over(&uses).await? {
+                return Ok(uses);
+            }
+            if Instant::now() > end {
+                bail!("waited {} s in vain for {what}", PATIENCE.as_secs());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn observe(client: &Client) -> Result<Vec<ClaimUse>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), NAMESPACE);
+    let everything = ListParams::default();
+    let (pods, claims) = tokio::try_join!(pods.list(&everything), claims.list(&everything))?;
+    Ok(claim_uses(&pods.items, &claims.items))
+}
+
+/// Complete, or refused for lack of cards on a smaller machine.
+async fn job_over(client: &Client, uses: &[ClaimUse]) -> Result<bool> {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
+    let job = jobs.get("training").await?;
+    let status = job.status.unwrap_or_default();
+    if status.failed.is_some_and(|failed| failed > 0) {
+        bail!("the job failed: kubectl -n {NAMESPACE} describe job training");
+    }
+    let waits = uses.iter().any(|claim_use| settled(claim_use) && claim_use.node.is_none());
+    Ok(status.completion_time.is_some() || waits)
+}
+
+fn where_time_went(clock: &Clock) {
+    eprintln!("\nWhere the time went:");
+    let mut before = Duration::ZERO;
+    for (step, after) in &clock.steps {
+        eprintln!("  {:5.1} s  {step}", (*after - before).as_secs_f64());
+        before = *after;
+    }
+}

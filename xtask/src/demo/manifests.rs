@@ -1,0 +1,36 @@
+//! What the demo submits: the files of `demo/`, as a user would write them.
+
+/// One file of `demo/`, and what it shows.
+pub struct Manifest {
+    /// The file's name in `demo/`.
+    pub file: &'static str,
+    /// What it asks for.
+    pub purpose: &'static str,
+    /// The file, still with `$(IMAGE)`.
+    text: &'static str,
+}
+
+macro_rules! manifest {
+    ($file:literal, $purpose:literal) => {
+        Manifest { file: $file, purpose: $purpose, text: include_str!(concat!("../../../demo/", $file)) }
+    };
+}
+
+/// The job that comes first, and must end before the others are submitted.
+pub const JOB: Manifest = manifest!("1-four-aligned-cards.yaml", "a job: four cards that lie well together, else any four");
+
+/// What is submitted together once the job has ended.
+pub const PODS: [Manifest; 5] = [
+    manifest!("2-one-card.yaml", "one card"),
+    manifest!("3-two-linked-cards.yaml", "two cards of one NVLink group"),
+    manifest!("4-large-card.yaml", "a card with at least 40Gi, by CEL"),
+    manifest!("5-extended-resource.yaml", "nvidia.com/gpu: 2, without a claim"),
+    manifest!("6-too-many-cards.yaml", "nine cards: more than there are"),
+];
+
+impl Manifest {
+    /// The file with `image` as the containers' image.
+    pub fn with_image(&self, image: &str) -> String {
+        self.text.replace("$(IMAGE)", image)
+    }
+}
