@@ -16,7 +16,7 @@ const NANOS: i128 = 1_000_000_000;
 /// zero, and with a binary suffix what is above 2⁶³−1 becomes 2⁶³−1 (so `16Ei` is valid). Displays in Kubernetes'
 /// canonical form. Compares by value: `1Gi` equals `1024Mi`.
 ///
-/// Magnitudes above about 1.7 × 10²⁹, which Kubernetes takes with decimal suffixes only, are an error here.
+/// Magnitudes above about 1.7 × 10²⁹, which Kubernetes takes without a binary suffix, are an error here.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quantity {
@@ -39,13 +39,18 @@ pub enum QuantityFormat {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// There is no number at the beginning, or something follows the suffix.
-    #[error("{0:?} is not a quantity: expected a number and perhaps a suffix, as in 40Gi, 1.5 or 100m")]
-    Form(String),
+    /// The text is empty.
+    #[error(
+        "an empty text is not a quantity: expected a number and perhaps a suffix, as in 40Gi, 1.5 or 100m"
+    )]
+    Empty,
     /// The number is followed by something that is no suffix.
-    #[error("{0:?} is not a quantity: its suffix is none of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, e<number>")]
-    Suffix(String),
-    /// The magnitude is above what this implementation holds (about 1.7 × 10²⁹).
+    #[error(
+        "{0:?} is not a quantity: expected a number and perhaps one of the suffixes n u m k M G T P E, Ki Mi Gi Ti Pi \
+         Ei, e<number>"
+    )]
+    Form(String),
+    /// The magnitude is above what this implementation holds (about 1.7 × 10²⁹), without a binary suffix.
     #[error("{0:?} is too large for a quantity here: the limit is about 1.7e29")]
     Range(String),
 }
