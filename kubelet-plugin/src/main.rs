@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let options = Options::parse();
     let metrics = Metrics::new();
-    let result = logging::install(&options.log_level, options.log_format, &metrics).and_then(|()| {
+    let result = logging::install(&options.log_filter(), options.log_format, &metrics).and_then(|()| {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .max_blocking_threads(BLOCKING_THREADS)

@@ -9,7 +9,7 @@ use std::{
 use clap::{Parser, ValueEnum};
 use tessera_api::DEFAULT_DRIVER_NAME;
 
-use crate::kubelet::socket_paths::{SocketPathTooLong, SocketPaths, plugin_directory};
+use crate::kubelet::socket_paths::plugin_directory;
 
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
 ///
@@ -113,8 +113,10 @@ pub struct Options {
     #[arg(long, env = "SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value = "25", value_parser = seconds)]
     pub shutdown_timeout: Duration,
 
-    /// What to log: a level (`error`, `warn`, `info`, `debug`, `trace`), or levels by part of the program, as
-    /// `info,tessera_kubelet_plugin::publish=debug`.
+    /// What to log: a level (`error`, `warn`, `info`, `debug`, `trace`), or levels by part of the program.
+    ///
+    /// `debug` and `trace` alone are those of Tessera's own parts. With parts, as in
+    /// `info,tessera_kubelet_plugin::publish=debug` or `debug,h2=info`, libraries are included.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
 
@@ -151,12 +153,13 @@ impl Options {
         plugin_directory(&self.kubelet_directory, &self.driver_name)
     }
 
-    /// What each option allows by itself is checked by then; this checks them together.
-    ///
-    /// # Errors
-    /// When the sockets' paths would be too long.
-    pub fn validate(&self) -> Result<(), SocketPathTooLong> {
-        SocketPaths::new(&self.kubelet_directory, &self.driver_name, self.pod_uid.as_deref()).map(|_| ())
+    /// The directives for log lines.
+    #[must_use]
+    pub fn log_filter(&self) -> String {
+        match self.log_level.to_ascii_lowercase().as_str() {
+            level @ ("debug" | "trace") => format!("info,tessera={level}"),
+            _ => self.log_level.clone(),
+        }
     }
 }
 
@@ -272,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn socket_paths_are_checked() {
-        let directory = format!("/{}", "k".repeat(100));
-        let error = parse(&["--kubelet-directory", &directory]).unwrap().validate().unwrap_err();
-        assert!(error.to_string().contains("--kubelet-directory"), "{error}");
+    fn levels_of_our_own_parts_leave_the_libraries_quiet() {
+        assert_eq!(parse(&["--log-level", "debug"]).unwrap().log_filter(), "info,tessera=debug");
+        assert_eq!(parse(&["--log-level", "warn"]).unwrap().log_filter(), "warn");
+        assert_eq!(parse(&["--log-level", "debug,h2=info"]).unwrap().log_filter(), "debug,h2=info");
     }
 }
