@@ -1,0 +1,55 @@
+{{- /* Name of everything of this release: its own name, with the chart's where that is not in it. */}}
+{{- define "tessera.name" -}}
+{{- $name := .Release.Name -}}
+{{- if not (contains .Chart.Name $name) }}{{ $name = printf "%s-%s" $name .Chart.Name }}{{ end -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "tessera.kubeletPlugin.name" -}}
+{{ include "tessera.name" . }}-kubelet-plugin
+{{- end }}
+
+{{- /* Cluster-wide objects: two releases in two namespaces may have one name. */}}
+{{- define "tessera.clusterName" -}}
+{{- $name := include "tessera.kubeletPlugin.name" . -}}
+{{- if eq .Release.Namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" .Release.Namespace $name }}{{ end -}}
+{{- end }}
+
+{{- define "tessera.serviceAccount.name" -}}
+{{ .Values.serviceAccount.name | default (include "tessera.kubeletPlugin.name" .) }}
+{{- end }}
+
+{{- define "tessera.labels" -}}
+{{ include "tessera.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tessera.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: kubelet-plugin
+{{- end }}
+
+{{- define "tessera.deviceAccess" -}}
+{{- $access := .Values.deviceAccess -}}
+{{- if eq $access "auto" }}{{ $access = ternary "none" "privileged" (ne .Values.sysfsRoot "") }}{{ end -}}
+{{- if and (eq $access "runtime") (not .Values.runtimeClassName) -}}
+{{- fail "deviceAccess: runtime needs runtimeClassName, the RuntimeClass of the NVIDIA container runtime (usually nvidia)" -}}
+{{- end -}}
+{{ $access }}
+{{- end }}
+
+{{- /* What a schema cannot say clearly. */}}
+{{- define "tessera.validate" -}}
+{{- range $name := list "driverRoot" "kubeletDirectory" "cdiDirectory" "sysfsRoot" "procRoot" -}}
+{{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}
+{{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- $resource := .Values.extendedResourceNames.gpu -}}
+{{- if regexMatch "(^|[.])kubernetes[.]io/|^requests[.]" $resource -}}
+{{- fail (printf "extendedResourceNames.gpu: %s is Kubernetes' own; choose a name in a domain of yours, or nvidia.com/gpu" $resource) -}}
+{{- end -}}
+{{- end }}
