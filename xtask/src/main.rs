@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything one does with this repository.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod demo;
 mod gpu_check;
 mod test;
@@ -21,6 +22,8 @@ struct Arguments {
 enum Command {
     /// Shows the main job on a real cluster with emulated cards.
     Demo(demo::DemoArguments),
+    /// Starts, shows or ends a cluster for development.
+    Cluster(cluster::ClusterArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
@@ -34,6 +37,7 @@ fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow:
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => asynchronous(demo::run(arguments)),
+        Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };

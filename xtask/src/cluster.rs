@@ -1,0 +1,189 @@
+//! `cargo xtask cluster up|status|down`: the test cluster, left running for development.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Table, presets};
+use tessera_tests::{Cluster, ClusterOptions, Node, Tier, cache::cache_directory, workspace};
+
+/// Starts, shows or ends a cluster for development.
+#[derive(Args)]
+pub struct ClusterArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Starts a cluster that stays until `down`, and prints how to use kubectl on it.
+    Up(UpArguments),
+    /// Shows the processes of the cluster that is up.
+    Status,
+    /// Ends the cluster and removes all of it.
+    Down,
+}
+
+#[derive(Args)]
+struct UpArguments {
+    /// How much of it is real: with `scheduler`, nodes are API objects and no pod runs, but no root is needed.
+    /// [default: node, where it can run]
+    #[arg(long)]
+    tier: Option<TierName>,
+    /// Number of nodes.
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// Emulated machine to put on each node (see `gpu-emulator hardware` for the names).
+    #[arg(long)]
+    hardware: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TierName {
+    Scheduler,
+    Node,
+}
+
+/// Runs the command.
+pub async fn run(arguments: ClusterArguments) -> Result<ExitCode> {
+    match arguments.action {
+        Action::Up(arguments) => up(arguments).await?,
+        Action::Status => status().await?,
+        Action::Down => down().await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn up(arguments: UpArguments) -> Result<()> {
+    refuse_second().await?;
+    workspace::build_programs()?;
+    let tier = match arguments.tier {
+        Some(TierName::Scheduler) => Tier::Scheduler,
+        Some(TierName::Node) => Tier::Node,
+        None => match Cluster::node_tier_available() {
+            Ok(()) => Tier::Node,
+            Err(reason) => {
+                println!("{reason}\nso it is the scheduler tier: nodes are API objects, and no pod runs");
+                Tier::Scheduler
+            }
+        },
+    };
+    if arguments.hardware.is_some() && tier == Tier::Scheduler {
+        bail!("--hardware needs real nodes, which the scheduler tier does not have");
+    }
+    let options = ClusterOptions { tier, nodes: arguments.nodes, helm: true, ..ClusterOptions::default() };
+    let cluster = Cluster::start(options).await?;
+    if let Some(hardware) = &arguments.hardware {
+        for node in cluster.nodes() {
+            create_machine(node, hardware)?;
+        }
+    }
+    print!("{}", cluster.timings());
+    print_usage(&cluster)?;
+    leave(cluster)
+}
+
+/// Fails when a cluster is up already: `down` knows of one only.
+pub async fn refuse_second() -> Result<()> {
+    if let Some(state) = recorded()? {
+        if Cluster::attach(&state).await.is_ok() {
+            bail!("a cluster is up already in {}: end it by `cargo xtask cluster down`", state.display());
+        }
+    }
+    Ok(())
+}
+
+/// Lets the cluster live on until `cargo xtask cluster down`.
+pub fn leave(cluster: Cluster) -> Result<()> {
+    // Written before it is let go: a cluster nobody knows of could not be ended.
+    let record = record_path()?;
+    fs::write(&record, cluster.state().as_os_str().as_encoded_bytes())
+        .with_context(|| format!("cannot write {}", record.display()))?;
+    cluster.release()?;
+    Ok(())
+}
+
+fn print_usage(cluster: &Cluster) -> Result<()> {
+    println!("\nA cluster of the {} tier is up. To use it:\n", cluster.tier());
+    println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
+    for name in ["kubectl", "helm"] {
+        println!("  alias {name}={}", cluster.program(name)?.display());
+    }
+    for node in cluster.nodes() {
+        println!(
+            "\n{}: emulated machine in {}, kubelet in {}, CDI specs in {}",
+            node.name(),
+            node.machine_directory().display(),
+            node.kubelet_directory().display(),
+            node.cdi_directory().display()
+        );
+    }
+    println!("\nLogs are in {}; `cargo xtask cluster down` ends it.", cluster.logs().display());
+    Ok(())
+}
+
+async fn status() -> Result<()> {
+    let Some(state) = recorded()? else { bail!("no cluster is up: start one by `cargo xtask cluster up`") };
+    let cluster = Cluster::attach(&state).await.with_context(|| {
+        format!("the cluster in {} is gone: `cargo xtask cluster down` forgets it", state.display())
+    })?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["MACHINE", "PROCESS", "STATE", "MEMORY"]);
+    for (machine, process) in cluster.processes().await? {
+        let state = process
+            .exit
+            .map_or_else(|| format!("runs as {}", process.process), |exit| format!("ended: {exit}"));
+        let memory = process.resident_kib.map(|kib| format!("{} MiB", kib / 1024)).unwrap_or_default();
+        table.add_row([machine, process.name, state, memory]);
+    }
+    println!("{table}");
+    print_usage(&cluster)
+}
+
+async fn down() -> Result<()> {
+    let Some(state) = recorded()? else {
+        println!("no cluster is up");
+        return Ok(());
+    };
+    match Cluster::attach(&state).await {
+        Ok(cluster) => cluster.shutdown().await?,
+        Err(error) => println!("the cluster in {} had ended already ({error})", state.display()),
+    }
+    let record = record_path()?;
+    fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
+    println!("the cluster is gone");
+    Ok(())
+}
+
+fn create_machine(node: &Node, hardware: &str) -> Result<()> {
+    let program = std::env::current_exe()?.with_file_name("gpu-emulator");
+    let output = Command::new(&program)
+        .arg("create")
+        .arg(node.machine_directory())
+        .args(["--hardware", hardware])
+        .output()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// File that names the directory of the cluster that is up.
+fn record_path() -> Result<PathBuf> {
+    Ok(cache_directory()?.join("development-cluster"))
+}
+
+fn recorded() -> Result<Option<PathBuf>> {
+    let path = record_path()?;
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(PathBuf::from(text.trim()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
