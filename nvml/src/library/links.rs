@@ -4,21 +4,27 @@ use super::functions::{Functions, Handle};
 use super::named;
 use crate::{NvLink, NvLinkRemote, NvmlError};
 
-/// More than any card has or is announced to have; NVML says how many there are only by refusing the next.
+/// More than any card has or is announced to have; bounds the search.
 const MOST_LINKS: u32 = 64;
 
-/// Reads every link of a card.
+/// Reads every link of a card. NVML says how many there are only by refusing the others, and a card may lack one in the
+/// middle.
 pub(super) fn read(functions: &Functions, handle: Handle) -> Result<Vec<NvLink>, NvmlError> {
     let mut links = Vec::new();
     for link in 0..MOST_LINKS {
         match functions.link_state(handle, link) {
             Ok(active) => links.push(read_link(functions, handle, link, active)),
-            Err(NvmlError::Call { code: sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT, .. }) => break,
-            Err(error) if error.is_unsupported() => break,
+            Err(error) if is_no_link(&error) && link + 1 < sys::NVML_NVLINK_MAX_LINKS => {}
+            Err(error) if is_no_link(&error) => break,
             Err(error) => return Err(error),
         }
     }
     Ok(links)
+}
+
+fn is_no_link(error: &NvmlError) -> bool {
+    let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
+    error.is_unsupported() || matches!(error, NvmlError::Call { code, .. } if *code == invalid)
 }
 
 fn read_link(functions: &Functions, handle: Handle, link: u32, active: bool) -> NvLink {
