@@ -28,7 +28,7 @@ use tonic::transport::server::Connected;
 
 /// How long a client may take until its connection preface is complete. Without a limit, a client that connects and
 /// says nothing would hold its connection for ever: HTTP/2's own keep-alive starts after the preface.
-const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Bytes read from the socket at once.
 const CHUNK: usize = 4096;

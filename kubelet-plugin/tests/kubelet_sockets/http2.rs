@@ -1,0 +1,22 @@
+//! Just enough of HTTP/2 to see what a server answers.
+
+/// One frame.
+#[derive(Debug)]
+pub struct Frame {
+    pub kind: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+/// The whole frames in what a server sent.
+pub fn frames(mut bytes: &[u8]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some((header, rest)) = bytes.split_at_checked(9) {
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+        let Some((payload, after)) = rest.split_at_checked(length) else { break };
+        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+        frames.push(Frame { kind: header[3], stream, payload: payload.to_vec() });
+        bytes = after;
+    }
+    frames
+}
