@@ -2,10 +2,13 @@
 
 mod manifests;
 mod screen;
+mod stand_in;
 mod view;
 
 use std::{
+    env,
     process::ExitCode,
+    sync::PoisonError,
     time::{Duration, Instant},
 };
 
@@ -21,12 +24,16 @@ use serde::Serialize;
 use tessera_tests::{
     Cluster, ClusterOptions, TEST_IMAGE,
     installation::{Installation, InstallationOptions},
+    workspace,
 };
 use tokio::time::sleep;
+
+use crate::cluster;
 
 use self::{
     manifests::{JOB, Manifest, PODS},
     screen::{Screen, container_views},
+    stand_in::Views,
     view::{ClaimUse, ContainerView, Memory, claim_uses, device_count, settled},
 };
 
@@ -86,32 +93,57 @@ impl Clock {
 /// When something that shall work does not.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
-    if let Err(reason) = Cluster::node_tier_available() {
-        bail!("{reason}");
+    if arguments.keep {
+        cluster::refuse_second().await?;
     }
-    let options = ClusterOptions { helm: true, ..ClusterOptions::node_tier(1) };
-    let cluster = Cluster::start(options).await.context("the cluster did not start")?;
-    clock.reached("a real cluster is up: etcd, kube-apiserver, scheduler, controllers, containerd, kubelet");
+    workspace::build_programs()?;
+    let node_tier = Cluster::node_tier_available();
+    if let Err(reason) = &node_tier {
+        if env::var("CI").as_deref() == Ok("true") {
+            bail!("{reason}");
+        }
+        eprintln!(
+            "{reason}\nSo the scheduler tier it is: the control plane and the plugin are real, but no container runs;"
+        );
+        eprintln!(
+            "a stand-in for the kubelet calls the plugin, and shows what it would hand to the container runtime.\n"
+        );
+    }
+    clock.reached("Tessera's own programs are built");
+    let tier =
+        if node_tier.is_ok() { ClusterOptions::node_tier(1) } else { ClusterOptions::scheduler_tier(1) };
+    let cluster = Cluster::start(ClusterOptions { helm: true, ..tier }).await?;
+    clock.reached("a real cluster is up");
 
     let installation = InstallationOptions {
         hardware: arguments.hardware.clone(),
         values: vec!["extendedResourceNames.enabled=true".to_owned()],
     };
-    Installation::install(&cluster, &installation).await.context("Tessera was not installed")?;
-    clock.reached("Tessera is installed by helm; the node's cards are published");
-
+    let tessera =
+        Installation::install(&cluster, &installation).await.context("Tessera was not installed")?;
+    let stand_in = match node_tier {
+        Ok(()) => None,
+        Err(_) => Some(stand_in::start(&cluster, &tessera, &arguments.hardware, NAMESPACE).await?),
+    };
     let client = cluster.client().await?;
-    let summary = submit(&cluster, &client, &mut clock).await?;
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let slices = slices.list(&ListParams::default()).await?.items;
-    let summary = Summary { nodes: cluster.nodes().len(), devices: device_count(&slices), claims: summary };
+    let devices = published(&client).await?;
+    clock.reached("Tessera is installed by helm, and the node's cards are published");
+
+    let uses = match stand_in {
+        None => submit(&cluster, &client, &mut clock, None).await?,
+        Some((views, mut kubelet)) => tokio::select! {
+            uses = submit(&cluster, &client, &mut clock, Some(views)) => uses?,
+            ended = &mut kubelet => bail!("the stand-in for the kubelet ended: {ended:?}"),
+        },
+    };
+    let summary = Summary { nodes: 1, devices, claims: uses };
 
     if arguments.keep {
         eprintln!("\nThe cluster stays up. Try:");
         eprintln!("  export KUBECONFIG={}", cluster.kubeconfig().display());
         eprintln!("  {} get resourceslices,resourceclaims,pods -A", cluster.program("kubectl")?.display());
         eprintln!("End it with:\n  cargo xtask cluster down");
-        cluster.release().context("the cluster has ended")?;
+        cluster::leave(cluster)?;
     } else {
         cluster.shutdown().await.context("the cluster did not end cleanly")?;
         clock.reached("everything is removed");
@@ -123,7 +155,26 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn submit(cluster: &Cluster, client: &Client, clock: &mut Clock) -> Result<Vec<ClaimUse>> {
+/// Waits for the node's devices, and counts them.
+async fn published(client: &Client) -> Result<usize> {
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        let count = device_count(&slices.list(&ListParams::default()).await?.items);
+        if count > 0 {
+            return Ok(count);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    bail!("no devices were published within {} s", PATIENCE.as_secs())
+}
+
+async fn submit(
+    cluster: &Cluster,
+    client: &Client,
+    clock: &mut Clock,
+    stand_in: Option<Views>,
+) -> Result<Vec<ClaimUse>> {
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
     let mut watch = Watch { client, screen: Screen::default(), memory: Memory::default() };
     apply(cluster, &JOB).await?;
@@ -144,8 +195,15 @@ async fn submit(cluster: &Cluster, client: &Client, clock: &mut Clock) -> Result
 
     let mut views = Vec::new();
     for claim_use in uses.iter().filter(|claim_use| claim_use.node.is_some()) {
-        let log = cluster.logs_of(NAMESPACE, &claim_use.pod, None).await.unwrap_or_default();
-        views.push((claim_use.pod.clone(), ContainerView::from_log(&log)));
+        let view = match &stand_in {
+            Some(views) => views.lock().unwrap_or_else(PoisonError::into_inner).get(&claim_use.pod).cloned(),
+            None => cluster
+                .logs_of(NAMESPACE, &claim_use.pod, None)
+                .await
+                .ok()
+                .and_then(|log| ContainerView::from_log(&log)),
+        };
+        views.push((claim_use.pod.clone(), view));
     }
     eprintln!("\nWhat the containers see:\n{}\n", container_views(&views));
     Ok(uses)

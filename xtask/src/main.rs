@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything one does with this repository.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cluster;
 mod demo;
 mod gpu_check;
@@ -24,6 +25,8 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Starts, shows or ends a cluster for development.
     Cluster(cluster::ClusterArguments),
+    /// Measures what is on the path of a pod's start.
+    Bench(bench::BenchArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => asynchronous(demo::run(arguments)),
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
+        Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };

@@ -17,7 +17,8 @@ macro_rules! manifest {
 }
 
 /// The job that comes first, and must end before the others are submitted.
-pub const JOB: Manifest = manifest!("1-four-aligned-cards.yaml", "a job: four cards that lie well together, else any four");
+pub const JOB: Manifest =
+    manifest!("1-four-aligned-cards.yaml", "a job: four cards that lie well together, else any four");
 
 /// What is submitted together once the job has ended.
 pub const PODS: [Manifest; 5] = [

@@ -46,17 +46,34 @@ impl ContainerView {
         log.lines().find_map(|line| serde_json::from_str(line).ok())
     }
 
+    /// A view put together from elsewhere than a log.
+    pub fn new(
+        environment: BTreeMap<String, String>,
+        device_nodes: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let devices = device_nodes.into_iter().map(|path| DeviceNode { path }).collect();
+        Self { environment, devices }
+    }
+
     /// The environment that claims and devices set, `NAME=value`.
     pub fn environment(&self) -> Vec<String> {
         let ours = |name: &str| {
             ["NVIDIA_", "CUDA_", "TESSERA_", "GPU_"].iter().any(|prefix| name.starts_with(prefix))
         };
-        self.environment.iter().filter(|(name, _)| ours(name)).map(|(name, value)| format!("{name}={value}")).collect()
+        self.environment
+            .iter()
+            .filter(|(name, _)| ours(name))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect()
     }
 
     /// The NVIDIA device nodes in `/dev`.
     pub fn device_nodes(&self) -> Vec<&str> {
-        self.devices.iter().map(|node| node.path.as_str()).filter(|path| path.starts_with("/dev/nvidia")).collect()
+        self.devices
+            .iter()
+            .map(|node| node.path.as_str())
+            .filter(|path| path.starts_with("/dev/nvidia"))
+            .collect()
     }
 }
 
@@ -64,7 +81,9 @@ impl ContainerView {
 pub fn claim_uses(pods: &[Pod], claims: &[ResourceClaim]) -> Vec<ClaimUse> {
     let by_name: HashMap<(&str, &str), &ResourceClaim> = claims
         .iter()
-        .filter_map(|claim| Some(((claim.metadata.namespace.as_deref()?, claim.metadata.name.as_deref()?), claim)))
+        .filter_map(|claim| {
+            Some(((claim.metadata.namespace.as_deref()?, claim.metadata.name.as_deref()?), claim))
+        })
         .collect();
     let mut uses: Vec<ClaimUse> = pods.iter().flat_map(|pod| uses_of(pod, &by_name)).collect();
     uses.sort_by(|a, b| (&a.namespace, &a.pod, &a.name).cmp(&(&b.namespace, &b.pod, &b.name)));
@@ -74,8 +93,12 @@ pub fn claim_uses(pods: &[Pod], claims: &[ResourceClaim]) -> Vec<ClaimUse> {
 fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<ClaimUse> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let status = pod.status.clone().unwrap_or_default();
-    let mut names: Vec<String> =
-        status.resource_claim_statuses.iter().flatten().filter_map(|s| s.resource_claim_name.clone()).collect();
+    let mut names: Vec<String> = status
+        .resource_claim_statuses
+        .iter()
+        .flatten()
+        .filter_map(|s| s.resource_claim_name.clone())
+        .collect();
     names.extend(status.extended_resource_claim_status.iter().map(|s| s.resource_claim_name.clone()));
     if names.is_empty() {
         names.push(String::new());
@@ -91,7 +114,9 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
         .map(|name| {
             let results = claims
                 .get(&(namespace.as_str(), name.as_str()))
-                .and_then(|claim| claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?.results.clone())
+                .and_then(|claim| {
+                    claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?.results.clone()
+                })
                 .unwrap_or_default();
             let alternative = results.iter().find_map(|result| result.request.split_once('/'));
             ClaimUse {

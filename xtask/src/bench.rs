@@ -1,0 +1,32 @@
+//! `cargo xtask bench`: what is on the path of a pod's start, measured.
+
+mod prepare;
+mod quantiles;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What `cargo xtask bench` takes.
+#[derive(Args)]
+pub struct BenchArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
+    Prepare(prepare::PrepareArguments),
+}
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// When it cannot be run; a slow result is no error.
+pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
+    match arguments.what {
+        What::Prepare(arguments) => prepare::run(&arguments).await,
+    }
+}

@@ -1,0 +1,221 @@
+//! `cargo xtask bench prepare`: the release build of the plugin, a real API server, emulated cards with and without
+//! delay, and a stand-in for the kubelet that calls it over its socket.
+
+mod claims;
+mod plugin;
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use futures::future::try_join_all;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use serde::Serialize;
+use tessera_tests::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+
+use self::plugin::{PhaseMeans, RunningPlugin};
+use super::quantiles::Quantiles;
+
+/// As many claims at once as a busy node ever starts.
+const AT_ONCE: usize = 64;
+
+/// What `cargo xtask bench prepare` takes.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cargo xtask bench prepare
+  cargo xtask bench prepare --rounds 1000 -o json")]
+pub struct PrepareArguments {
+    /// Claims prepared one after another; a tenth as many rounds are done with 64 at once.
+    #[arg(long, default_value_t = 300)]
+    rounds: usize,
+    /// A table, or one JSON object.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// One way of asking, measured.
+#[derive(Serialize)]
+struct Case {
+    claims_at_once: usize,
+    card_delay_ms: u64,
+    prepare: Quantiles,
+    unprepare: Quantiles,
+    /// Mean of each phase of Prepare, from the plugin's own metrics, in milliseconds.
+    phases_ms: PhaseMeans,
+}
+
+#[derive(Serialize)]
+struct Report {
+    cases: Vec<Case>,
+    /// One GET of a claim by another client, for comparison.
+    claim_get: Quantiles,
+    /// One write of a small file with fsync, rename and fsync of the directory, for comparison.
+    disk_sync: Quantiles,
+    /// From the start of the process to all slices visible in the API.
+    start_to_slices: Quantiles,
+    resident_mib: f64,
+    binary_mib: f64,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When something does not work; a slow result is no error.
+pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
+    let programs = plugin::build_release()?;
+    let cluster = Cluster::start(ClusterOptions::scheduler_tier(0)).await?;
+    cluster.add_node_object(plugin::NODE).await?;
+    let mut cases = Vec::new();
+    let mut starts = Vec::new();
+    let mut resident_mib: f64 = 0.0;
+    for delay in [0, 100] {
+        let plugin = RunningPlugin::start(&cluster, &programs, &format!("delay-{delay}"), AT_ONCE).await?;
+        starts.push(plugin.start_to_slices);
+        let claims = claims::allocate(&cluster, &plugin.devices, AT_ONCE).await?;
+        plugin.delay_cards(delay)?;
+        let rounds = if delay == 0 { arguments.rounds } else { arguments.rounds.div_ceil(10) };
+        cases.push(measure(&plugin, &claims[..1], rounds, delay).await?);
+        cases.push(measure(&plugin, &claims, rounds.div_ceil(10), delay).await?);
+        resident_mib = resident_mib.max(plugin.resident_mib()?);
+        plugin.stop(&cluster).await?;
+        claims::delete(&cluster).await?;
+    }
+    for index in 0..5 {
+        let plugin = RunningPlugin::start(&cluster, &programs, &format!("start-{index}"), 8).await?;
+        starts.push(plugin.start_to_slices);
+        plugin.stop(&cluster).await?;
+    }
+    let report = Report {
+        cases,
+        claim_get: claim_get(&cluster, arguments.rounds).await?,
+        disk_sync: disk_sync(cluster.state(), arguments.rounds)?,
+        start_to_slices: Quantiles::of(starts),
+        resident_mib,
+        binary_mib: fs::metadata(programs.join("kubelet-plugin"))?.len() as f64 / f64::from(1 << 20),
+    };
+    match arguments.output {
+        Output::Json => println!("{}", serde_json::to_string(&report)?),
+        Output::Table => print(&report),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prepares and unprepares all of `claims`, each by a call of its own, all calls at once.
+async fn measure(plugin: &RunningPlugin, claims: &[Claim], rounds: usize, delay: u64) -> Result<Case> {
+    let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
+    // The first round finds the driver's files and opens connections: it is not the path of every pod.
+    plugin.round(claims).await?;
+    let before = plugin.phases().await?;
+    for _ in 0..rounds {
+        let (prepared, unprepared) = plugin.round(claims).await?;
+        prepare.extend(prepared);
+        unprepare.extend(unprepared);
+    }
+    let phases_ms = plugin.phases().await?.since(&before);
+    Ok(Case {
+        claims_at_once: claims.len(),
+        card_delay_ms: delay,
+        prepare: Quantiles::of(prepare),
+        unprepare: Quantiles::of(unprepare),
+        phases_ms,
+    })
+}
+
+impl RunningPlugin {
+    async fn round(&self, claims: &[Claim]) -> Result<(Vec<Duration>, Vec<Duration>)> {
+        let prepared = try_join_all(claims.iter().map(async |claim| {
+            let since = Instant::now();
+            let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
+            let took = since.elapsed();
+            let devices = answers.into_values().next().context("no answer for the claim")?;
+            ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
+            anyhow::Ok(took)
+        }))
+        .await?;
+        let unprepared = try_join_all(claims.iter().map(async |claim| {
+            let since = Instant::now();
+            let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
+            let took = since.elapsed();
+            answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
+            anyhow::Ok(took)
+        }))
+        .await?;
+        Ok((prepared, unprepared))
+    }
+}
+
+async fn claim_get(cluster: &Cluster, rounds: usize) -> Result<Quantiles> {
+    let client = cluster.client().await?;
+    let name = claims::one(cluster).await?;
+    let claims: Api<ResourceClaim> = Api::namespaced(client, "default");
+    let mut samples = Vec::new();
+    for _ in 0..rounds {
+        let since = Instant::now();
+        claims.get(&name).await?;
+        samples.push(since.elapsed());
+    }
+    Ok(Quantiles::of(samples))
+}
+
+fn disk_sync(directory: &Path, rounds: usize) -> Result<Quantiles> {
+    let (temporary, file) = (directory.join("sync.new"), directory.join("sync"));
+    let mut samples = Vec::new();
+    for round in 0..rounds {
+        let since = Instant::now();
+        let mut new = fs::File::create(&temporary)?;
+        new.write_all(format!("{round:0>400}").as_bytes())?;
+        new.sync_all()?;
+        fs::rename(&temporary, &file)?;
+        fs::File::open(directory)?.sync_all()?;
+        samples.push(since.elapsed());
+    }
+    Ok(Quantiles::of(samples))
+}
+
+fn print(report: &Report) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "CLAIMS AT ONCE",
+        "CARD DELAY",
+        "PREPARE p50",
+        "p99",
+        "UNPREPARE p50",
+        "p99",
+        "MEAN OF EACH PHASE",
+    ]);
+    let ms = |value: f64| format!("{value:.2} ms");
+    for case in &report.cases {
+        table.add_row([
+            case.claims_at_once.to_string(),
+            format!("{} ms", case.card_delay_ms),
+            ms(case.prepare.p50_ms),
+            ms(case.prepare.p99_ms),
+            ms(case.unprepare.p50_ms),
+            ms(case.unprepare.p99_ms),
+            case.phases_ms.to_string(),
+        ]);
+    }
+    println!("{table}");
+    let of =
+        |quantiles: &Quantiles| format!("p50 {:.2} ms, p99 {:.2} ms", quantiles.p50_ms, quantiles.p99_ms);
+    println!("one GET of a claim by another client:            {}", of(&report.claim_get));
+    println!("one synced write of a small file:                {}", of(&report.disk_sync));
+    println!("process start to slices visible:                 {}", of(&report.start_to_slices));
+    println!("resident memory after the runs:                  {:.1} MiB", report.resident_mib);
+    println!("size of the binary:                              {:.1} MiB", report.binary_mib);
+}

@@ -1,0 +1,60 @@
+//! Claims that are allocated by hand, so that only the plugin is measured.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tessera_tests::{Cluster, installation::DRIVER, kubelet_stand_in::Claim};
+
+use super::plugin;
+
+/// Makes `count` claims, each with one of `devices`.
+pub async fn allocate(cluster: &Cluster, devices: &[String], count: usize) -> Result<Vec<Claim>> {
+    ensure!(devices.len() >= count, "the machine has {} cards: {count} are needed", devices.len());
+    let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
+    let mut claims = Vec::new();
+    for (index, device) in devices.iter().take(count).enumerate() {
+        let name = format!("bench-{index}");
+        let made = api.create(&PostParams::default(), &from(claim(&name))?).await?;
+        let status = json!({"status": {"allocation": {
+            "devices": {"results": [{
+                "request": "card", "driver": DRIVER, "pool": format!("{DRIVER}/{}", plugin::NODE), "device": device,
+            }]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": [plugin::NODE]},
+            ]}]},
+        }}});
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        let uid = made.metadata.uid.context("a claim without uid")?;
+        claims.push(Claim { namespace: "default".to_owned(), name, uid });
+    }
+    Ok(claims)
+}
+
+/// Makes a claim that nobody allocates, and gives its name.
+pub async fn one(cluster: &Cluster) -> Result<String> {
+    let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
+    api.create(&PostParams::default(), &from(claim("bench-get"))?).await?;
+    Ok("bench-get".to_owned())
+}
+
+/// Deletes all claims.
+pub async fn delete(cluster: &Cluster) -> Result<()> {
+    let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
+    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    Ok(())
+}
+
+fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "card", "exactly": {"deviceClassName": "any"}}]}},
+    })
+}
+
+fn from(value: Value) -> Result<ResourceClaim> {
+    Ok(serde_json::from_value(value)?)
+}
