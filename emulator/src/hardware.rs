@@ -54,7 +54,7 @@ macro_rules! data_files {
 }
 
 const BOARDS: &[(&str, &str)] = data_files!("boards":
-    "a100-sxm4-80gb", "a30", "b200", "gb200", "h100-sxm5-80gb", "h200", "l40s", "rtx-pro-6000", "t4", "v100-sxm2-32gb",
+    "a100-sxm4-80gb", "a30", "b200", "gb200", "h100-sxm5-80gb", "h200", "l40s", "rtx-pro-6000", "t4", "v100-sxm2-16gb", "v100-sxm3-32gb",
 );
 
 const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
@@ -66,7 +66,8 @@ const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
 );
 
 const MACHINES: &[(&str, &str)] = data_files!("machines":
-    "a30-x2", "dgx-1v", "gb200-tray", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb", "hgx-h200", "l40s-x8",
+    "a30-x2", "dgx-1v",
+    "dgx-2", "gb200-tray", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb", "hgx-h200", "l40s-x8",
     "rtx-pro-6000", "t4",
 );
 

@@ -4,8 +4,10 @@
 //! the cards that `gpu-emulator create` wrote down. The binaries use the same code as a library. Nobody else may: the
 //! emulator is reached through its library file and its programs, as the real driver is.
 
+pub mod cli;
 pub mod directory;
 pub mod hardware;
 pub mod machine;
 pub mod nvml;
+pub mod smi;
 pub mod state;

@@ -84,6 +84,8 @@ pub struct Card {
     pub pcie_root: String,
     /// NUMA node, where known.
     pub numa_node: Option<u32>,
+    /// NUMA node of the card's own memory, where that is memory of the host.
+    pub memory_numa_node: Option<u32>,
     /// CPUs near the card, where known.
     pub cpus: Option<String>,
     /// Place on the baseboard, where known.

@@ -8,8 +8,22 @@ pub mod call;
 pub mod ffi;
 pub mod session;
 
+mod clocks;
 mod device;
+mod ecc;
+mod events;
+mod fabric;
+mod fields;
 mod identity;
+mod modes;
+mod nvlink;
+mod pcie;
+mod power;
+mod processes;
 mod system;
+mod temperature;
+mod topology;
+mod unsupported;
+mod utilization;
 
 pub use self::call::Failure;

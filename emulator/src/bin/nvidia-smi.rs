@@ -1,3 +1,7 @@
 //! Stands in for `nvidia-smi` on an emulated machine.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tessera_emulator::smi::main()
+}

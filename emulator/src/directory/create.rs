@@ -23,6 +23,17 @@ pub enum CreateError {
         /// What was looked for.
         path: PathBuf,
     },
+    /// The library beside `gpu-emulator` is none.
+    #[error("{path}: {problem}; build it anew (cargo build -p tessera-emulator)")]
+    Library {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: super::elf::NotALibrary,
+    },
+    /// A function that shall be left out is none of the library.
+    #[error("the library has no function {0}; gpu-emulator's data/nvml-functions.txt lists those it has")]
+    UnknownFunction(String),
     /// A file cannot be made.
     #[error("{path}: {source}")]
     File {
@@ -41,27 +52,22 @@ pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> CreateError {
     move |source| CreateError::File { path, source }
 }
 
-/// Name of the library as cargo builds it.
-const LIBRARY: &str = "libtessera_emulator.so";
-
-/// Makes the directory of a machine. `programs` is where `gpu-emulator` lies, with the library and the stub tools.
+/// Makes the directory of a machine. `programs` is where `gpu-emulator` lies, with the library and the stub tools;
+/// `without` names functions that the library shall lack.
 ///
 /// # Errors
 /// When there is a machine already, something built with `gpu-emulator` is missing, or a file cannot be made.
-pub fn create(root: &Path, machine: &Machine, programs: &Path) -> Result<Nodes, CreateError> {
+pub fn create(
+    root: &Path,
+    machine: &Machine,
+    programs: &Path,
+    without: &[String],
+) -> Result<Nodes, CreateError> {
     let store = Store::new(root);
     if store.exists() {
         return Err(CreateError::Exists(root.to_owned()));
     }
-    let library = programs.join(LIBRARY);
-    if !library.is_file() {
-        return Err(CreateError::Missing { path: library });
-    }
-    let lib = root.join("lib");
-    fs::create_dir_all(&lib).map_err(at(&lib))?;
-    let versioned = lib.join(format!("libnvidia-ml.so.{}", machine.driver.version));
-    fs::copy(&library, &versioned).map_err(at(&versioned))?;
-    link(&lib.join("libnvidia-ml.so.1"), &format!("libnvidia-ml.so.{}", machine.driver.version))?;
+    super::driver_files::create(root, machine, programs, without)?;
     super::sys::create(root, machine)?;
     super::proc::create(root, machine)?;
     let nodes = super::dev::create(root, machine)?;

@@ -127,17 +127,25 @@ fn numa(directory: &Path, node: Option<u32>, cpus: Option<&str>) -> Result<(), C
     }
 }
 
+/// NUMA nodes with CPUs, and those without that are the memory of cards.
 fn nodes(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
     let directory = sys.join("devices/system/node");
     fs::create_dir_all(&directory).map_err(at(&directory))?;
-    let ids: Vec<String> = machine.numa_nodes.iter().map(|node| node.id.to_string()).collect();
-    for name in ["online", "possible", "has_cpu"] {
-        write(&directory.join(name), &ids.join(","))?;
-    }
-    for node in &machine.numa_nodes {
-        let directory = directory.join(format!("node{}", node.id));
+    let with_cpus: Vec<u32> = machine.numa_nodes.iter().map(|node| node.id).collect();
+    let of_cards = machine.cards.iter().filter_map(|card| card.memory_numa_node);
+    let mut all: Vec<(u32, &str)> =
+        machine.numa_nodes.iter().map(|node| (node.id, node.cpus.as_str())).collect();
+    all.extend(of_cards.map(|node| (node, "")));
+    all.sort_unstable();
+    let list =
+        |ids: &mut dyn Iterator<Item = u32>| ids.map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+    write(&directory.join("online"), &list(&mut all.iter().map(|(id, _)| *id)))?;
+    write(&directory.join("possible"), &list(&mut all.iter().map(|(id, _)| *id)))?;
+    write(&directory.join("has_cpu"), &list(&mut with_cpus.into_iter()))?;
+    for (id, cpus) in all {
+        let directory = directory.join(format!("node{id}"));
         fs::create_dir_all(&directory).map_err(at(&directory))?;
-        write(&directory.join("cpulist"), &node.cpus)?;
+        write(&directory.join("cpulist"), cpus)?;
     }
     Ok(())
 }

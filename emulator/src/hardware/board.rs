@@ -57,6 +57,8 @@ pub struct Board {
     pub accounting_buffer_size: Option<u32>,
     /// How the card addresses system memory (`nvmlDeviceGetAddressingMode`).
     pub addressing_mode: Option<AddressingMode>,
+    /// Whether the card's link to its CPU is on; absent where it has none (`nvmlDeviceGetC2cModeInfoV`).
+    pub c2c_enabled: Option<bool>,
     /// Temperature of the GPU, °C.
     pub temperature_celsius: Option<u32>,
     /// Temperature of the memory, °C.

@@ -33,6 +33,10 @@ pub struct Topology {
     pub switch_addresses: Option<Vec<PciAddress>>,
     /// PCI ids of the NVSwitches.
     pub switch_pci_id: Option<super::board::PciId>,
+    /// `N` of `/dev/nvidiaN` of each card, where that is not its index.
+    pub minors: Option<Vec<u32>>,
+    /// NUMA node of each card's own memory, on machines where that is memory of the host.
+    pub gpu_memory_numa_nodes: Option<Vec<u32>>,
     /// Place of each card on its baseboard (`nvmlDeviceGetModuleId`).
     pub module_ids: Option<Vec<u32>>,
 }
@@ -237,6 +241,8 @@ impl Topology {
             ("pcieRoots", self.pcie_roots.as_ref().map(Vec::len)),
             ("numaNodes", self.numa_nodes.as_ref().map(Vec::len)),
             ("cpuAffinity", self.cpu_affinity.as_ref().map(Vec::len)),
+            ("minors", self.minors.as_ref().map(Vec::len)),
+            ("gpuMemoryNumaNodes", self.gpu_memory_numa_nodes.as_ref().map(Vec::len)),
             ("moduleIds", self.module_ids.as_ref().map(Vec::len)),
         ];
         for (name, length) in lengths {

@@ -129,6 +129,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
     let places = pci_tree::place(&inputs, &levels)
         .ok_or_else(|| BuildError::NoRoomForBridges(topology_name.to_owned()))?;
     let fabric = fabric(options, &facts)?;
+    let minors = minors(&topology, count);
     let links = links(&topology, &board, count);
     let cards = places
         .into_iter()
@@ -139,13 +140,14 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
             let words = [options.seed.as_str(), &options.hardware, &card.to_string()];
             Card {
                 index: card as u32,
-                minor: card as u32,
+                minor: minors[card],
                 uuid: format!("GPU-{}", identity::uuid(&words)),
                 serial: identity::serial(&words),
                 pci: addresses[card],
                 pcie_root: format!("pci{:04x}:{:02x}", addresses[card].domain, place.host_bridge_bus),
                 bridges: place.bridges,
                 numa_node: topology.numa_nodes.as_ref().map(|nodes| nodes[position]),
+                memory_numa_node: topology.gpu_memory_numa_nodes.as_ref().map(|nodes| nodes[position]),
                 cpus: topology.cpu_affinity.as_ref().map(|cpus| cpus[position].clone()),
                 module_id: topology.module_ids.as_ref().map(|ids| ids[position]),
                 links,
@@ -222,6 +224,21 @@ fn links(topology: &Topology, board: &Board, count: usize) -> Vec<Vec<Link>> {
             links
         })
         .collect()
+}
+
+/// Minor numbers of the first `count` cards: in the order in which the driver meets them, without gaps.
+fn minors(topology: &Topology, count: usize) -> Vec<u32> {
+    let key = |card: usize| {
+        let position = card % topology.cards();
+        (card - position, topology.minors.as_ref().map_or(position as u32, |minors| minors[position]))
+    };
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|card| key(*card));
+    let mut minors = vec![0; count];
+    for (minor, card) in order.into_iter().enumerate() {
+        minors[card] = minor as u32;
+    }
+    minors
 }
 
 fn numa_nodes(topology: &Topology) -> Vec<NumaNode> {

@@ -105,6 +105,11 @@ impl Handle {
         Handle(std::ptr::without_provenance_mut(HANDLE_BASE + HANDLE_STEP * index as usize))
     }
 
+    /// As the pointer that C knows.
+    pub fn raw(self) -> *mut std::ffi::c_void {
+        self.0
+    }
+
     /// Index of the card, of `cards` there are.
     ///
     /// # Errors

@@ -23,6 +23,19 @@ impl<T> Out<T> {
         Ok(())
     }
 
+    /// The same place for another type: versioned structs begin with their version, which tells what they are.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    /// The place `position` values further, in an array that the caller says to be long enough.
+    pub fn at(self, position: usize) -> Result<Out<T>, Failure> {
+        if self.0.is_null() {
+            return Err(Failure::INVALID_ARGUMENT);
+        }
+        Ok(Out(self.0.wrapping_add(position)))
+    }
+
     /// Whether nothing can be written.
     pub fn is_null(self) -> bool {
         self.0.is_null()

@@ -159,6 +159,19 @@ pub struct PciInfoV2 {
     pci_subsystem_id: u32,
 }
 
+impl From<&nvmlPciInfo_t> for PciInfoV2 {
+    fn from(info: &nvmlPciInfo_t) -> Self {
+        PciInfoV2 {
+            bus_id: info.busIdLegacy,
+            domain: info.domain,
+            bus: info.bus,
+            device: info.device,
+            pci_device_id: info.pciDeviceId,
+            pci_subsystem_id: info.pciSubSystemId,
+        }
+    }
+}
+
 fn pci_info_v2(card: &Card) -> PciInfoV2 {
     PciInfoV2 {
         bus_id: characters(&bus_id_legacy(card.pci)),

@@ -150,6 +150,12 @@ impl Session {
         identity(&self.store) != snapshot.file
     }
 
+    /// How long ago the machine was made.
+    pub fn age(&self) -> std::time::Duration {
+        let made = std::fs::metadata(self.store.machine_path()).and_then(|metadata| metadata.modified());
+        made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default()
+    }
+
     /// Waits for another state than the one that was `seen`, at most `limit`.
     pub fn wait(&self, seen: &Snapshot, limit: std::time::Duration) {
         self.generation.wait(seen.generation, limit.min(std::time::Duration::from_millis(TRUST)));

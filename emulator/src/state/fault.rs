@@ -1,6 +1,10 @@
 //! Calls that fail or take their time on purpose.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::nvml::Failure;
 
 /// A call that fails or takes its time on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +30,18 @@ pub enum FaultEffect {
     Error(u32),
     /// The call takes this long before it does what it does, ms.
     Delay(u64),
+}
+
+impl fmt::Display for FaultEffect {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultEffect::Error(code) => match Failure(*code).name() {
+                Some(name) => write!(formatter, "fails: {name}"),
+                None => write!(formatter, "fails: {code}"),
+            },
+            FaultEffect::Delay(milliseconds) => write!(formatter, "takes {milliseconds} ms more"),
+        }
+    }
 }
 
 impl Fault {

@@ -65,6 +65,11 @@ impl Store {
         self.path("generation")
     }
 
+    /// File of the machine.
+    pub fn machine_path(&self) -> PathBuf {
+        self.path("machine.json")
+    }
+
     /// File of the state.
     pub fn state_path(&self) -> PathBuf {
         self.path("state.json")

@@ -1,0 +1,153 @@
+//! The command line of `gpu-emulator`.
+
+mod create;
+mod happen;
+mod list;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::machine::Machine;
+use crate::state::{CardState, State, Store, StoreError};
+
+/// Makes machines with emulated NVIDIA cards, and lets things happen to them while they run.
+///
+/// A machine is a directory. Any NVML program started with LD_LIBRARY_PATH=DIR/lib sees its cards; DIR/bin, DIR/dev,
+/// DIR/proc and DIR/sys hold what the driver has there. All its processes share one state, which lasts until the directory
+/// is removed.
+#[derive(Parser)]
+#[command(name = "gpu-emulator", version, after_long_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gpu-emulator hardware
+      Lists the machines there are.
+  gpu-emulator create /tmp/node --hardware hgx-h100-80gb
+      Makes a machine with eight H100 cards.
+  LD_LIBRARY_PATH=/tmp/node/lib /tmp/node/bin/nvidia-smi -L
+      Lists its cards.
+  gpu-emulator fault /tmp/node --call nvmlDeviceGetUUID --card 3 --error GPU_IS_LOST --times 2
+      Lets the next two calls of that function on card 3 fail.
+  gpu-emulator fault /tmp/node --delay-ms 100 --card 0
+      Lets every call on card 0 take 100 ms.
+  gpu-emulator xid /tmp/node --card 2 79
+      Sends XID 79 of card 2 to every process that waits for it.
+  gpu-emulator restore /tmp/node
+      Takes all faults away and brings lost cards back.
+
+Exit status: 0 when done, 1 when that was not possible (standard error says why), 2 for arguments that make no sense.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Makes a machine in a directory.
+    Create(create::Arguments),
+    /// Lists the machines there are.
+    Hardware(list::Arguments),
+    /// Shows a machine and its state.
+    Show(show::Arguments),
+    /// Lets calls fail or take their time.
+    Fault(happen::Fault),
+    /// Sends an XID event of a card to every process that waits for it.
+    Xid(happen::Xid),
+    /// Lets a card fall off the bus: XID 79, and every call on it says that it is lost.
+    Lose(happen::Lose),
+    /// Takes faults and delays away, brings lost cards back and NVLinks up.
+    Restore(happen::Restore),
+    /// Takes an NVLink of a card down or up.
+    Link(happen::Link),
+    /// Adds and removes processes on a card.
+    #[command(subcommand)]
+    Process(happen::ProcessCommand),
+    /// Sets how busy, warm and hungry a card is.
+    Utilization(happen::Utilization),
+    /// Restarts the machine: a new boot id; what a driver forgets is forgotten.
+    Reboot(happen::Reboot),
+}
+
+/// How to print.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Runs the command.
+pub fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gpu-emulator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Create(arguments) => create::run(arguments),
+        Command::Hardware(arguments) => list::run(&arguments),
+        Command::Show(arguments) => show::run(&arguments),
+        Command::Fault(arguments) => happen::fault(arguments),
+        Command::Xid(arguments) => happen::xid(&arguments),
+        Command::Lose(arguments) => happen::lose(&arguments),
+        Command::Restore(arguments) => happen::restore(&arguments),
+        Command::Link(arguments) => happen::link(&arguments),
+        Command::Process(command) => happen::process(&command),
+        Command::Utilization(arguments) => happen::utilization(&arguments),
+        Command::Reboot(arguments) => happen::reboot(&arguments),
+    }
+}
+
+/// A machine that exists.
+struct Target {
+    store: Store,
+    machine: Machine,
+}
+
+impl Target {
+    fn open(directory: &Path) -> Result<Self, StoreError> {
+        let store = Store::new(directory);
+        Ok(Target { machine: store.machine()?, store })
+    }
+
+    /// Checks that there is such a card.
+    fn card(&self, index: u32) -> anyhow::Result<u32> {
+        let cards = self.machine.cards.len();
+        if (index as usize) < cards {
+            return Ok(index);
+        }
+        anyhow::bail!(
+            "there is no card {index}: the machine has {cards}, numbered from 0 (gpu-emulator show lists them)"
+        )
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        self.store.update(change)
+    }
+
+    fn update_card(&self, index: u32, change: impl FnOnce(&mut CardState)) -> anyhow::Result<()> {
+        let index = self.card(index)? as usize;
+        self.update(|state| {
+            change(state.cards.get_mut(index).context("the state lacks a card; create the machine anew")?);
+            Ok(())
+        })
+    }
+}
+
+/// A machine's directory, as every command but one takes it.
+#[derive(clap::Args)]
+struct Directory {
+    /// Directory of the machine.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}

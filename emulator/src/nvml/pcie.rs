@@ -1,0 +1,78 @@
+//! The PCIe link of a card.
+
+use super::call::{CardView, Failure, nvml_functions};
+use super::ffi::Out;
+
+/// `NVML_BUS_TYPE_PCIE`
+const BUS_TYPE_PCIE: u32 = 2;
+
+fn generation(view: &CardView<'_>) -> Result<u32, Failure> {
+    view.card.board.pcie_generation_max.ok_or(Failure::NOT_SUPPORTED)
+}
+
+fn width(view: &CardView<'_>) -> Result<u32, Failure> {
+    view.card.board.pcie_width_max.ok_or(Failure::NOT_SUPPORTED)
+}
+
+nvml_functions! {
+    /// `nvmlDeviceGetMaxPcieLinkGeneration`
+    fn nvmlDeviceGetMaxPcieLinkGeneration(view: CardView, value: Out<u32>) {
+        value.set(generation(&view)?)
+    }
+
+    /// `nvmlDeviceGetGpuMaxPcieLinkGeneration`
+    fn nvmlDeviceGetGpuMaxPcieLinkGeneration(view: CardView, value: Out<u32>) {
+        value.set(generation(&view)?)
+    }
+
+    /// `nvmlDeviceGetCurrPcieLinkGeneration`: links here are as fast as the board.
+    fn nvmlDeviceGetCurrPcieLinkGeneration(view: CardView, value: Out<u32>) {
+        value.set(generation(&view)?)
+    }
+
+    /// `nvmlDeviceGetMaxPcieLinkWidth`
+    fn nvmlDeviceGetMaxPcieLinkWidth(view: CardView, value: Out<u32>) {
+        value.set(width(&view)?)
+    }
+
+    /// `nvmlDeviceGetCurrPcieLinkWidth`: links here are as wide as the board.
+    fn nvmlDeviceGetCurrPcieLinkWidth(view: CardView, value: Out<u32>) {
+        value.set(width(&view)?)
+    }
+
+    /// `nvmlDeviceGetPcieThroughput`: nothing is sent here.
+    fn nvmlDeviceGetPcieThroughput(_view: CardView, counter: u32, value: Out<u32>) {
+        if counter > 1 {
+            return Err(Failure::INVALID_ARGUMENT);
+        }
+        value.set(0)
+    }
+
+    /// `nvmlDeviceGetPcieReplayCounter`
+    fn nvmlDeviceGetPcieReplayCounter(_view: CardView, value: Out<u32>) {
+        value.set(0)
+    }
+
+    /// `nvmlDeviceGetPcieLinkMaxSpeed`: `NVML_PCIE_LINK_MAX_SPEED_*` counts as generations do.
+    fn nvmlDeviceGetPcieLinkMaxSpeed(view: CardView, value: Out<u32>) {
+        value.set(generation(&view)?)
+    }
+
+    /// `nvmlDeviceGetPcieSpeed`: MB/s of one lane, as the generations have by the PCI Express specification.
+    fn nvmlDeviceGetPcieSpeed(view: CardView, value: Out<u32>) {
+        value.set(match generation(&view)? {
+            1 => 2500,
+            2 => 5000,
+            3 => 8000,
+            4 => 16000,
+            5 => 32000,
+            6 => 64000,
+            _ => return Err(Failure::NOT_SUPPORTED),
+        })
+    }
+
+    /// `nvmlDeviceGetBusType`
+    fn nvmlDeviceGetBusType(_view: CardView, kind: Out<u32>) {
+        kind.set(BUS_TYPE_PCIE)
+    }
+}

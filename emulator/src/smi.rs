@@ -1,0 +1,69 @@
+//! The command line of the stub `nvidia-smi`: the parts of the real one that scripts and people use most.
+//!
+//! It knows nothing of emulated machines: all it prints comes from `libnvidia-ml.so.1`, as with the real one.
+
+mod card;
+mod library;
+mod query;
+mod table;
+mod xml;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::card::Reading;
+use self::library::{Library, SmiError};
+
+/// Prints what the driver knows of the cards. A stub of NVIDIA's tool of that name.
+#[derive(Parser)]
+#[command(name = "nvidia-smi", version, disable_version_flag = true)]
+struct Arguments {
+    /// Lists the cards, one a line.
+    #[arg(short = 'L', long)]
+    list_gpus: bool,
+    /// Prints all that is known; needs --xml-format.
+    #[arg(short, long, requires = "xml_format")]
+    query: bool,
+    /// With --query: as XML.
+    #[arg(short, long)]
+    xml_format: bool,
+    /// Only this card: index, UUID or PCI bus id.
+    #[arg(short, long, value_name = "CARD")]
+    id: Option<String>,
+    /// Prints these fields, such as index,name,uuid,memory.total.
+    #[arg(long, value_name = "FIELDS", requires = "format")]
+    query_gpu: Option<String>,
+    /// With --query-gpu: csv, and noheader, nounits.
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+}
+
+/// Runs the command. Exit codes are those of the real one: the NVML error where there was one.
+pub fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<String, SmiError> {
+    let library = Library::open()?;
+    let readings = Reading::all(&library, arguments.id.as_deref())?;
+    if arguments.list_gpus {
+        return Ok(table::list(&readings));
+    }
+    if let Some(fields) = &arguments.query_gpu {
+        return query::print(&library, &readings, fields, arguments.format.as_deref().unwrap_or_default());
+    }
+    if arguments.query {
+        return Ok(xml::print(&library, &readings));
+    }
+    Ok(table::print(&library, &readings))
+}

@@ -1,0 +1,80 @@
+//! The table, and the list of `-L`.
+
+use std::fmt::Write;
+
+use super::card::{Reading, mib, mode};
+use super::library::Library;
+use crate::machine::build::cuda_number;
+
+const WIDTH: usize = 89;
+
+/// `nvidia-smi -L`
+pub(super) fn list(readings: &[Reading]) -> String {
+    let mut text = String::new();
+    for reading in readings {
+        let name = reading.name.as_deref().unwrap_or("Unknown Error");
+        let uuid = reading.uuid.as_deref().unwrap_or("Unknown Error");
+        let _ = writeln!(text, "GPU {}: {name} (UUID: {uuid})", reading.index);
+    }
+    text
+}
+
+/// `nvidia-smi`
+pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
+    let driver = library.text0("nvmlSystemGetDriverVersion").unwrap_or_default();
+    let cuda = library.value0::<i32>("nvmlSystemGetCudaDriverVersion_v2").map_or("N/A".to_owned(), cuda_text);
+    let rule = format!("+{}+\n", "-".repeat(WIDTH));
+    let mut text = rule.clone();
+    let mut line = |content: String| {
+        let _ = writeln!(text, "| {content:<width$} |", width = WIDTH - 2);
+    };
+    line(format!("NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: {cuda}"));
+    line("GPU  Name                                          Persistence-M  Bus-Id            ECC".into());
+    line(
+        "     Temp    Pwr:Usage/Cap    Memory-Usage             GPU-Util   Compute M.         MIG M.".into(),
+    );
+    line("=".repeat(WIDTH - 2));
+    for reading in readings {
+        let name = reading.name.as_deref().unwrap_or("Unknown Error");
+        let bus = reading.pci.map_or("N/A".to_owned(), |pci| pci.id());
+        let errors = if reading.ecc.is_ok() { "0" } else { "N/A" };
+        let persistence = if mode(reading.persistence) == "Enabled" { "On" } else { "Off" };
+        line(format!("{:>3}  {name:<46}{persistence:<15}{bus:<18}{errors}", reading.index));
+        let temperature = reading.temperature.map_or("N/A".to_owned(), |celsius| format!("{celsius}C"));
+        let watts =
+            |value: Result<u32, u32>| value.map_or("N/A".to_owned(), |value| format!("{}W", value / 1000));
+        let power = format!("{} / {}", watts(reading.power), watts(reading.power_limit));
+        let memory = reading
+            .memory
+            .map_or("N/A".to_owned(), |memory| format!("{}MiB / {}MiB", mib(memory.used), mib(memory.total)));
+        let busy = reading.utilization.map_or("N/A".to_owned(), |[gpu, _]| format!("{gpu}%"));
+        let mig = mode(reading.mig.map(|(current, _)| current));
+        line(format!(
+            "     {temperature:<8}{power:<17}{memory:<25}{busy:<11}{:<19}{mig}",
+            reading.compute_mode_text()
+        ));
+    }
+    text.push_str(&rule);
+    let _ = writeln!(text, "| {:<width$} |", "Processes:", width = WIDTH - 2);
+    let mut any = false;
+    for reading in readings {
+        for process in reading.processes.iter().flatten() {
+            any = true;
+            let content =
+                format!("{:>5}   PID {:<10} C   {}MiB", reading.index, process.pid, mib(process.used));
+            let _ = writeln!(text, "| {content:<width$} |", width = WIDTH - 2);
+        }
+    }
+    if !any {
+        let _ = writeln!(text, "| {:<width$} |", "  No running processes found", width = WIDTH - 2);
+    }
+    text.push_str(&rule);
+    text
+}
+
+/// 13000 is 13.0.
+pub(super) fn cuda_text(number: i32) -> String {
+    let text = format!("{}.{}", number / 1000, number % 1000 / 10);
+    debug_assert_eq!(cuda_number(&text), Some(number));
+    text
+}
