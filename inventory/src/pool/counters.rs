@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Counter, CounterSet, DeviceCounterConsumption};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use tessera_api::{DeviceName, counter, limits};
+use tessera_api::{counter, limits};
 
 use super::Warning;
 use crate::machine::Card;
@@ -21,7 +21,7 @@ pub fn of_card(card: &Card, warnings: &mut Vec<Warning>) -> CounterSet {
     let one = || Counter { value: Quantity("1".to_owned()) };
     let counters: BTreeMap<String, Counter> =
         (0..slices).map(|slice| (counter::memory_slice(slice), one())).collect();
-    CounterSet { name: counter::set_name(DeviceName::Card(card.pci)), counters }
+    CounterSet { name: counter::set_name(card.pci), counters }
 }
 
 /// All of a set: what a whole card draws.
