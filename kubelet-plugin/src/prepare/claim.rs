@@ -5,11 +5,6 @@ use kube::{Api, Client};
 
 use super::{ClaimReference, PrepareError};
 
-/// Longest wait for the API server where there is no answer without it. The kubelet gives a call 45 s.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest wait where the journal has an answer too.
-pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(2);
-
 /// What the API says of the claim that was asked for.
 #[derive(Debug)]
 pub(super) enum Found {
@@ -34,7 +29,7 @@ pub(super) async fn get(
     let claims = Api::<ResourceClaim>::namespaced(client.clone(), &claim.namespace);
     let answer = tokio::time::timeout(patience, claims.get_opt(&claim.name))
         .await
-        .map_err(|_| failed(format!("no answer within {} s", patience.as_secs())))?;
+        .map_err(|_| failed(format!("no answer within {patience:?}")))?;
     match answer {
         Ok(Some(found)) => {
             let uid = found.metadata.uid.clone().unwrap_or_default();

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cdi::Roots;
 use crate::journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
@@ -24,6 +25,10 @@ pub struct PrepareOptions {
     pub roots: Roots,
     /// `nvidia-ctk`, as this process sees it; `None` looks for it below the driver root.
     pub nvidia_ctk: Option<PathBuf>,
+    /// Longest wait for the API server where there is no answer without it. The kubelet gives a call 45 s, and asks again.
+    pub patience: Duration,
+    /// Longest wait for the API server where the journal has an answer too.
+    pub short_patience: Duration,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -41,6 +46,8 @@ impl PrepareOptions {
             cdi_directory: "/var/run/cdi".into(),
             roots: Roots::default(),
             nvidia_ctk: None,
+            patience: Duration::from_secs(20),
+            short_patience: Duration::from_secs(2),
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -90,10 +90,10 @@ impl Preparer {
                             std::future::pending::<()>().await;
                         }
                         if hardware.borrow_and_update().is_some() {
-                            report("put CDI specs back", self.worker.restore_specs().await);
+                            report("put CDI specs back", self.restore_specs().await);
                         }
                     }
-                    _ = sweep.tick() => report("sweep claims", self.worker.sweep().await),
+                    _ = sweep.tick() => report("sweep claims", self.sweep().await),
                 }
             }
         };
@@ -101,6 +101,27 @@ impl Preparer {
             () = stop.cancelled() => {}
             () = work => {}
         }
+    }
+
+    /// Writes the CDI specs of prepared claims that are missing, or that differ from what they would be today: the driver
+    /// was updated, `nvidia-ctk` has given its answer, a node has other numbers. [`Preparer::run`] does it whenever a
+    /// driver is opened.
+    ///
+    /// # Errors
+    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; what could be written is.
+    pub async fn restore_specs(&self) -> Result<(), PrepareError> {
+        self.worker.restore_specs().await
+    }
+
+    /// Does again what [`Preparer::open`] does, in case it could not be done then, and releases claims that nobody will
+    /// ever unprepare: the API does not know them any more, and the kubelet has forgotten them. [`Preparer::run`] does
+    /// it every ten minutes.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`], [`PrepareError::Cdi`] where a directory can't be listed; trouble with one claim is
+    /// logged.
+    pub async fn sweep(&self) -> Result<(), PrepareError> {
+        self.worker.sweep().await
     }
 
     /// Prepares claims, side by side. Idempotent.

@@ -90,8 +90,7 @@ impl Worker {
         self.undo(Operation::Unprepare, uid).await
     }
 
-    /// Writes the CDI specs of prepared claims that are missing, or that differ from what they would be today: the
-    /// driver was updated, `nvidia-ctk` has given its answer, a node has other numbers.
+    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
         let files = self.files.of(&nvml, &self.options).await?;

@@ -1,9 +1,15 @@
 use super::allocation::{allocated_devices, is_of_allocation};
-use super::claim::{self, Found, SHORT_PATIENCE};
+use super::claim::{self, Found};
 use super::forgotten::is_forgotten;
 use super::holder::{Holder, holders};
 use super::worker::Worker;
-use super::{Operation, PrepareError, blocking};
+use super::{ClaimReference, Operation, PrepareError, blocking};
+use crate::journal::ClaimRecord;
+
+/// Why a claim keeps what it holds, as the end of a refusal: with the separator in front.
+type Reason = &'static str;
+
+const BUSY: Reason = "; that claim is being worked on";
 
 impl Worker {
     /// Releases a claim that nobody will ever unprepare, and tells otherwise why it keeps what it has.
@@ -12,9 +18,9 @@ impl Worker {
     /// others; yet the pod may go on, and then its cards are not free. So a claim is released only when both say so:
     /// the kubelet has forgotten it ([`is_forgotten`]: no pod of it runs, and no Unprepare will come), and the API knows
     /// it no longer, or no longer with these devices. The caller may hold card locks, and no claim's but its own.
-    pub(super) async fn release_if_stale(&self, holder: &Holder) -> Option<&'static str> {
+    pub(super) async fn release_if_stale(&self, holder: &Holder) -> Option<Reason> {
         match self.try_release(holder).await {
-            Ok(note) => note,
+            Ok(reason) => reason,
             Err(error) => {
                 tracing::warn!(holder = %holder, %error, "could not tell whether the holder is stale");
                 Some("; it could not be told whether that claim is still in use, see the plugin's log")
@@ -22,11 +28,12 @@ impl Worker {
         }
     }
 
-    /// Looks at all claims and releases those that nobody will ever unprepare.
+    /// See [`Preparer::sweep`](super::Preparer::sweep).
     pub(super) async fn sweep(&self) -> Result<(), PrepareError> {
+        self.recover().await?;
         let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
         for holder in blocking::run(move || holders(&journal, &cdi)).await?? {
-            // An intent is someone's work in progress, or is undone at the next start.
+            // Else someone is working on it.
             if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
                 self.release_if_stale(&holder).await;
             }
@@ -34,14 +41,15 @@ impl Worker {
         Ok(())
     }
 
-    async fn try_release(&self, holder: &Holder) -> Result<Option<&'static str>, PrepareError> {
+    async fn try_release(&self, holder: &Holder) -> Result<Option<Reason>, PrepareError> {
         let Some((claim, record)) = holder.claim().zip(holder.record.as_ref()) else {
             return Ok(Some("; see the plugin's log for what to do"));
         };
-        let (file_system, kubelet, uid) =
-            (self.options.file_system.clone(), self.options.kubelet_directory.clone(), claim.uid.clone());
-        let forgotten = blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await?;
-        let still_allocated = match claim::get(&self.client, &claim, SHORT_PATIENCE).await? {
+        if !self.is_prepared(record) {
+            // Of another boot, or left by work that failed and could not be undone: nothing runs with it.
+            return self.release(&claim, record).await;
+        }
+        let still_allocated = match claim::get(&self.client, &claim, self.options.short_patience).await? {
             Found::Gone | Found::Other(_) => false,
             Found::Claim(found) => {
                 let (driver, pool) = (&self.options.driver_name, &self.options.pool_name);
@@ -49,24 +57,34 @@ impl Worker {
                     .is_ok_and(|allocated| is_of_allocation(record, &allocated))
             }
         };
-        match (still_allocated, forgotten) {
-            (true, _) => return Ok(Some("; its allocation says so too: the device was given to two claims")),
-            (false, false) => {
-                return Ok(Some(
-                    "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device \
-                     is free when that pod has ended",
-                ));
-            }
-            (false, true) => {}
+        if still_allocated {
+            return Ok(Some("; its allocation says so too: the device was given to two claims"));
         }
-        let Some(_claim_lock) = self.locks.try_claim(&claim.uid)? else {
-            return Ok(Some("; that claim is being worked on"));
-        };
-        // Prepared anew since it was looked at?
-        if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
-            return Ok(Some("; that claim is being worked on"));
+        let (file_system, kubelet) =
+            (self.options.file_system.clone(), self.options.kubelet_directory.clone());
+        let uid = claim.uid.clone();
+        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await? {
+            return Ok(Some(
+                "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is \
+                 free when that pod has ended",
+            ));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
+        self.release(&claim, record).await
+    }
+
+    /// Undoes a claim as long as nobody works on it and it is as it was looked at; else says so.
+    ///
+    /// The locks of its cards are not taken: the caller may hold some, and of whole cards nothing on the card is undone.
+    async fn release(
+        &self,
+        claim: &ClaimReference,
+        record: &ClaimRecord,
+    ) -> Result<Option<Reason>, PrepareError> {
+        let Some(_claim_lock) = self.locks.try_claim(&claim.uid)? else { return Ok(Some(BUSY)) };
+        if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
+            return Ok(Some(BUSY));
+        }
         self.undo(Operation::Unprepare, &claim.uid).await?;
         Ok(None)
     }

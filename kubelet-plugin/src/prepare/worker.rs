@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
-use super::claim::{self, Found, PATIENCE, SHORT_PATIENCE};
+use super::claim::{self, Found};
 use super::conflict::Use;
 use super::files::Files;
 use super::locks::Locks;
@@ -45,7 +45,8 @@ impl Worker {
         let recorded = self.timed(operation, Phase::Journal, self.recorded(&claim.uid)).await?;
         let complete = recorded.as_ref().filter(|record| self.is_prepared(record));
 
-        let patience = if complete.is_some() { SHORT_PATIENCE } else { PATIENCE };
+        let options = &self.options;
+        let patience = if complete.is_some() { options.short_patience } else { options.patience };
         let allocated = self.timed(operation, Phase::Claim, self.allocation(claim, patience)).await;
         match (complete, allocated) {
             // Prepared in this boot and the API server is away: the kubelet has checked the claim's UID itself.

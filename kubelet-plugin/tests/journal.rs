@@ -1,0 +1,170 @@
+//! The journal on a real file system: forms of records, versions, references, group commit.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tessera_kubelet_plugin::journal::{
+    BootId, ClaimDevice, ClaimRecord, Durability, HardwareRecord, Journal, JournalError, LocalFileSystem,
+    Stage, references,
+};
+
+fn open(directory: &TempDir) -> Journal {
+    let path = directory.path().join("journal");
+    Journal::open(Arc::new(LocalFileSystem), path, BootId::from("boot-1")).unwrap()
+}
+
+fn path(directory: &TempDir, kind: &str, id: &str) -> PathBuf {
+    directory.path().join("journal").join(kind).join(format!("{id}.json"))
+}
+
+fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
+    let device = ClaimDevice {
+        device: "gpu-3b-00".into(),
+        card: "0000:3b:00.0".parse().unwrap(),
+        pool: "gpu.tessera.dev/node".into(),
+        request: "gpus".into(),
+        share_id: None,
+        admin_access: false,
+        card_uuid: "GPU-0".into(),
+        minor: 0,
+        cdi_device_id: format!("gpu.tessera.dev/claim={uid}-gpu-3b-00"),
+        hardware: hardware.iter().map(|id| (*id).to_owned()).collect(),
+        other: Map::new(),
+    };
+    ClaimRecord {
+        version: ClaimRecord::VERSION,
+        namespace: "ns".into(),
+        name: "claim".into(),
+        uid: uid.into(),
+        boot_id: BootId::from("boot-1"),
+        stage: Stage::Intent,
+        devices: vec![device],
+        other: Map::new(),
+    }
+}
+
+fn partition(id: &str) -> HardwareRecord {
+    HardwareRecord {
+        version: HardwareRecord::VERSION,
+        id: id.into(),
+        card: "0000:3b:00.0".parse().unwrap(),
+        card_uuid: "GPU-0".into(),
+        boot_id: BootId::from("boot-1"),
+        stage: Stage::Intent,
+        change: json!({"kind": "partition", "placement": 4}).as_object().unwrap().clone(),
+        other: Map::new(),
+    }
+}
+
+/// What the form of version 1 is, for ever: a later build must read it.
+#[tokio::test]
+async fn records_of_version_1_are_read_and_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    let mut claim = record("u", &["p-1"]);
+    claim.stage = Stage::Complete;
+    journal.put_claim(&claim, Durability::Machine).await.unwrap();
+    let written: Value = serde_json::from_slice(&fs::read(path(&directory, "claims", "u")).unwrap()).unwrap();
+    let expected = json!({
+        "version": 1, "namespace": "ns", "name": "claim", "uid": "u", "bootId": "boot-1", "stage": "complete",
+        "devices": [{
+            "device": "gpu-3b-00", "card": "0000:3b:00.0", "pool": "gpu.tessera.dev/node", "request": "gpus",
+            "cardUuid": "GPU-0", "minor": 0, "cdiDeviceId": "gpu.tessera.dev/claim=u-gpu-3b-00", "hardware": ["p-1"],
+        }],
+    });
+    assert_eq!(written, expected);
+    assert_eq!(journal.claim("u").unwrap().unwrap(), claim);
+    assert!(journal.claim("other").unwrap().is_none());
+}
+
+#[tokio::test]
+async fn unknown_fields_live_through_a_rewrite() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    journal.put_claim(&record("u", &[]), Durability::Process).await.unwrap();
+    let file = path(&directory, "claims", "u");
+    let mut value: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    value["later"] = json!({"a": [1, 2]});
+    value["devices"][0]["later"] = json!("b");
+    fs::write(&file, value.to_string()).unwrap();
+
+    let mut read = journal.claim("u").unwrap().unwrap();
+    read.stage = Stage::Complete;
+    journal.put_claim(&read, Durability::Process).await.unwrap();
+    value["stage"] = "complete".into();
+    assert_eq!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap(), value);
+}
+
+#[tokio::test]
+async fn a_listing_sees_every_change_and_one_bad_record_spoils_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, other_instance) = (open(&directory), open(&directory));
+    let listed = |journal: &Journal| -> Vec<(String, Option<Stage>)> {
+        let entries = journal.claims().unwrap();
+        entries.into_iter().map(|entry| (entry.id, entry.record.ok().map(|record| record.stage))).collect()
+    };
+    for uid in ["a", "b", "c"] {
+        journal.put_claim(&record(uid, &[]), Durability::Process).await.unwrap();
+    }
+    let intent = |uid: &str| (uid.to_owned(), Some(Stage::Intent));
+    assert_eq!(listed(&journal), [intent("a"), intent("b"), intent("c")]);
+    let mut complete = record("b", &[]);
+    complete.stage = Stage::Complete;
+    other_instance.put_claim(&complete, Durability::Process).await.unwrap();
+    other_instance.remove_claim("a").await.unwrap();
+    fs::write(path(&directory, "claims", "c"), "{").unwrap();
+    assert_eq!(listed(&journal), [("b".to_owned(), Some(Stage::Complete)), ("c".to_owned(), None)]);
+    let error = journal.claim("c").unwrap_err();
+    assert!(matches!(error, JournalError::Corrupt { .. }));
+    assert!(error.to_string().contains("claims/c.json"), "{error}");
+}
+
+#[tokio::test]
+async fn hardware_records_outlive_claims_and_are_counted_by_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    for id in ["p-1", "p-2"] {
+        journal.put_hardware(&partition(id)).await.unwrap();
+    }
+    for (uid, hardware) in [("a", vec!["p-1"]), ("b", vec!["p-1", "p-2", "p-1"])] {
+        journal.put_claim(&record(uid, &hardware), Durability::Machine).await.unwrap();
+    }
+    let claims: Vec<ClaimRecord> =
+        journal.claims().unwrap().into_iter().map(|entry| entry.record.unwrap()).collect();
+    let users = references(&claims);
+    assert_eq!(users["p-1"], ["a", "b"]);
+    assert_eq!(users["p-2"], ["b"]);
+
+    journal.remove_claim("b").await.unwrap();
+    let hardware: Vec<HardwareRecord> =
+        journal.hardware().unwrap().into_iter().map(|entry| entry.record.unwrap()).collect();
+    assert_eq!(hardware, [partition("p-1"), partition("p-2")]);
+    journal.remove_hardware("p-2").await.unwrap();
+    assert_eq!(journal.hardware().unwrap().len(), 1);
+    // Removing what is gone is done.
+    journal.remove_hardware("p-2").await.unwrap();
+    journal.remove_claim("b").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_error_is_that_change_s_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    // A directory in the place of a record: it can't be replaced.
+    fs::create_dir(path(&directory, "claims", "bad")).unwrap();
+    let records: Vec<ClaimRecord> = ["a", "bad", "b"].iter().map(|uid| record(uid, &[])).collect();
+    let results = join_all(records.iter().map(|record| journal.put_claim(record, Durability::Machine))).await;
+    assert!(results[0].is_ok() && results[2].is_ok());
+    let error = results[1].as_ref().unwrap_err().to_string();
+    assert!(error.contains("cannot write") && error.contains("bad.json"), "{error}");
+    let names: Vec<_> = fs::read_dir(directory.path().join("journal/claims"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".new"))
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
+}

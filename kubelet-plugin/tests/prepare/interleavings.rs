@@ -1,0 +1,184 @@
+//! Random interleavings of everything that can happen to a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use proptest::prelude::*;
+use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
+
+use crate::support::{Disk, Fault, Moment, Node, claim, prepare, unprepare};
+
+const CARDS: u8 = 3;
+const CLAIMS: usize = 5;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// These claims at once, by one of two instances; the fault may come.
+    Calls { calls: Vec<(usize, bool)>, instance: usize, fault: Option<(usize, Kind)> },
+    /// The scheduler gives a claim these cards, or the API server loses it.
+    Allocate { claim: usize, cards: BTreeSet<u8> },
+    /// An instance is stopped and starts again.
+    Restart { instance: usize },
+    /// The machine starts again.
+    Reboot,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Die(Moment),
+    Fail,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let moment = prop::sample::select(&Moment::ALL[..]);
+    let kind = prop_oneof![moment.prop_map(Kind::Die), Just(Kind::Fail)];
+    let calls = prop::collection::vec((0..CLAIMS, any::<bool>()), 1..4);
+    prop_oneof![
+        6 => (calls, 0..2_usize, prop::option::of((1..20_usize, kind)))
+            .prop_map(|(calls, instance, fault)| Step::Calls { calls, instance, fault }),
+        4 => (0..CLAIMS, prop::collection::btree_set(0..CARDS, 0..3))
+            .prop_map(|(claim, cards)| Step::Allocate { claim, cards }),
+        1 => (0..2_usize).prop_map(|instance| Step::Restart { instance }),
+        1 => Just(Step::Reboot),
+    ]
+}
+
+struct Run {
+    node: Node,
+    instances: Vec<(Preparer, Arc<Disk>)>,
+    /// What the kubelet was told and has not given back: claims and their devices.
+    granted: BTreeMap<String, BTreeSet<String>>,
+    boots: usize,
+}
+
+impl Run {
+    async fn new() -> Self {
+        let node = Node::new(CARDS);
+        let mut run = Self { node, instances: Vec::new(), granted: BTreeMap::new(), boots: 1 };
+        for _ in 0..2 {
+            let instance = run.instance().await;
+            run.instances.push(instance);
+        }
+        run
+    }
+
+    async fn instance(&self) -> (Preparer, Arc<Disk>) {
+        let (preparer, disk) = self.node.start_on(None).await;
+        (preparer.unwrap(), disk)
+    }
+
+    async fn restart(&mut self, instance: usize) {
+        self.instances[instance] = self.instance().await;
+    }
+
+    async fn happen(&mut self, step: Step) {
+        match step {
+            Step::Calls { calls, instance, fault } => {
+                let (preparer, disk) = self.instances[instance].clone();
+                disk.set(fault.map(|(number, kind)| match kind {
+                    Kind::Die(moment) => Fault::Die(number, moment),
+                    Kind::Fail => Fault::Fail(number, ErrorKind::StorageFull),
+                }));
+                let answers = calls.into_iter().map(|(number, is_prepare)| {
+                    let (preparer, claim) = (preparer.clone(), claim(&number.to_string()));
+                    async move {
+                        if is_prepare {
+                            let answer = prepare(&preparer, &claim).await.ok();
+                            (
+                                claim,
+                                answer
+                                    .map(|devices| devices.into_iter().map(|one| one.device_name).collect()),
+                            )
+                        } else {
+                            let answer = unprepare(&preparer, &claim).await.ok();
+                            (claim, answer.map(|()| BTreeSet::new()))
+                        }
+                    }
+                });
+                let answers: Vec<(ClaimReference, Option<BTreeSet<String>>)> = join_all(answers).await;
+                let died = fault.is_some_and(|(_, kind)| matches!(kind, Kind::Die(_))) && disk.is_reached();
+                disk.set(None);
+                if died {
+                    drop(preparer);
+                    self.restart(instance).await;
+                }
+                self.believe(answers);
+            }
+            Step::Allocate { claim: number, cards } => {
+                let claim = claim(&number.to_string());
+                if cards.is_empty() {
+                    self.node.api.delete(&claim);
+                } else {
+                    let devices: Vec<String> =
+                        cards.iter().map(|card| format!("gpu-0{}-00", card + 1)).collect();
+                    let results: Vec<_> = devices.iter().map(|device| ("gpus", device.as_str())).collect();
+                    self.node.api.allocate(&claim, &results);
+                }
+            }
+            Step::Restart { instance } => self.restart(instance).await,
+            Step::Reboot => {
+                self.instances.clear();
+                self.boots += 1;
+                self.node.boot(&format!("boot-{}", self.boots));
+                self.granted.clear();
+                for _ in 0..2 {
+                    let instance = self.instance().await;
+                    self.instances.push(instance);
+                }
+            }
+        }
+    }
+
+    /// Of several calls at once for one claim the order is not known: then the disk decides.
+    fn believe(&mut self, answers: Vec<(ClaimReference, Option<BTreeSet<String>>)>) {
+        let mut asked = BTreeMap::<String, usize>::new();
+        for (claim, _) in &answers {
+            *asked.entry(claim.uid.clone()).or_default() += 1;
+        }
+        for (claim, answer) in answers {
+            let Some(devices) = answer else { continue };
+            if asked[&claim.uid] > 1 || devices.is_empty() {
+                self.granted.remove(&claim.uid);
+            } else {
+                self.granted.insert(claim.uid, devices);
+            }
+        }
+    }
+
+    /// What must hold between any two steps.
+    async fn check(&self) {
+        let (preparer, _) = &self.instances[0];
+        preparer.restore_specs().await.unwrap();
+        // Fails itself for a card with two holders, an intent, a spec without record or the other way round.
+        let settled = self.node.settled();
+        for (uid, devices) in &self.granted {
+            // A failed or broken-off Prepare may have taken back what an earlier one gave, never anything else's.
+            if let Some(recorded) = settled.get(uid) {
+                assert_eq!(recorded, devices, "{uid}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_card_has_two_holders_and_nothing_leaks(steps in prop::collection::vec(step(), 1..14)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut run = Run::new().await;
+            for step in steps {
+                run.happen(step).await;
+                run.check().await;
+            }
+            // At the end, all of it can be undone.
+            for number in 0..CLAIMS {
+                unprepare(&run.instances[1].0, &claim(&number.to_string())).await.unwrap();
+            }
+            assert!(run.node.settled().is_empty());
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! Prepare and Unprepare against a fake API server and fake cards, on a real file system.
+
+mod support;
+
+mod api;
+mod basics;
+mod crash;
+mod driver_files;
+mod instances;
+mod interleavings;
+mod killed;
+mod load;
+mod storage;

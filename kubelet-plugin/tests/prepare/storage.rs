@@ -1,0 +1,153 @@
+//! Full and read-only disks, damaged and foreign records.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tessera_kubelet_plugin::journal::JournalError;
+use tessera_kubelet_plugin::prepare::PrepareError;
+
+use crate::support::{Fault, Node, claim, names, prepare, unprepare};
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_and_can_be_emptied() {
+    let node = Node::new(2);
+    let (old, new) = (claim("old"), claim("new"));
+    node.api.allocate(&old, &[("gpus", "gpu-01-00")]);
+    node.api.allocate(&new, &[("gpus", "gpu-02-00")]);
+    let (preparer, disk) = node.start_on(None).await;
+    let preparer = preparer.unwrap();
+    prepare(&preparer, &old).await.unwrap();
+
+    disk.set(Some(Fault::Full));
+    let error = prepare(&preparer, &new).await.unwrap_err();
+    assert!(matches!(error, PrepareError::Journal(JournalError::Io { .. })), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
+    assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
+    // What was prepared is still told, and ending a pod needs no space.
+    prepare(&preparer, &old).await.unwrap();
+    unprepare(&preparer, &old).await.unwrap();
+    assert!(node.settled().is_empty());
+
+    disk.set(None);
+    prepare(&preparer, &new).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_disk_is_told_and_loses_nothing() {
+    let node = Node::new(2);
+    let (old, new) = (claim("old"), claim("new"));
+    node.api.allocate(&old, &[("gpus", "gpu-01-00")]);
+    node.api.allocate(&new, &[("gpus", "gpu-02-00")]);
+    let (preparer, disk) = node.start_on(None).await;
+    let preparer = preparer.unwrap();
+    prepare(&preparer, &old).await.unwrap();
+
+    disk.set(Some(Fault::ReadOnly));
+    for error in [prepare(&preparer, &new).await.unwrap_err(), unprepare(&preparer, &old).await.unwrap_err()]
+    {
+        assert!(error.to_string().contains("read-only"), "{error}");
+    }
+    prepare(&preparer, &old).await.unwrap();
+    assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
+    disk.set(None);
+    unprepare(&preparer, &old).await.unwrap();
+    prepare(&preparer, &new).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_made_is_an_error_of_the_start() {
+    let node = Node::new(1);
+    let (preparer, _disk) = node.start_on(Some(Fault::Full)).await;
+    let error = preparer.unwrap_err().to_string();
+    assert!(error.contains("journal") && error.contains("free space"), "{error}");
+
+    fs::remove_dir_all(node.path().join("driver/proc")).unwrap();
+    let (preparer, _disk) = node.start_on(None).await;
+    let error = preparer.unwrap_err().to_string();
+    assert!(error.contains("boot_id") && error.contains("--proc-root"), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_record_costs_its_own_claim_only() {
+    let node = Node::new(3);
+    let (damaged, other, third) = (claim("damaged"), claim("other"), claim("third"));
+    node.api.allocate(&damaged, &[("gpus", "gpu-01-00")]);
+    node.api.allocate(&other, &[("gpus", "gpu-02-00")]);
+    let preparer = node.start().await;
+    prepare(&preparer, &damaged).await.unwrap();
+    prepare(&preparer, &other).await.unwrap();
+    let good = fs::read(node.record_path(&damaged)).unwrap();
+
+    for content in ["{", "", "null", "{\"version\":1}", "\u{0}\u{0}", "{\"version\":\"x\"}", "[]"] {
+        fs::write(node.record_path(&damaged), content).unwrap();
+        let preparer = node.start().await;
+        // Left as it is, and its claim's containers keep what they have: nobody else gets the card.
+        assert_eq!(fs::read_to_string(node.record_path(&damaged)).unwrap(), content);
+        assert!(node.spec_path(&damaged).exists());
+        prepare(&preparer, &other).await.unwrap();
+        node.api.allocate(&third, &[("gpus", "gpu-01-00")]);
+        let error = prepare(&preparer, &third).await.unwrap_err().to_string();
+        assert!(error.contains("uid-damaged") && error.contains("can't be read"), "{content:?}: {error}");
+    }
+    let mut renamed: Value = serde_json::from_slice(&good).unwrap();
+    renamed["uid"] = "uid-someone-else".into();
+    fs::write(node.record_path(&damaged), renamed.to_string()).unwrap();
+    assert!(prepare(&node.start().await, &third).await.is_err());
+
+    // The kubelet's next Prepare repairs it; Unprepare removes it.
+    let preparer = node.start().await;
+    prepare(&preparer, &damaged).await.unwrap();
+    assert_eq!(node.record(&damaged), serde_json::from_slice::<Value>(&good).unwrap());
+    fs::write(node.record_path(&damaged), "{").unwrap();
+    unprepare(&preparer, &damaged).await.unwrap();
+    prepare(&preparer, &third).await.unwrap();
+    assert_eq!(node.settled().len(), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_record_of_nothing_is_dropped() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
+    prepare(&preparer, &claim).await.unwrap();
+    // As a power failure leaves it: an empty file, and nothing in memory.
+    fs::write(node.record_path(&claim), "").unwrap();
+    node.boot("boot-2");
+    node.start().await;
+    assert!(node.settled().is_empty());
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_version_is_left_alone() {
+    let node = Node::new(1);
+    let (preparer, newer, other) = (node.start().await, claim("newer"), claim("other"));
+    node.api.allocate(&newer, &[("gpus", "gpu-01-00")]);
+    prepare(&preparer, &newer).await.unwrap();
+    let record = json!({"version": 2, "form": "unknown"}).to_string();
+    fs::write(node.record_path(&newer), &record).unwrap();
+
+    let preparer = node.start().await;
+    for error in
+        [prepare(&preparer, &newer).await.unwrap_err(), unprepare(&preparer, &newer).await.unwrap_err()]
+    {
+        assert!(matches!(error, PrepareError::Journal(JournalError::Newer { version: 2, .. })), "{error}");
+    }
+    node.api.allocate(&other, &[("gpus", "gpu-01-00")]);
+    assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::Held { .. })));
+    assert_eq!(fs::read_to_string(node.record_path(&newer)).unwrap(), record);
+    assert!(node.spec_path(&newer).exists());
+}
+
+#[tokio::test]
+async fn strange_files_in_the_journal_are_not_ours() {
+    let node = Node::new(1);
+    node.start().await;
+    let claims = node.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
+    fs::create_dir(claims.join("directory.json")).unwrap();
+    fs::write(claims.join("notes.txt"), "remember the milk").unwrap();
+    let (preparer, claim) = (node.start().await, claim("a"));
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
+    prepare(&preparer, &claim).await.unwrap();
+    unprepare(&preparer, &claim).await.unwrap();
+    assert_eq!(names(&claims), ["directory.json", "notes.txt"]);
+}

@@ -1,0 +1,13 @@
+//! A node with fake cards, a fake API server, and a file system that fails on order.
+
+mod api;
+mod cards;
+mod disk;
+mod node;
+mod observer;
+
+pub use api::{Api, Behaviour, result};
+pub use cards::Cards;
+pub use disk::{Disk, Fault, Moment};
+pub use node::{Node, claim, names, prepare, unprepare};
+pub use observer::Seen;

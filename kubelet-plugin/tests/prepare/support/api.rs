@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tessera_kubelet_plugin::prepare::ClaimReference;
+
+/// An API server that knows claims and nothing else.
+#[derive(Clone, Default)]
+pub struct Api {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    claims: BTreeMap<String, Value>,
+    behaviour: Behaviour,
+    requests: Vec<String>,
+}
+
+/// How the API server answers.
+#[derive(Clone, Debug, Default)]
+pub enum Behaviour {
+    /// As it should.
+    #[default]
+    Good,
+    /// Never.
+    Silent,
+    /// After a while.
+    Slow(Duration),
+    /// With a status and its text.
+    Status(u16, &'static str),
+    /// With this text in the place of an object.
+    Text(&'static str),
+}
+
+impl Api {
+    pub fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move { Ok::<_, Infallible>(api.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Puts a claim with these results (`(request, device)`) of the driver, allocated.
+    pub fn allocate(&self, claim: &ClaimReference, results: &[(&str, &str)]) {
+        let results = results.iter().map(|(request, device)| result(request, device)).collect();
+        self.put(claim, results);
+    }
+
+    /// Puts a claim with these results.
+    pub fn put(&self, claim: &ClaimReference, results: Vec<Value>) {
+        self.put_status(claim, json!({"allocation": {"devices": {"results": results}}}));
+    }
+
+    pub fn put_status(&self, claim: &ClaimReference, status: Value) {
+        let object = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+            "spec": {"devices": {}}, "status": status,
+        });
+        self.state.lock().unwrap().claims.insert(path(claim), object);
+    }
+
+    pub fn delete(&self, claim: &ClaimReference) {
+        self.state.lock().unwrap().claims.remove(&path(claim));
+    }
+
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.state.lock().unwrap().behaviour = behaviour;
+    }
+
+    /// Paths that were asked for, in order.
+    pub fn requests(&self) -> Vec<String> {
+        self.state.lock().unwrap().requests.clone()
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let (behaviour, claim) = {
+            let mut state = self.state.lock().unwrap();
+            state.requests.push(path.clone());
+            (state.behaviour.clone(), state.claims.get(&path).cloned())
+        };
+        match behaviour {
+            Behaviour::Good => {}
+            Behaviour::Silent => std::future::pending().await,
+            Behaviour::Slow(pause) => tokio::time::sleep(pause).await,
+            Behaviour::Status(code, message) => return status(code, message),
+            Behaviour::Text(text) => return Response::new(Body::from(text.as_bytes().to_vec())),
+        }
+        match claim {
+            Some(claim) => Response::new(Body::from(claim.to_string().into_bytes())),
+            None => status(404, "not found"),
+        }
+    }
+}
+
+/// A result of the driver under test on the node under test.
+pub fn result(request: &str, device: &str) -> Value {
+    json!({"request": request, "driver": "gpu.tessera.dev", "pool": "gpu.tessera.dev/node-a", "device": device})
+}
+
+fn path(claim: &ClaimReference) -> String {
+    format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", claim.namespace, claim.name)
+}
+
+fn status(code: u16, message: &str) -> Response<Body> {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": message,
+        "reason": if code == 404 { "NotFound" } else { "InternalError" },
+    });
+    let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}

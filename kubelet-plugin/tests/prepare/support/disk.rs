@@ -1,0 +1,214 @@
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
+
+/// A file system that counts its effects and fails at one of them on order.
+///
+/// A test of what happens at each step is a loop over the number of that step, until a run ends before reaching it.
+pub struct Disk {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fault: Option<Fault>,
+    effects: usize,
+    is_dead: bool,
+    /// Files whose content is not synced.
+    unsynced: BTreeSet<PathBuf>,
+    syncs: usize,
+    directory_syncs: usize,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The process dies at the n-th effect: nothing has an effect from then on.
+    Die(usize, Moment),
+    /// The n-th effect fails with an error, once.
+    Fail(usize, io::ErrorKind),
+    /// Everything that needs space fails.
+    Full,
+    /// Everything that changes anything fails.
+    ReadOnly,
+}
+
+/// When, at the fatal effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It had no effect.
+    Before,
+    /// A file was written in half; of other effects as `Before`.
+    Half,
+    /// It had its effect, but who asked for it never learned.
+    After,
+}
+
+impl Moment {
+    pub const ALL: [Self; 3] = [Self::Before, Self::Half, Self::After];
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Create,
+    Sync,
+    Other,
+}
+
+enum Verdict {
+    Go,
+    Half,
+    GoThenDie,
+    Fail(io::Error),
+}
+
+impl Disk {
+    pub fn new(fault: Option<Fault>) -> Self {
+        Self { state: Mutex::new(State { fault, ..State::default() }) }
+    }
+
+    /// Whether the fault of [`Fault::Die`] or [`Fault::Fail`] has come.
+    pub fn is_reached(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        match state.fault {
+            Some(Fault::Die(..)) => state.is_dead,
+            Some(Fault::Fail(number, _)) => state.effects >= number,
+            _ => true,
+        }
+    }
+
+    pub fn set(&self, fault: Option<Fault>) {
+        let mut state = self.state.lock().unwrap();
+        state.fault = fault;
+        state.effects = 0;
+        state.is_dead = false;
+    }
+
+    /// Syncs of files and of directories.
+    pub fn syncs(&self) -> (usize, usize) {
+        let state = self.state.lock().unwrap();
+        (state.syncs, state.directory_syncs)
+    }
+
+    /// The machine loses power: content that was not synced is lost, while names may be there (as on XFS).
+    pub fn lose_power(&self) {
+        for path in &self.state.lock().unwrap().unsynced {
+            if path.exists() {
+                fs::write(path, "").unwrap();
+            }
+        }
+    }
+
+    fn effect(&self, kind: Kind) -> Verdict {
+        let mut state = self.state.lock().unwrap();
+        if state.is_dead {
+            return Verdict::Fail(dead());
+        }
+        state.effects += 1;
+        match state.fault {
+            Some(Fault::Die(number, moment)) if state.effects == number => {
+                state.is_dead = true;
+                match moment {
+                    Moment::Half if kind == Kind::Create => Verdict::Half,
+                    Moment::Before | Moment::Half => Verdict::Fail(dead()),
+                    Moment::After => Verdict::GoThenDie,
+                }
+            }
+            Some(Fault::Fail(number, error)) if state.effects == number => Verdict::Fail(error.into()),
+            Some(Fault::Full) if kind == Kind::Create => Verdict::Fail(io::ErrorKind::StorageFull.into()),
+            Some(Fault::ReadOnly) if kind != Kind::Sync => {
+                Verdict::Fail(io::ErrorKind::ReadOnlyFilesystem.into())
+            }
+            _ => Verdict::Go,
+        }
+    }
+
+    fn done<T>(&self, kind: Kind, effect: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self.effect(kind) {
+            Verdict::Go => effect(),
+            Verdict::Half => Err(dead()),
+            Verdict::GoThenDie => effect().and(Err(dead())),
+            Verdict::Fail(error) => Err(error),
+        }
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.state.lock().unwrap().is_dead { Err(dead()) } else { Ok(()) }
+    }
+}
+
+impl FileSystem for Disk {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.done(Kind::Create, || LocalFileSystem.create_directory(path))
+    }
+
+    fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+        match self.effect(Kind::Create) {
+            Verdict::Go => {
+                self.state.lock().unwrap().unsynced.insert(path.to_owned());
+                LocalFileSystem.create(path, bytes)
+            }
+            Verdict::Half => {
+                LocalFileSystem.create(path, &bytes[..bytes.len() / 2])?;
+                Err(dead())
+            }
+            Verdict::GoThenDie => {
+                LocalFileSystem.create(path, bytes)?;
+                Err(dead())
+            }
+            Verdict::Fail(error) => Err(error),
+        }
+    }
+
+    fn sync(&self, _file: &File, path: &Path) -> io::Result<()> {
+        // The machine under the test does not lose power: what matters is that it was asked for.
+        self.done(Kind::Sync, || {
+            let mut state = self.state.lock().unwrap();
+            state.unsynced.remove(path);
+            state.syncs += 1;
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.done(Kind::Other, || {
+            LocalFileSystem.rename(from, to)?;
+            let mut state = self.state.lock().unwrap();
+            if state.unsynced.remove(from) {
+                state.unsynced.insert(to.to_owned());
+            } else {
+                state.unsynced.remove(to);
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.done(Kind::Other, || LocalFileSystem.remove(path))
+    }
+
+    fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+        self.done(Kind::Sync, || {
+            self.state.lock().unwrap().directory_syncs += 1;
+            Ok(())
+        })
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.alive()?;
+        LocalFileSystem.read(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+        self.alive()?;
+        LocalFileSystem.list(path)
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the process is dead")
+}

@@ -1,0 +1,189 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tessera_inventory::Machine;
+use tessera_kubelet_plugin::cdi::Roots;
+use tessera_kubelet_plugin::journal::{FileSystem, LocalFileSystem};
+use tessera_kubelet_plugin::prepare::{
+    ClaimReference, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, Preparer,
+};
+use tessera_nvml::Nvml;
+use tokio::sync::watch;
+
+use super::{Api, Cards, Disk, Fault, Seen};
+
+/// A node: its directories outlive the plugin's instances.
+pub struct Node {
+    path: PathBuf,
+    /// Removes the directory of a node of its own.
+    _directory: Option<TempDir>,
+    pub api: Api,
+    pub cards: Arc<Cards>,
+    pub hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
+    pub published: watch::Sender<Option<Arc<Machine>>>,
+    pub seen: Arc<Seen>,
+}
+
+impl Node {
+    pub fn new(cards: u8) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut node = Self::at(directory.path(), cards);
+        node._directory = Some(directory);
+        node
+    }
+
+    /// A node in a directory that someone else removes.
+    pub fn at(path: &Path, cards: u8) -> Self {
+        let cards = Arc::new(Cards::new(cards));
+        let nvml: Arc<dyn Nvml> = cards.clone();
+        let node = Self {
+            path: path.to_owned(),
+            _directory: None,
+            api: Api::default(),
+            cards,
+            hardware: watch::Sender::new(Some(nvml)),
+            published: watch::Sender::new(None),
+            seen: Arc::default(),
+        };
+        fs::create_dir_all(node.path().join("kubelet")).unwrap();
+        fs::create_dir_all(node.path().join("driver/dev")).unwrap();
+        node.boot("boot-1");
+        node
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts the machine: what lies in memory is gone.
+    pub fn boot(&self, id: &str) {
+        let directory = self.path().join("driver/proc/sys/kernel/random");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("boot_id"), format!("{id}\n")).unwrap();
+        let _ = fs::remove_dir_all(self.path().join("cdi"));
+    }
+
+    /// What the kubelet's checkpoint says.
+    pub fn checkpoint(&self, claims: &[&ClaimReference]) {
+        let uids: Vec<&str> = claims.iter().map(|claim| claim.uid.as_str()).collect();
+        fs::write(self.path().join("kubelet/dra_manager_state"), format!("{{\"Data\":\"{uids:?}\"}}"))
+            .unwrap();
+    }
+
+    pub fn options(&self, file_system: Arc<dyn FileSystem>) -> PrepareOptions {
+        let driver = self.path().join("driver");
+        let mut options = PrepareOptions::new("gpu.tessera.dev", "node-a", &self.path().join("kubelet"));
+        options.cdi_directory = self.path().join("cdi");
+        options.roots = Roots {
+            driver: driver.clone(),
+            host_driver: driver.clone(),
+            dev: driver.clone(),
+            sysfs: driver.join("sys"),
+            proc: driver.join("proc"),
+        };
+        options.patience = Duration::from_millis(300);
+        options.short_patience = Duration::from_millis(100);
+        options.file_system = file_system;
+        options
+    }
+
+    /// Starts an instance of the plugin.
+    pub async fn start(&self) -> Preparer {
+        self.try_start(Arc::new(LocalFileSystem)).await.unwrap()
+    }
+
+    /// Starts an instance whose disk fails as ordered.
+    pub async fn start_on(&self, fault: Option<Fault>) -> (Result<Preparer, PrepareError>, Arc<Disk>) {
+        let disk = Arc::new(Disk::new(fault));
+        (self.try_start(disk.clone()).await, disk)
+    }
+
+    pub async fn try_start(&self, file_system: Arc<dyn FileSystem>) -> Result<Preparer, PrepareError> {
+        let options = self.options(file_system);
+        let journal = Arc::new(options.open_journal()?);
+        let seen: Arc<dyn PrepareObserver> = self.seen.clone();
+        let (hardware, published) = (self.hardware.subscribe(), self.published.subscribe());
+        Preparer::open(options, journal, self.api.client(), hardware, published, seen).await
+    }
+
+    pub fn record_path(&self, claim: &ClaimReference) -> PathBuf {
+        self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims").join(format!("{}.json", claim.uid))
+    }
+
+    pub fn spec_path(&self, claim: &ClaimReference) -> PathBuf {
+        self.path().join("cdi").join(format!("gpu.tessera.dev-claim_{}.json", claim.uid))
+    }
+
+    pub fn record(&self, claim: &ClaimReference) -> Value {
+        serde_json::from_slice(&fs::read(self.record_path(claim)).unwrap()).unwrap()
+    }
+
+    pub fn spec(&self, claim: &ClaimReference) -> Value {
+        serde_json::from_slice(&fs::read(self.spec_path(claim)).unwrap()).unwrap()
+    }
+
+    /// The claims with a complete record of this boot, and their devices. Fails where the disk says anything that a
+    /// settled node must not: intents, leftovers, specs without record, records without spec, a card of two claims.
+    pub fn settled(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let claims = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
+        let boot = fs::read_to_string(self.path().join("driver/proc/sys/kernel/random/boot_id")).unwrap();
+        let mut recorded = BTreeMap::new();
+        let mut held = BTreeSet::new();
+        for name in names(&claims) {
+            let uid = name.strip_suffix(".json").unwrap_or_else(|| panic!("left behind: {name}")).to_owned();
+            let record: Value = serde_json::from_slice(&fs::read(claims.join(&name)).unwrap()).unwrap();
+            assert_eq!(record["stage"], "complete", "{uid}");
+            assert_eq!(record["bootId"], boot.trim(), "{uid}");
+            let mut devices = BTreeSet::new();
+            for device in record["devices"].as_array().unwrap() {
+                let name = device["device"].as_str().unwrap().to_owned();
+                if device["adminAccess"] != true {
+                    assert!(held.insert(name.clone()), "{name} is held twice");
+                }
+                devices.insert(name);
+            }
+            recorded.insert(uid, devices);
+        }
+        let specs: BTreeSet<String> = names(&self.path().join("cdi")).into_iter().collect();
+        let expected: BTreeSet<String> =
+            recorded.keys().map(|uid| format!("gpu.tessera.dev-claim_{uid}.json")).collect();
+        assert_eq!(specs, expected, "CDI specs and records differ");
+        recorded
+    }
+}
+
+/// A claim `ns/<name>` with a UID made from its name.
+pub fn claim(name: &str) -> ClaimReference {
+    ClaimReference { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
+}
+
+/// Names in a directory, sorted; none where there is no directory.
+pub fn names(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The one answer of a call.
+pub async fn prepare(
+    preparer: &Preparer,
+    claim: &ClaimReference,
+) -> Result<Vec<PreparedDevice>, PrepareError> {
+    let mut answers = preparer.prepare(vec![claim.clone()]).await;
+    assert_eq!(answers.len(), 1);
+    answers.remove(&claim.uid).unwrap()
+}
+
+/// The one answer of a call.
+pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<(), PrepareError> {
+    let mut answers = preparer.unprepare(vec![claim.clone()]).await;
+    assert_eq!(answers.len(), 1);
+    answers.remove(&claim.uid).unwrap()
+}

@@ -1,0 +1,31 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareObserver};
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub struct Seen {
+    phases: Mutex<Vec<(Phase, bool, Duration)>>,
+    claims: Mutex<Vec<(Operation, &'static str, Duration)>>,
+}
+
+impl Seen {
+    pub fn phases(&self) -> Vec<(Phase, bool)> {
+        self.phases.lock().unwrap().iter().map(|(phase, succeeded, _)| (*phase, *succeeded)).collect()
+    }
+
+    pub fn claims(&self) -> Vec<(Operation, &'static str)> {
+        self.claims.lock().unwrap().iter().map(|(operation, outcome, _)| (*operation, *outcome)).collect()
+    }
+}
+
+impl PrepareObserver for Seen {
+    fn phase(&self, _: Operation, phase: Phase, succeeded: bool, elapsed: Duration) {
+        self.phases.lock().unwrap().push((phase, succeeded, elapsed));
+    }
+
+    fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration) {
+        self.claims.lock().unwrap().push((operation, outcome, elapsed));
+    }
+}
