@@ -24,6 +24,10 @@ pub enum Feature {
 }
 
 impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::PartitionableDevices, Self::ConsumableCapacity, Self::DeviceTaints, Self::BindingConditions];
+
     /// The feature gate of kube-apiserver.
     #[must_use]
     pub const fn gate(self) -> &'static str {

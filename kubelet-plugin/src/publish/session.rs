@@ -36,6 +36,8 @@ pub struct Session {
     owner: Option<OwnerReference>,
     /// The pool's generation as last seen.
     generation: Option<i64>,
+    /// What the server keeps is known: by a dry run or by what it answered to writes.
+    probed: bool,
     /// The server held the target; what differs now is somebody else's doing.
     synced: bool,
     backoff: Backoff,
@@ -64,6 +66,7 @@ impl Session {
             store: Store::default(),
             owner: None,
             generation: None,
+            probed: false,
             synced: false,
             backoff: Backoff::default(),
             rivalry: Rivalry::default(),
@@ -135,6 +138,14 @@ impl Session {
                 self.owner = None;
                 continue;
             }
+            if !std::mem::replace(&mut self.probed, true) && !self.store.slices().is_empty() {
+                // What a predecessor published is not replaced by something the server will not keep.
+                if let Err(failure) = self.probe_target().await {
+                    self.probed = false;
+                    return self.retry(failure);
+                }
+                continue;
+            }
             if let Err(failure) = self.carry_out(plan, lock).await {
                 return self.retry(failure);
             }
@@ -152,25 +163,36 @@ impl Session {
         if self.target.missing().is_empty() {
             return false;
         }
-        let mut answers = Vec::new();
-        for probe in self.target.probes() {
-            match self.server.dry_run(&probe).await {
-                Ok(held) => answers.push((probe, held)),
-                Err(failure) => {
-                    tracing::debug!(
-                        "cannot learn whether the API server keeps more by now: {}",
-                        failure.message()
-                    );
-                    return false;
-                }
-            }
+        let before = self.target.missing().clone();
+        if let Err(failure) = self.probe_target().await {
+            tracing::debug!("cannot learn what the API server keeps by now: {}", failure.message());
+            return false;
         }
-        let more = self.target.learn_from_probes(&answers);
-        if more {
-            tracing::info!(missing = ?self.target.missing(), "the API server keeps more features than before; publishing them");
+        let changed = *self.target.missing() != before;
+        if changed {
+            tracing::info!(missing = ?self.target.missing(), "the API server keeps other features than before");
             self.synced = false;
         }
-        more
+        changed
+    }
+
+    /// Learns what the server keeps of all that the hardware offers, without writing anything.
+    async fn probe_target(&mut self) -> Result<(), Failure> {
+        let probes = self.target.probes();
+        let answers = join_all(probes.iter().map(|probe| self.server.dry_run(probe))).await;
+        let mut held = Vec::new();
+        for (probe, answer) in probes.iter().zip(answers) {
+            match answer {
+                Ok(answer) => held.push((probe, answer)),
+                // That it is invalid will be said, and dealt with, when it is written.
+                Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        for message in self.target.learn_from_probes(&held) {
+            tracing::warn!("{message}");
+        }
+        Ok(())
     }
 
     async fn plan(&mut self) -> Result<Plan, Failure> {

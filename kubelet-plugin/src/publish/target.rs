@@ -184,10 +184,12 @@ impl Target {
         current
     }
 
-    /// Slices to try on the server without storing them, to learn whether it keeps the missing features by now.
+    /// Slices to try on the server without storing them, to learn what it keeps of all that the hardware offers.
     #[must_use]
     pub fn probes(&self) -> Vec<ResourceSlice> {
-        let lost = |slice: &&DesiredSlice| !self.slices.contains(slice);
+        let all = Feature::ALL.into_iter().collect();
+        let plain = features::without(&all, &self.full);
+        let uses_features = |slice: &&DesiredSlice| !plain.contains(slice);
         let probe = |slice: &DesiredSlice| ResourceSlice {
             metadata: ObjectMeta {
                 name: Some(names::slice_name(&self.identity.node_name, &self.identity.driver_name, "probe")),
@@ -195,22 +197,23 @@ impl Target {
             },
             spec: self.identity.spec(&slice.contents, 1, 1),
         };
-        self.full.iter().filter(lost).map(probe).collect()
+        self.full.iter().filter(uses_features).map(probe).collect()
     }
 
-    /// What the server keeps of the [`Self::probes`]. Answers whether it keeps more than before.
-    pub fn learn_from_probes(&mut self, answers: &[(ResourceSlice, ResourceSlice)]) -> bool {
-        let dropped = |(sent, held): &(ResourceSlice, ResourceSlice)| {
-            compare::differences(&sent.spec, &held.spec)
+    /// Learns from what the server would keep of the [`Self::probes`]. Answers what is new and bad.
+    pub fn learn_from_probes(&mut self, answers: &[(&ResourceSlice, ResourceSlice)]) -> Vec<String> {
+        let dropped = |(sent, held): &(&ResourceSlice, ResourceSlice)| {
+            let differences = compare::differences(&sent.spec, &held.spec);
+            differences
                 .iter()
                 .filter_map(|difference| Feature::of_path(difference.path()))
                 .collect::<Vec<_>>()
         };
-        let dropped: BTreeSet<Feature> = answers.iter().flat_map(dropped).collect();
-        let before = self.missing.len();
-        self.missing.retain(|feature| dropped.contains(feature));
+        let missing: BTreeSet<Feature> = answers.iter().flat_map(dropped).collect();
+        let new = missing.difference(&self.missing).map(|feature| gate_message(*feature)).collect();
+        self.missing = missing;
         self.refresh();
-        self.missing.len() < before
+        new
     }
 
     fn refresh(&mut self) {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use axum::http::Method;
-use tessera_kubelet_plugin::publish::Feature;
+use k8s_openapi::api::resource::v1::DeviceTaint;
+use tessera_kubelet_plugin::publish::{Feature, client};
+use tessera_tests::{Cluster, ClusterOptions, ExtraFlags};
 
 use crate::{
     proxy::{Act, Proxy},
-    support::{TestNode, cards, devices, marks},
+    support::{TestNode, administrator, administrator_of, cards, devices, marks},
 };
 
 /// What a server without DRAPartitionableDevices does.
@@ -57,6 +59,45 @@ async fn without_counters_whole_cards_are_published_and_counters_come_when_they_
     let status = publisher.until("all", |status| status.in_sync && status.devices == 3).await;
     assert_eq!((status.slices, status.last_error), (2, None));
     assert!(status.missing_features.is_empty());
+}
+
+#[tokio::test]
+async fn a_real_server_with_the_gates_switched_off_gets_whole_cards_and_is_not_asked_twice() {
+    drop(administrator().await);
+    let gates = ["DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"];
+    let feature_gates = gates.map(|gate| (gate.to_owned(), false)).into();
+    let options = ClusterOptions {
+        extra: ExtraFlags { feature_gates, ..ExtraFlags::default() },
+        ..ClusterOptions::scheduler_tier(0)
+    };
+    let cluster = Cluster::start(options).await.expect("a cluster");
+    let config = administrator_of(&cluster).await;
+    let node = TestNode::in_cluster(config.clone(), "gates").await;
+    let connect = || client(config.clone()).expect("a client");
+
+    let mut pool = cards(3, "a");
+    let tainted = &mut devices(&mut pool)[1];
+    tainted.taints = Some(vec![DeviceTaint {
+        key: "gpu.tessera.dev/lost".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
+    }]);
+    devices(&mut pool)[2].allow_multiple_allocations = Some(true);
+    let first = node.start(connect(), Some(pool.clone()), "first");
+    let status = first.until("published", |status| status.in_sync && status.devices == 1).await;
+    let missing: Vec<&str> = status.missing_features.iter().map(|feature| feature.gate()).collect();
+    assert_eq!(missing, gates);
+    let slices = node.slices().await;
+    assert_eq!((slices.len(), marks(&slices).len()), (1, 1));
+    first.stop().await;
+
+    // The next start finds out without disturbing what is published.
+    let second = node.start(connect(), Some(pool), "second");
+    let status = second.in_sync().await;
+    assert_eq!((status.writes, status.devices), (0, 1));
+    assert_eq!(node.slices().await, slices);
+    second.stop().await;
+    cluster.shutdown().await.expect("ended");
 }
 
 #[tokio::test]

@@ -10,23 +10,40 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 use tempfile::TempDir;
 use tessera_inventory::{
     Pool,
     pool::{Contents, Slice},
 };
-use tessera_kubelet_plugin::publish::{PublishOptions, PublishStatus, Publisher};
-use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tessera_kubelet_plugin::publish::{PublishOptions, PublishStatus, Publisher, client};
+use tessera_tests::{Cluster, shared, workspace};
+use tokio::{
+    sync::{OnceCell, watch},
+    task::JoinHandle,
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 pub const DRIVER: &str = "gpu.tessera.dev";
 /// For things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// Configuration of an administrator.
+/// Configuration of an administrator of the cluster that the tests of this program share.
 pub async fn administrator() -> Config {
-    Config::infer().await.expect("dev cluster")
+    static PROGRAMS: OnceCell<()> = OnceCell::const_new();
+    let build = || async {
+        // The cluster's host program, if `cargo test` of this package alone has not built it.
+        tokio::task::spawn_blocking(workspace::build_programs).await.expect("no panic").expect("built");
+    };
+    PROGRAMS.get_or_init(build).await;
+    administrator_of(shared::scheduler_tier().await.expect("a cluster")).await
+}
+
+pub async fn administrator_of(cluster: &Cluster) -> Config {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).expect("readable");
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("valid")
 }
 
 /// A node without kubelet, and the directory that instances of the plugin on it share.
@@ -72,7 +89,7 @@ impl TestNode {
 
     /// An instance of the plugin that talks to the API server directly.
     pub async fn publisher(&self, pool: Option<Pool>) -> Running {
-        let client = tessera_kubelet_plugin::publish::client(administrator().await).expect("a client");
+        let client = client(administrator().await).expect("a client");
         self.publisher_through(client, pool)
     }
 
