@@ -6,6 +6,7 @@ mod compare;
 mod report;
 mod smi;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,13 +50,23 @@ pub fn run(arguments: &GpuCheckArguments) -> Result<ExitCode> {
     let xml = smi::query(&tool, &library)?;
     let comparisons = compare_all(&library, &xml)?;
     if arguments.json {
-        println!("{}", report::json(&comparisons));
+        print(&report::json(&comparisons).to_string())?;
     } else {
-        println!("{} beside {}\n", library.path().display(), tool.display());
-        println!("{}", report::tables(&comparisons));
+        let title = format!("{} beside {}", library.path().display(), tool.display());
+        print(&format!("{title}\n\n{}", report::tables(&comparisons)))?;
     }
     let different = comparisons.iter().any(|comparison| comparison.verdict == Verdict::Different);
     Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A reader that had enough, such as `head`, is no error.
+fn print(text: &str) -> Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("can't write the report")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn compare_all(library: &Library, xml: &str) -> Result<Vec<Comparison>> {

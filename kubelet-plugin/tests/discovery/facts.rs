@@ -120,3 +120,38 @@ fn a_numa_node_without_cpus_is_not_told() {
         assert_ne!(card.numa_node, Some(0));
     }
 }
+
+#[test]
+fn a_card_that_errors_on_one_query_is_found_without_that_fact() {
+    let emulated = EmulatedMachine::new("hgx-h100-80gb");
+    emulated.let_happen("fault --card 3 --call nvmlDeviceGetName --error UNKNOWN");
+    let discovery = look_at(&emulated);
+    let machine = discovery.machine().unwrap();
+    assert_eq!(machine.cards.len(), 8);
+    for (index, card) in machine.cards.iter().enumerate() {
+        assert_eq!(card.product_name.is_none(), index == 3);
+        assert!(card.uuid.is_some() && card.health == Health::Healthy);
+    }
+    let [problem] = discovery.problems() else { panic!("{:?}", discovery.problems()) };
+    assert_eq!((problem.card, problem.fact), (Some(machine.cards[3].pci), "productName"));
+    assert!(problem.message.contains("nvmlDeviceGetName"), "{problem}");
+}
+
+#[test]
+fn a_card_without_its_uuid_is_left_out_and_the_others_live() {
+    let emulated = EmulatedMachine::new("hgx-h100-80gb");
+    emulated.let_happen("fault --card 3 --call nvmlDeviceGetUUID --error UNKNOWN");
+    let discovery = look_at(&emulated);
+    let machine = discovery.machine().unwrap();
+    assert_eq!(machine.cards.len(), 7);
+    assert!(discovery.problems().iter().any(|problem| problem.message.contains("left out")));
+}
+
+#[test]
+fn a_card_that_was_lost_before_the_start_is_left_out_and_told() {
+    let emulated = EmulatedMachine::new("hgx-h100-80gb");
+    emulated.let_happen("lose --card 0");
+    let discovery = look_at(&emulated);
+    assert_eq!(discovery.machine().unwrap().cards.len(), 7);
+    assert!(!discovery.problems().is_empty());
+}

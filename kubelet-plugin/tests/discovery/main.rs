@@ -4,4 +4,5 @@
 mod facts;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 mod machine;
+mod pools;
 mod running;

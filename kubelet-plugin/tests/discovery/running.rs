@@ -84,3 +84,58 @@ async fn an_unchanged_machine_is_sent_once() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!running.machines.has_changed().unwrap());
 }
+
+#[tokio::test]
+async fn a_card_that_falls_off_is_noticed_at_once_and_again_when_it_is_back() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_secs(1));
+    running.install_driver();
+    let whole = running.until(|machine| machine.cards.len() == 8 && lost(machine) == 0).await;
+    running.emulated.let_happen("lose --card 5");
+    let broken = running.until(|machine| lost(machine) == 1).await;
+    assert_eq!(broken.cards[5].health, Health::Lost);
+    assert_eq!(broken.cards[5].uuid, whole.cards[5].uuid);
+    assert_eq!(broken.pairs, whole.pairs, "what is published of a card stays while claims may hold it");
+    running.emulated.let_happen("restore");
+    let again = running.until(|machine| *machine == *whole).await;
+    assert_eq!(again, whole);
+}
+
+#[tokio::test]
+async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
+    let mut running = Running::start("a30-x2", PATIENCE * 10);
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 2).await;
+    let unhealthy = Health::Unhealthy { reason: "xid-48".into() };
+    let heard = tokio::time::timeout(PATIENCE, async {
+        // Listening begins a little after the cards were read.
+        while running.machines.borrow().as_ref().unwrap().cards[1].health != unhealthy {
+            running.emulated.let_happen("xid --card 1 48");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    heard.await.expect("the XID was not heard of");
+    assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].health, Health::Healthy);
+}
+
+#[tokio::test]
+async fn the_xid_of_a_program_marks_nothing() {
+    let mut running = Running::start("a30-x2", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 2).await;
+    running.machines.borrow_and_update();
+    for _ in 0..20 {
+        running.emulated.let_happen("xid --card 1 31");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!running.machines.has_changed().unwrap());
+}
+
+#[tokio::test]
+async fn a_link_that_goes_down_changes_the_machine() {
+    let mut running = Running::start("dgx-1v", Duration::from_millis(100));
+    running.install_driver();
+    let links = |machine: &Machine| machine.cards[0].nvlinks.as_ref().map_or(0, Vec::len);
+    running.until(|machine| links(machine) == 6).await;
+    running.emulated.let_happen("link --card 0 --link 2 down");
+    running.until(|machine| links(machine) == 5).await;
+}

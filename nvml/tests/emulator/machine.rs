@@ -2,7 +2,6 @@
 //! it: through its programs and its library, never as a dependency.
 
 use std::env;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -41,21 +40,31 @@ pub fn gpu_emulator() -> &'static Path {
 
 /// Every machine the emulator knows.
 pub fn hardware() -> Vec<String> {
-    let output = succeed(Command::new(gpu_emulator()).arg("hardware"));
-    let names: Vec<String> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| line.split_whitespace().next().unwrap().to_owned())
-        .collect();
+    let output = succeed(Command::new(gpu_emulator()).args(["hardware", "--output", "json"]));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let machines = list["machines"].as_array().unwrap();
+    let names: Vec<String> =
+        machines.iter().map(|machine| machine["name"].as_str().unwrap().to_owned()).collect();
     assert!(names.len() >= 10, "the emulator lists too few machines: {names:?}");
     names
 }
 
 impl EmulatedMachine {
     pub fn new(hardware: &str) -> Self {
+        Self::with(hardware, &[])
+    }
+
+    /// With further arguments of `gpu-emulator create`.
+    pub fn with(hardware: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("machine");
-        succeed(Command::new(gpu_emulator()).arg("create").arg(&root).args(["--hardware", hardware]));
+        succeed(
+            Command::new(gpu_emulator())
+                .arg("create")
+                .arg(&root)
+                .args(["--hardware", hardware])
+                .args(arguments),
+        );
         let facts = std::fs::read(root.join("state/machine.json")).unwrap();
         EmulatedMachine { directory, facts: serde_json::from_slice(&facts).unwrap() }
     }
@@ -65,9 +74,12 @@ impl EmulatedMachine {
         self.directory.path().join("machine")
     }
 
-    /// Lets something happen: `gpu-emulator COMMAND DIR ARGUMENTS…`.
-    pub fn let_happen<A: AsRef<OsStr>>(&self, command: &str, arguments: impl IntoIterator<Item = A>) {
-        succeed(Command::new(gpu_emulator()).arg(command).arg(self.root()).args(arguments));
+    /// Lets something happen: `gpu-emulator fault DIR --card 3 …` for `fault --card 3 …`.
+    pub fn let_happen(&self, what: &str) {
+        let words: Vec<&str> = what.split_whitespace().collect();
+        let command = words.iter().take_while(|word| !word.starts_with("--")).count();
+        let mut emulator = Command::new(gpu_emulator());
+        succeed(emulator.args(&words[..command]).arg(self.root()).args(&words[command..]));
     }
 
     /// The emulator's facts of each card.

@@ -1,0 +1,81 @@
+//! What would be published of each emulated machine: its driver, discovery and the topology rule together.
+
+use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_inventory::pool::{Held, PoolOptions};
+use tessera_inventory::topology::{CardSet, Groups};
+use tessera_inventory::{Pool, Topology};
+use tessera_kubelet_plugin::discovery::Discovery;
+use tessera_nvml::Library;
+
+use crate::machine::{EmulatedMachine, hardware};
+
+const PAIRS: &str = "{0,1}{2,3}{4,5}{6,7}";
+const QUADS: &str = "{0,1,2,3}{4,5,6,7}";
+const CUBE_MESH: &str = "{0,3}{1,2}{4,7}{5,6}";
+const EIGHT: &str = "{0,1,2,3,4,5,6,7}";
+const ASCENDING: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// A machine, its order of publication, its groups (align 2 and 4, NVLink 2 and 4) by position, and the first card's
+/// NVLink domain.
+type Expected = (&'static str, &'static [usize], [&'static str; 4], Option<&'static str>);
+
+/// As `inventory/tests/data/groups.txt` has them for these machine types.
+const EXPECTED: [Expected; 11] = [
+    ("a30-x2", &[0, 1], ["{0,1}", "", "", ""], None),
+    ("dgx-1v", &[0, 3, 2, 1, 5, 6, 7, 4], [CUBE_MESH, QUADS, CUBE_MESH, QUADS], Some("0000:06:00.0")),
+    (
+        "dgx-2",
+        &ASCENDING,
+        [
+            "{0,1}{2,3}{4,5}{6,7}{8,9}{10,11}{12,13}{14,15}",
+            "{0,1,2,3}{4,5,6,7}{8,9,10,11}{12,13,14,15}",
+            "{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}",
+            "{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}",
+        ],
+        Some("0000:34:00.0"),
+    ),
+    (
+        "gb200-tray",
+        ASCENDING.split_at(4).0,
+        ["{0,1}{2,3}", "{0,1,2,3}", "{0,1,2,3}", "{0,1,2,3}"],
+        Some("8825eef3-bc84-4133-44bd-737103fe5002.2"),
+    ),
+    ("hgx-a100-80gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:07:00.0")),
+    ("hgx-b200", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:51:00.0")),
+    ("hgx-h100-80gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
+    ("hgx-h200", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
+    ("l40s-x8", ASCENDING.split_at(8).0, [PAIRS, QUADS, "", ""], None),
+    ("rtx-pro-6000", ASCENDING.split_at(8).0, [PAIRS, QUADS, "", ""], None),
+    ("t4", &[0], ["", "", "", ""], None),
+];
+
+fn written(groups: &Groups) -> [String; 4] {
+    let numbers = |set: &CardSet| set.iter().map(|card| card.to_string()).collect::<Vec<_>>().join(",");
+    [&groups.align_2, &groups.align_4, &groups.nvlink_2, &groups.nvlink_4]
+        .map(|family| family.iter().map(|set| format!("{{{}}}", numbers(set))).collect())
+}
+
+#[test]
+fn every_machine_is_grouped_by_its_links() {
+    for name in hardware() {
+        let (_, order, groups, domain) = EXPECTED
+            .into_iter()
+            .find(|expected| expected.0 == name)
+            .unwrap_or_else(|| panic!("{name} is new: add its groups here"));
+        let emulated = EmulatedMachine::new(&name);
+        let mut discovery = Discovery::new(emulated.root().join("sys"));
+        discovery.read_once(&Library::open_below(&emulated.root()).unwrap());
+        let machine = discovery.machine().unwrap();
+
+        let topology = Topology::new(&machine);
+        let found = topology.groups();
+        assert_eq!(found.order, order, "{name}");
+        assert_eq!(written(&found), groups, "{name}");
+        assert_eq!(topology.nvlink_domains()[0].as_deref(), domain, "{name}");
+
+        let options = PoolOptions { driver_name: DEFAULT_DRIVER_NAME.to_owned(), held: Held::default() };
+        let pool = Pool::new(&machine, &options);
+        assert_eq!(pool.warnings, [], "{name}");
+        assert_eq!(pool.devices().count(), machine.cards.len(), "{name}");
+    }
+}
