@@ -117,7 +117,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
         .map(|card| {
             let (position, block) = template(card);
             let address = topology.pci_addresses[position];
-            PciAddress { domain: address.domain + block, ..address }
+            PciAddress { domain: address.domain + block * domains(&topology), ..address }
         })
         .collect();
     let inputs: Vec<Input> = (0..count)
@@ -185,6 +185,12 @@ fn level(topology: &Topology, one: (usize, u32), other: (usize, u32)) -> Level {
     let same_node =
         one.0 == other.0 || topology.numa_nodes.as_ref().is_some_and(|nodes| nodes[one.0] == nodes[other.0]);
     if same_node && near != Level::System { Level::Node } else { Level::System }
+}
+
+/// How far the PCI domains of a topology reach, so that another block of cards lies behind them all.
+fn domains(topology: &Topology) -> u32 {
+    let domains = || topology.pci_addresses.iter().map(|address| address.domain);
+    domains().max().unwrap_or(0) - domains().min().unwrap_or(0) + 1
 }
 
 fn host_bridge_bus(topology: &Topology, card: usize) -> Option<u8> {

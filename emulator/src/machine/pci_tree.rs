@@ -170,7 +170,12 @@ mod tests {
                     if one == other {
                         continue;
                     }
-                    let found = meeting_level(&places[one], 0, &places[other], 0);
+                    let found = meeting_level(
+                        &places[one],
+                        inputs[one].pci.domain,
+                        &places[other],
+                        inputs[other].pci.domain,
+                    );
                     let expected = Some(levels[one][other]).filter(|level| *level <= Level::HostBridge);
                     assert_eq!(found, expected, "{name}: {one} and {other}");
                 }
