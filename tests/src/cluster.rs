@@ -25,6 +25,7 @@ pub use error::ClusterError;
 pub use options::{ClusterOptions, ExtraFlags, Tier};
 pub use pods::PodState;
 pub use record::ClusterRecord;
+pub(crate) use start::log_end;
 use tokio::time::{Instant, sleep};
 
 use crate::{

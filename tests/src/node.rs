@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use start::{
-    boot, import_image, start_containerd, start_kubelet, stop_machine, wait_for_containerd,
+    alive, boot, import_image, start_containerd, start_kubelet, stop_machine, wait_for_containerd,
 };
 
 use crate::host::Host;

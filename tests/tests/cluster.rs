@@ -1,4 +1,5 @@
 //! The test cluster itself: what every other end-to-end test stands on.
+#![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 
 #[path = "cluster/leftovers.rs"]
 mod leftovers;
@@ -6,7 +7,7 @@ mod leftovers;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tessera_tests::{Cluster, ClusterOptions, Component, Image, PodState, TEST_IMAGE, shared};
+use tessera_tests::{Cluster, ClusterOptions, Component, Image, PodState, TEST_IMAGE, shared, skip};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,6 +35,9 @@ async fn the_scheduler_tier_binds_a_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_runs_and_sees_what_it_should() {
+    if !skip::node_tier("a_pod_runs_and_sees_what_it_should") {
+        return;
+    }
     let cluster = shared::node_tier().await.unwrap();
     let mut wanted = pod("runs", &["/bin/hold", "view"]);
     wanted["spec"]["containers"][0]["env"] = json!([{ "name": "GREETING", "value": "hello" }]);
@@ -52,6 +56,9 @@ async fn a_pod_runs_and_sees_what_it_should() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_speaks_with_the_api_server_as_its_service_account() {
+    if !skip::node_tier("a_pod_speaks_with_the_api_server_as_its_service_account") {
+        return;
+    }
     let cluster = shared::node_tier().await.unwrap();
     cluster.create_pod(pod("speaks", &["/bin/hold"])).await.unwrap();
     cluster.wait_for_pod("default", "speaks", PodState::Ready, LIMIT).await.unwrap();
@@ -68,6 +75,9 @@ async fn a_pod_speaks_with_the_api_server_as_its_service_account() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_made_from_a_dynamic_program_runs() {
+    if !skip::node_tier("an_image_made_from_a_dynamic_program_runs") {
+        return;
+    }
     let cluster = shared::node_tier().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("image.tar");
@@ -87,6 +97,9 @@ async fn an_image_made_from_a_dynamic_program_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_clusters_with_two_nodes_live_side_by_side() {
+    if !skip::node_tier("two_clusters_with_two_nodes_live_side_by_side") {
+        return;
+    }
     let (first, second) = tokio::try_join!(
         Cluster::start(ClusterOptions::node_tier(2)),
         Cluster::start(ClusterOptions::node_tier(1))
@@ -110,6 +123,9 @@ async fn two_clusters_with_two_nodes_live_side_by_side() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn components_can_be_stopped_and_started_one_by_one() {
+    if !skip::node_tier("components_can_be_stopped_and_started_one_by_one") {
+        return;
+    }
     let cluster = Cluster::start(ClusterOptions::node_tier(1)).await.unwrap();
     cluster.create_pod(pod("stays", &["/bin/hold"])).await.unwrap();
     let before = cluster.wait_for_pod("default", "stays", PodState::Ready, LIMIT).await.unwrap();

@@ -131,8 +131,9 @@ impl Cluster {
         Ok(self.host_of(component)?.signal(component.name(), Signal::SIGCONT).await?)
     }
 
-    /// Kills everything on a node at once and starts it again with what is on its disk: a power cut. The boot id is a
-    /// new one, `/run` is empty, containers are gone.
+    /// Kills everything on a node at once and starts it again with what is on its disk: a power cut. `/run` is empty,
+    /// containers are gone, and the boot id is new: for the node's own processes, that is. A container has a `/proc` of
+    /// its own, which the kernel fills.
     ///
     /// # Errors
     /// The node does not come up again.

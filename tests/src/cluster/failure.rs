@@ -39,3 +39,16 @@ pub(super) fn mark(state: &Path) {
         eprintln!("logs of the cluster are kept in {}", state.join("log").display());
     }
 }
+
+/// Removes all but the logs where no supervisor ever took the directory over.
+pub(super) fn tidy(state: &Path) {
+    if state.join("lock").exists() {
+        return;
+    }
+    for entry in fs::read_dir(state).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name() != "log" && entry.file_name() != "failed" {
+            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
+}

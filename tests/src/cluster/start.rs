@@ -20,7 +20,7 @@ use super::{
 use crate::{
     STATE_PREFIX,
     certificates::{API_SERVICE_ADDRESS, Certificates},
-    host::{Address, NetworkConfiguration, SupervisorConfiguration, host_executable},
+    host::{Address, Host, NetworkConfiguration, SupervisorConfiguration, host_executable},
     image::{TEST_IMAGE, write_test_image},
     node::{self, Node},
     timings::Stopwatch,
@@ -75,6 +75,7 @@ pub(super) async fn start(options: ClusterOptions) -> Result<Cluster, ClusterErr
             failure::mark(&state);
             let logs = state.join("log");
             drop(cluster);
+            failure::tidy(&state);
             Err(ClusterError::Start { logs, source: Box::new(error) })
         }
     }
@@ -111,7 +112,7 @@ fn prepare(options: &ClusterOptions, tools: Tools) -> Result<ClusterRecord, Clus
     };
     let tokens = users::tokens(names.into_iter())?;
     let executable = host_executable()?;
-    let mut visible: Vec<PathBuf> = vec![state.clone(), PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
+    let mut visible: Vec<PathBuf> = vec![state.clone(), crate::workspace::root().to_owned()];
     visible.extend(executable.parent().map(Path::to_owned));
     visible.extend(Module::ALL.iter().filter_map(|module| tools.directory(*module)).map(Path::to_owned));
     let record = ClusterRecord {
@@ -172,7 +173,7 @@ async fn bring_up(
 ) -> Result<(), ClusterError> {
     cluster.supervisor = Some(supervise(&cluster.record)?);
     let control_plane = cluster.record.control_plane();
-    control_plane.wait(LIMIT).await?;
+    wait_for_host(cluster, &control_plane).await?;
     if options.tier == Tier::Node {
         let path = cluster.record.state.join("port");
         let text = fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
@@ -249,6 +250,28 @@ fn supervise(record: &ClusterRecord) -> Result<Supervisor, ClusterError> {
     Ok(Supervisor { process, pipe })
 }
 
+/// Waits for the control plane's host, or for the supervisor's early end.
+async fn wait_for_host(cluster: &mut Cluster, host: &Host) -> Result<(), ClusterError> {
+    let end = Instant::now() + LIMIT;
+    while let Err(error) = host.processes().await {
+        if let Some(supervisor) = &mut cluster.supervisor
+            && let Ok(Some(status)) = supervisor.process.try_wait()
+        {
+            let log = log_end(&cluster.record, "cluster-host");
+            return Err(ClusterError::Died {
+                component: "cluster-host".to_owned(),
+                exit: status.to_string(),
+                log,
+            });
+        }
+        if Instant::now() > end {
+            return Err(error.into());
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
 /// Boots the nodes side by side, up to a containerd with the test image.
 async fn start_nodes(record: &ClusterRecord, watch: &Stopwatch) -> Result<(), ClusterError> {
     if record.nodes.is_empty() {
@@ -305,14 +328,19 @@ async fn wait_for_api(
     }
 }
 
+/// The last lines of a log.
+pub(crate) fn log_end(record: &ClusterRecord, name: &str) -> String {
+    let text = fs::read_to_string(record.log(name)).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
 /// Fails with the log of the first of these that has ended.
 async fn alive(record: &ClusterRecord, components: &[Component]) -> Result<(), ClusterError> {
     for process in record.control_plane().processes().await? {
         let wanted = components.iter().any(|component| component.name() == process.name);
         if let (true, Some(exit)) = (wanted, process.exit) {
-            let text = fs::read_to_string(record.log(&process.name)).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            let log = lines[lines.len().saturating_sub(10)..].join("\n");
+            let log = log_end(record, &process.name);
             return Err(ClusterError::Died { component: process.name, exit: exit.to_string(), log });
         }
     }
@@ -355,6 +383,7 @@ impl Cluster {
                 if ready.is_some_and(|condition| condition.status == "True") {
                     break;
                 }
+                node::alive(&self.record, node).await?;
                 if Instant::now() > end {
                     let last = ready.and_then(|condition| condition.message.clone());
                     let last = last.unwrap_or_else(|| {

@@ -1,7 +1,6 @@
 use std::{
     fs,
     io::ErrorKind,
-    net::Ipv4Addr,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Node, configuration};
 use crate::{
-    cluster::{ClusterError, ClusterRecord},
+    cluster::{ClusterError, ClusterRecord, log_end},
     host::{
         Address, CommandLine, Host, Link, MachineConfiguration, NetworkConfiguration, Route, host_executable,
     },
@@ -41,7 +40,13 @@ pub(crate) async fn boot(
     let command = CommandLine::new(host_executable()?).argument("machine").argument(argument);
     control_plane.spawn(&machine_process(node), command, record.log(node.name())).await?;
     let host = node.host();
-    host.wait(LIMIT).await?;
+    let machine = machine_process(node);
+    tokio::select! {
+        ready = host.wait(LIMIT) => ready?,
+        ended = control_plane.wait_for_exit(&machine) => {
+            return Err(died(record, node.name(), &ended?.to_string(), node.name()));
+        }
+    }
 
     let text = node.directory().join("init.pid");
     let process = fs::read_to_string(&text)
@@ -90,6 +95,7 @@ pub(crate) async fn wait_for_containerd(record: &ClusterRecord, node: &Node) -> 
         if output.success() {
             return Ok(());
         }
+        alive(record, node).await?;
         if Instant::now() > end {
             return Err(ClusterError::NotReady {
                 what: format!("containerd on {}", node.name()),
@@ -114,6 +120,27 @@ pub(crate) async fn start_kubelet(record: &ClusterRecord, node: &Node) -> Result
         .arguments(record.extra.kubelet.iter().cloned());
     node.host().spawn("kubelet", command, record.log(&format!("{}-kubelet", node.name()))).await?;
     Ok(())
+}
+
+/// Fails when a process of the node has ended.
+pub(crate) async fn alive(record: &ClusterRecord, node: &Node) -> Result<(), ClusterError> {
+    for process in node.host().processes().await? {
+        if let Some(exit) = process.exit {
+            let log = format!("{}-{}", node.name(), process.name);
+            return Err(died(
+                record,
+                &format!("{} on {}", process.name, node.name()),
+                &exit.to_string(),
+                &log,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn died(record: &ClusterRecord, component: &str, exit: &str, log: &str) -> ClusterError {
+    let log = log_end(record, log);
+    ClusterError::Died { component: component.to_owned(), exit: exit.to_owned(), log }
 }
 
 fn machine_process(node: &Node) -> String {
@@ -175,7 +202,7 @@ async fn connect(node: &Node, control_plane: &Host, host: &Host, process: u32) -
         forwarding: true,
     })
     .await?;
-    let pods = Address { address: Ipv4Addr::from(node.pod_network()), prefix: 24 };
+    let pods = Address { address: node.pod_network(), prefix: 24 };
     control_plane
         .network(NetworkConfiguration {
             routes: vec![Route { destination: Some(pods), gateway: node.address() }],

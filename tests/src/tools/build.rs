@@ -96,9 +96,15 @@ pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, Tool
 
     progress.report(&Event::Building { tool: tool.clone(), expected: module.expected() });
     let begin = Instant::now();
+    // What a killed build left; nobody else builds while we hold the lock.
+    let prefix = format!(".{key}-");
+    for entry in fs::read_dir(&cache).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            fs::remove_dir_all(entry.path()).map_err(write(&entry.path()))?;
+        }
+    }
     // Beside its final place, so that the rename is one step; removed with the guard when something fails.
-    let building =
-        tempfile::Builder::new().prefix(&format!(".{key}-")).tempdir_in(&cache).map_err(write(&cache))?;
+    let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(&cache).map_err(write(&cache))?;
     compile(module, &version, &tool, building.path())?;
     if finished.exists() {
         fs::remove_dir_all(&finished).map_err(write(&finished))?;

@@ -9,9 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tessera_tests::{Cluster, PodState};
+use tessera_tests::{Cluster, PodState, skip};
 
 use super::{LIMIT, pod};
+
+/// The program that starts a cluster and waits to be killed.
+const OWNER: &str = env!("CARGO_BIN_EXE_cluster-owner");
 
 /// What a cluster may not change of the machine.
 #[derive(Debug, PartialEq)]
@@ -69,15 +72,10 @@ fn traces(state: &Path) -> Vec<String> {
     found
 }
 
-/// Runs the example `cluster` and waits for its cluster's directory.
+/// Runs `cluster-owner` and waits for its cluster's directory.
 fn owner(arguments: &[&str]) -> (Child, PathBuf) {
-    let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples");
-    let mut child = Command::new(folder.join("cluster"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("Cargo builds the examples with the tests");
+    let mut child =
+        Command::new(OWNER).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(!line.is_empty(), "the owner ended before its cluster was ready");
@@ -98,6 +96,9 @@ fn wait_until_gone(state: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_owner_leaves_nothing_of_the_node_tier() {
+    if !skip::node_tier("a_killed_owner_leaves_nothing_of_the_node_tier") {
+        return;
+    }
     let before = Machine::read();
     let (mut child, state) = owner(&["node", "1"]);
     let cluster = Cluster::attach(&state).await.unwrap();
@@ -145,6 +146,9 @@ async fn a_panic_keeps_the_logs_and_nothing_else() {
 /// The supervisor killed too: the kernel ends the processes, and the next cluster's supervisor removes the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_supervisor_takes_every_process_with_it() {
+    if !skip::node_tier("a_killed_supervisor_takes_every_process_with_it") {
+        return;
+    }
     let (mut child, state) = owner(&["node", "1"]);
     let name = state.file_name().unwrap().to_str().unwrap().to_owned();
     let supervisor = fs::read_dir("/proc")
@@ -171,4 +175,45 @@ async fn a_killed_supervisor_takes_every_process_with_it() {
     drop(lock);
     Cluster::start(tessera_tests::ClusterOptions::scheduler_tier(0)).await.unwrap().shutdown().await.unwrap();
     wait_until_gone(&state);
+}
+
+#[test]
+fn a_supervisor_that_fails_is_told_of_at_once() {
+    let begin = Instant::now();
+    let output = Command::new(OWNER)
+        .args(["scheduler", "0"])
+        .env("TESSERA_CLUSTER_HOST", "/bin/false")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(begin.elapsed() < Duration::from_secs(20), "it waited {:?}", begin.elapsed());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cluster-host ended with exit status: 1"), "{said}");
+    let logs = said.lines().find_map(|line| line.split_once("logs of the cluster: ")).unwrap().1;
+    let state = Path::new(logs).parent().unwrap().to_owned();
+    let mut left: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["failed", "log"]);
+    fs::remove_dir_all(state).unwrap();
+}
+
+#[test]
+fn without_root_the_node_tier_says_what_it_needs() {
+    use std::os::unix::process::CommandExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    // The nobody of most systems cannot read what lies below another user's home.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).unwrap();
+    let program = folder.path().join("cluster-host");
+    fs::copy(tessera_tests::host::host_executable().unwrap(), &program).unwrap();
+    let mut probe = Command::new(&program);
+    probe.args(["probe", "/tmp"]).current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        probe.uid(65534).gid(65534);
+    }
+    let output = probe.output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("it needs root"), "{said}");
 }

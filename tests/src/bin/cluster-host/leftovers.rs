@@ -10,6 +10,9 @@ use tessera_tests::STATE_PREFIX;
 
 use crate::cgroups;
 
+/// What a cluster's lock says, so that nobody else's directory is taken for one.
+pub const LOCK_CONTENT: &[u8] = b"a test cluster of Tessera, which lives while this is locked\n";
+
 /// A directory without a lock and younger than this may belong to a cluster that is just being started.
 const SETTLED: Duration = Duration::from_secs(60);
 
@@ -54,5 +57,6 @@ fn is_stale(path: &Path) -> bool {
     let old = fs::metadata(&lock)
         .and_then(|metadata| metadata.modified())
         .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > SETTLED));
-    old && File::open(&lock).is_ok_and(|file| file.try_lock().is_ok())
+    let ours = fs::read(&lock).is_ok_and(|content| content == LOCK_CONTENT);
+    old && ours && File::open(&lock).is_ok_and(|file| file.try_lock().is_ok())
 }

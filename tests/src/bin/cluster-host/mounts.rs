@@ -67,7 +67,9 @@ pub fn set_up(configuration: &MachineConfiguration) -> Result<()> {
         show(&parameters, &format!("/proc/sys/{name}"), value)?;
     }
     show(&parameters, "/proc/sys/kernel/random/boot_id", &boot_id()?)?;
-    cgroups::mount_own()
+    cgroups::mount_own()?;
+    // As systemd has it on a real node: pods may ask for mounts that come later (`mountPropagation`).
+    mount_one(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED, None)
 }
 
 /// Mounts a file with this content over a file of `/proc/sys`.

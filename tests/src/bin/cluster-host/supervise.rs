@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Write},
     net::TcpListener,
     os::{
         fd::{AsFd, OwnedFd},
@@ -33,8 +33,9 @@ pub fn main(configuration: &SupervisorConfiguration) -> Result<ExitCode> {
     // A Ctrl-C is for the owner, whose end then ends us.
     setsid().context("setsid")?;
     let state = &configuration.state;
-    let lock = File::create(state.join("lock")).context("cannot create the cluster's lock")?;
+    let mut lock = File::create(state.join("lock")).context("cannot create the cluster's lock")?;
     lock.try_lock().context("another supervisor has this cluster")?;
+    lock.write_all(leftovers::LOCK_CONTENT)?;
     if let Some(parent) = state.parent() {
         leftovers::remove_stale(parent);
     }
@@ -46,14 +47,15 @@ pub fn main(configuration: &SupervisorConfiguration) -> Result<ExitCode> {
     signals.thread_block().context("cannot block signals")?;
     let signals = SignalFd::new(&signals).context("signalfd")?;
 
-    let child = start(configuration)?;
-    let ended = watch(child, &signals);
-    if !ended {
+    let started = start(configuration);
+    if let Ok(child) = started
+        && !watch(child, &signals)
+    {
         stop(configuration, child);
     }
     cgroups::remove(state);
     leftovers::remove_state(state);
-    Ok(ExitCode::SUCCESS)
+    started.map(|_| ExitCode::SUCCESS)
 }
 
 /// Starts the cluster's first process: pid 1 of new namespaces, or the host itself.

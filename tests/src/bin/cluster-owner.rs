@@ -1,8 +1,7 @@
-//! A cluster for as long as this program runs: `cargo run -p tessera-tests --example cluster -- node 1`.
+//! A cluster for as long as this program runs: what tests of the harness kill, and a quick way to one by hand.
 //!
-//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and, for tests of the harness itself, `panic` or
-//! `release`. The first line on standard output is the cluster's directory; it comes once the cluster is ready. It ends
-//! with standard input.
+//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and `panic` or `release` if it shall do that once
+//! the cluster is ready. The first line on standard output is then the cluster's directory. It ends with standard input.
 
 use std::io::{Read, Write};
 
