@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Cluster, ClusterError, Image, ImageError, Node,
+    Cluster, ClusterError, Image, ImageError, Node, Tier,
     workspace::{self, WorkspaceError},
 };
 
@@ -85,7 +85,7 @@ pub struct Installation {
 
 impl Installation {
     /// Makes the emulated machines, imports the plugin's image and installs the chart; returns once each node's slices
-    /// are published.
+    /// are published. In the scheduler tier, whose nodes run nothing, the chart's objects are all there is.
     ///
     /// # Errors
     /// See [`InstallationError`].
@@ -97,8 +97,10 @@ impl Installation {
         for (index, node) in cluster.nodes().iter().enumerate() {
             installation.create_machine(node, index, &options.hardware)?;
         }
-        installation.import_image(cluster, "1").await?;
-        installation.helm(cluster, "install", "1", options).await?;
+        if cluster.tier() == Tier::Node {
+            installation.import_image(cluster, "v1").await?;
+        }
+        installation.helm(cluster, "install", "v1", options).await?;
         installation.wait_until_published(cluster).await?;
         Ok(installation)
     }
@@ -123,6 +125,21 @@ impl Installation {
     /// [`InstallationError::Command`] with what it says.
     pub fn emulator(&self, arguments: &[&str]) -> Result<String, InstallationError> {
         run(&self.programs.join("gpu-emulator"), arguments)
+    }
+
+    /// A program of this repository.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
+    }
+
+    /// The plugin's pods, of all nodes.
+    ///
+    /// # Errors
+    /// The API cannot be asked.
+    pub async fn all_plugin_pods(&self, cluster: &Cluster) -> Result<Vec<Pod>, InstallationError> {
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await?, NAMESPACE);
+        Ok(pods.list(&ListParams::default().labels(PLUGIN_SELECTOR)).await?.items)
     }
 
     /// The plugin's pods, of one node.

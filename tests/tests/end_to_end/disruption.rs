@@ -95,7 +95,7 @@ async fn a_pod_starts_during_an_upgrade_and_nobody_fights_over_slices() {
         };
         let old = scene.stage.plugin().await;
         let before = versions(&scene.stage.slices().await);
-        scene.stage.tessera.upgrade(&scene.stage.cluster, "2", &scene.stage.options).await.unwrap();
+        scene.stage.tessera.upgrade(&scene.stage.cluster, "v2", &scene.stage.options).await.unwrap();
         for index in 0..4 {
             let name = format!("pod-{index}");
             scene.pod_from_template(&name, "one").await;
