@@ -153,11 +153,14 @@ impl Options {
         plugin_directory(&self.kubelet_directory, &self.driver_name)
     }
 
-    /// The directives for log lines.
+    /// The directives for log lines. Of a level alone, the Kubernetes client's own words about failed requests are left
+    /// out: whoever made the request says more about it.
     #[must_use]
     pub fn log_filter(&self) -> String {
-        match self.log_level.to_ascii_lowercase().as_str() {
-            level @ ("debug" | "trace") => format!("info,tessera={level}"),
+        let level = self.log_level.to_ascii_lowercase();
+        match level.as_str() {
+            "debug" | "trace" => format!("info,kube_client::client::builder=off,tessera={level}"),
+            "error" | "warn" | "info" => format!("{level},kube_client::client::builder=off"),
             _ => self.log_level.clone(),
         }
     }
@@ -276,8 +279,9 @@ mod tests {
 
     #[test]
     fn levels_of_our_own_parts_leave_the_libraries_quiet() {
-        assert_eq!(parse(&["--log-level", "debug"]).unwrap().log_filter(), "info,tessera=debug");
-        assert_eq!(parse(&["--log-level", "warn"]).unwrap().log_filter(), "warn");
-        assert_eq!(parse(&["--log-level", "debug,h2=info"]).unwrap().log_filter(), "debug,h2=info");
+        let filter = |level| parse(&["--log-level", level]).unwrap().log_filter();
+        assert_eq!(filter("debug"), "info,kube_client::client::builder=off,tessera=debug");
+        assert_eq!(filter("WARN"), "warn,kube_client::client::builder=off");
+        assert_eq!(filter("debug,h2=info"), "debug,h2=info");
     }
 }

@@ -1,11 +1,13 @@
 //! Exponential back-off with jitter.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// First delay.
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
+/// After how much time without a failure a watch begins anew with the first delay.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// Delays that double from 100 ms to 30 s. Each is drawn from its upper half, so that the plugins of a cluster whose API
 /// server was away don't come back all at once.
@@ -34,18 +36,28 @@ impl Backoff {
     }
 }
 
-impl Iterator for Backoff {
+/// Back-off of a watch, which begins anew after a minute without failures. Not with each event, as kube would have it:
+/// the watch says that it begins (`Init`) before it has asked the server anything.
+#[derive(Clone, Debug, Default)]
+pub struct WatchBackoff {
+    backoff: Backoff,
+    failed: Option<Instant>,
+}
+
+impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.delay())
+        let now = Instant::now();
+        if self.failed.replace(now).is_some_and(|before| now - before > LONGEST + QUIET) {
+            self.backoff.reset();
+        }
+        Some(self.backoff.delay())
     }
 }
 
-impl kube::runtime::utils::Backoff for Backoff {
-    fn reset(&mut self) {
-        self.attempts = 0;
-    }
+impl kube::runtime::utils::Backoff for WatchBackoff {
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]
@@ -63,5 +75,16 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.delay() <= FIRST);
+    }
+
+    #[test]
+    fn a_watch_that_only_begins_does_not_reset() {
+        use kube::runtime::utils::Backoff as _;
+        let mut backoff = WatchBackoff::default();
+        for _ in 0..10 {
+            backoff.next();
+            backoff.reset();
+        }
+        assert!(backoff.next().unwrap() >= LONGEST / 2);
     }
 }

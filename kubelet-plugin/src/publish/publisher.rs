@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    backoff::Backoff,
+    backoff::{Backoff, WatchBackoff},
     desired::PoolIdentity,
     lock::{LockError, PublishLock},
     server::Server,
@@ -85,7 +85,7 @@ impl Publisher {
     /// must not take the node's devices away.
     pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
         let Self { server, identity, mut lock, probe_interval, status } = self;
-        let mut events = pin!(server.watch(&identity).backoff(Backoff::default()));
+        let mut events = pin!(server.watch(&identity).backoff(WatchBackoff::default()));
         let mut session = Session::new(server, identity, status.clone());
         let mut lock_failures = Backoff::default();
         let mut lock_retry = Instant::now();

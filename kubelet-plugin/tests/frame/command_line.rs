@@ -1,0 +1,58 @@
+//! What is wrong with the command line is an error at once.
+
+use std::{net::TcpListener, process::Output};
+
+use crate::plugin::command;
+
+fn run(arguments: &[&str]) -> (Output, String) {
+    let output = command().args(arguments).output().unwrap();
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, text)
+}
+
+#[test]
+fn help_explains_every_option() {
+    let output = command().arg("--help").stdout(std::process::Stdio::piped()).output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for option in ["--driver-name", "--kubelet-directory", "--host-driver-root", "--http-address", "POD_UID"]
+    {
+        assert!(text.contains(option), "{option} in\n{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (arguments, code, says) in [
+        (&[][..], 2, "--node-name"),
+        (&["--node-name", "Node_1"], 2, "not a DNS subdomain"),
+        (&["--node-name", "n", "--nonsense"], 2, "--nonsense"),
+        (&["--node-name", "n", "--http-address", "127.0.0.1:0"], 1, "give --kubeconfig a file"),
+        (
+            &["--node-name", "n", "--http-address", "127.0.0.1:0", "--kubeconfig", "/nowhere/kubeconfig"],
+            1,
+            "cannot read the kubeconfig /nowhere/kubeconfig",
+        ),
+    ] {
+        let (output, text) = run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn a_path_that_is_too_long_for_sockets_is_named() {
+    let directory = format!("/tmp/{}", "k".repeat(100));
+    let (output, text) = run(&["--node-name", "n", "--kubelet-directory", &directory]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("choose a shorter --driver-name or --kubelet-directory"), "{text}");
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (output, text) = run(&["--node-name", "n", "--http-address", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("choose another --http-address"), "{text}");
+}

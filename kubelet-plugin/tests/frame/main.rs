@@ -1,0 +1,12 @@
+//! The plugin's process as a whole: its program, an emulated machine, a real API server, and a stand-in for the kubelet.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod away;
+mod command_line;
+mod instances;
+#[path = "../../../nvml/tests/emulator/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+mod node;
+mod plugin;
+mod whole;

@@ -1,0 +1,104 @@
+//! From start to end, and what happens between.
+
+use std::{fs, time::Instant};
+
+use serde_json::Value;
+
+use crate::node::{DRIVER, Node};
+
+#[tokio::test]
+async fn publishes_registers_prepares_unprepares_and_ends() {
+    let node = Node::new("whole", "hgx-h100-80gb").await;
+    let plugin = node.plugin(Some("uid-a"));
+    let registered = node.register().await;
+    plugin.ready().await;
+    assert_eq!(registered.info.name, DRIVER);
+    let devices = node.devices().await;
+    assert_eq!(devices.len(), 8);
+
+    let claim = node.claim(&[&devices[2], &devices[5]]).await;
+    let answers = registered.prepare(std::slice::from_ref(&claim)).await.unwrap();
+    let prepared = answers[&claim.uid].as_ref().unwrap();
+    let names: Vec<&String> = prepared.iter().map(|device| &device.device_name).collect();
+    assert_eq!(names, [&devices[2], &devices[5]]);
+    assert_eq!(prepared[0].request_names, ["gpus"]);
+    assert_eq!(prepared[0].pool_name, format!("{DRIVER}/{}", node.name));
+    let spec = node.cdi_directory().join(&node.specs()[0]);
+    let spec: Value = serde_json::from_slice(&fs::read(spec).unwrap()).unwrap();
+    let kind = spec["kind"].as_str().unwrap();
+    let known: Vec<String> = spec["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|device| format!("{kind}={}", device["name"].as_str().unwrap()))
+        .collect();
+    assert!(prepared.iter().flat_map(|device| &device.cdi_device_ids).all(|id| known.contains(id)), "{spec}");
+
+    let metrics = plugin.get("/metrics").1;
+    for line in [
+        "tessera_prepared_devices 2",
+        "tessera_published_devices 8",
+        "tessera_registered 1",
+        "tessera_claim_duration_seconds_count{operation=\"prepare\",outcome=\"success\"} 1",
+        "tessera_grpc_call_duration_seconds_count{method=\"NodePrepareResources\",outcome=\"success\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+
+    let answers = registered.unprepare(std::slice::from_ref(&claim)).await.unwrap();
+    answers[&claim.uid].as_ref().unwrap();
+    assert!(node.specs().is_empty());
+    let log = plugin.log();
+    let of_claim = log.iter().find(|line| line["message"] == "prepared").expect("a line about the claim");
+    assert_eq!(of_claim["span"]["uid"], claim.uid.as_str());
+    assert!(of_claim["devices"].to_string().contains(&devices[2]), "{of_claim}");
+
+    let since = Instant::now();
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+    assert!(since.elapsed().as_secs() < 5);
+    assert!(node.sockets().is_empty(), "{:?}", node.sockets());
+    assert_eq!(node.devices().await, devices, "the slices stay");
+}
+
+#[tokio::test]
+async fn a_crash_loses_nothing_and_the_next_instance_clears_up() {
+    let node = Node::new("crash", "t4").await;
+    let plugin = node.plugin(Some("uid-a"));
+    let registered = node.register().await;
+    plugin.ready().await;
+    let device = node.devices().await.remove(0);
+    let claim = node.claim(&[&device]).await;
+    let before = registered.prepare(std::slice::from_ref(&claim)).await.unwrap();
+    plugin.kill();
+    assert_eq!(node.sockets().len(), 2);
+
+    let plugin = node.plugin(Some("uid-b"));
+    plugin.ready_line("[+] sockets").await;
+    assert!(node.sockets().iter().all(|socket| socket.contains("uid-b")), "{:?}", node.sockets());
+    let registered = node.register().await;
+    plugin.ready().await;
+    let after = registered.prepare(std::slice::from_ref(&claim)).await.unwrap();
+    assert_eq!(after, before);
+    registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    assert!(node.specs().is_empty());
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn health_of_every_published_device_is_streamed() {
+    let node = Node::new("health", "l40s-x8").await;
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    let mut stream = registered.watch_health().await.unwrap();
+    let devices = stream.message().await.unwrap().unwrap().devices;
+    let mut healthy: Vec<String> =
+        devices.iter().filter(|d| d.health == 1).map(|d| d.device.clone().unwrap().device_name).collect();
+    let mut published = node.devices().await;
+    healthy.sort();
+    published.sort();
+    assert_eq!(healthy, published);
+    // The stream ends with the instance, and does not hold it up.
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+    assert!(stream.message().await.map_or(true, |message| message.is_none()));
+}
