@@ -2,6 +2,7 @@
 //!
 //! The reader is the one of `k8s.io/dynamic-resource-allocation/structured`: of the slices of a pool it takes those of
 //! the highest generation, and trusts them when there are as many as they say.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,110 @@
+//! One source for the classes, and selectors that never err.
+
+use std::fs;
+
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{LONG, accepted, cluster, path, template};
+
+fn specs(mut classes: Vec<Value>) -> Vec<(Value, Value)> {
+    classes.sort_by_key(|class| class["metadata"]["name"].to_string());
+    classes.into_iter().map(|class| (class["metadata"]["name"].clone(), class["spec"].clone())).collect()
+}
+
+#[tokio::test]
+async fn the_chart_renders_what_lies_in_deviceclasses() {
+    let mut files = 0;
+    for entry in fs::read_dir(path("deviceclasses")).expect("readable") {
+        let file = entry.expect("readable").path();
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            let name = file.file_name().expect("a name");
+            let copy = path("charts/tessera/files/deviceclasses").join(name);
+            assert_eq!(
+                fs::read_to_string(&file).expect("text"),
+                fs::read_to_string(&copy).expect("text"),
+                "{copy:?}"
+            );
+            files += 1;
+        }
+    }
+    let copies = fs::read_dir(path("charts/tessera/files/deviceclasses")).expect("readable").count();
+    assert_eq!(copies, files);
+
+    let directory = path("deviceclasses").display().to_string();
+    let arguments = ["create", "--dry-run=server", "--output=json", "--filename", &directory];
+    let applied = cluster().await.kubectl(&arguments).await.expect("accepted");
+    let applied: Value = serde_json::from_str(&applied).expect("JSON");
+    let applied = applied["items"].as_array().cloned().unwrap_or_else(|| vec![applied.clone()]);
+    assert_eq!(applied.len(), files);
+    let only_classes = ["--show-only=templates/deviceclasses.yaml"];
+    let rendered = accepted(&template(&[], &only_classes).await.expect("rendered")).await;
+    assert_eq!(specs(rendered), specs(applied));
+}
+
+#[tokio::test]
+async fn another_driver_name_and_extended_resources_go_into_the_classes() {
+    let only_classes = ["--show-only=templates/deviceclasses.yaml"];
+    let values = [r#"driverName="x.example.com""#, "extendedResourceNames.enabled=true"];
+    let text = template(&values, &only_classes).await.expect("rendered");
+    assert!(!text.contains("gpu.tessera.dev"), "{text}");
+    let classes = accepted(&text).await;
+    assert_eq!(classes[0]["metadata"]["name"], "x.example.com");
+    assert_eq!(classes[0]["spec"]["extendedResourceName"], "nvidia.com/gpu");
+    let values = ["extendedResourceNames.enabled=true", r#"extendedResourceNames.gpu="example.com/card""#];
+    let classes = accepted(&template(&values, &only_classes).await.expect("rendered")).await;
+    assert_eq!(classes[0]["spec"]["extendedResourceName"], "example.com/card");
+}
+
+/// An error in a selector fails the scheduling of the pod, on whatever device it comes up. The scheduler asks about
+/// every device of the node: here of a driver that knows none of our attributes, and one of ours without a type.
+#[tokio::test]
+async fn selectors_hold_on_devices_of_other_drivers() {
+    let cluster = cluster().await;
+    let driver = "selectors.example.com";
+    let values = [&*format!("driverName={driver:?}")];
+    let classes = template(&values, &["--show-only=templates/deviceclasses.yaml"]).await.expect("rendered");
+    cluster.apply(&classes).await.expect("applied");
+    cluster.add_node_object("selectors").await.expect("a node");
+    let slice = |name: &str, driver: &str, devices: Value| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name},
+            "spec": {"driver": driver, "nodeName": "selectors", "devices": devices,
+                "pool": {"name": format!("{driver}/selectors"), "generation": 1, "resourceSliceCount": 1}}})
+        .to_string()
+    };
+    let text = |text: &str| json!({"string": text});
+    let foreign = json!([{"name": "foreign"}, {"name": "number", "attributes": {"type": {"int": 1}}}]);
+    let ours = json!([{"name": "untyped"}, {"name": "mig", "attributes": {"type": text("mig")}},
+        {"name": "card", "attributes": {"type": text("gpu")}}]);
+    cluster.apply(&slice("selectors-a", "a.example.com", foreign)).await.expect("applied");
+    cluster.apply(&slice("selectors-b", driver, ours)).await.expect("applied");
+
+    let client = cluster.client().await.expect("a client");
+    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), "default");
+    let claim =
+        serde_json::from_value(json!({"metadata": {"name": "selectors"}, "spec": {"devices": {"requests": [
+        {"name": "card", "exactly": {"deviceClassName": driver}}]}}}));
+    claims.create(&PostParams::default(), &claim.expect("a claim")).await.expect("created");
+    let pod = serde_json::from_value(json!({"metadata": {"name": "selectors"}, "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": "selectors"},
+        "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "card"}]}}],
+        "resourceClaims": [{"name": "card", "resourceClaimName": "selectors"}]}}));
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    pods.create(&PostParams::default(), &pod.expect("a pod")).await.expect("created");
+
+    let begin = Instant::now();
+    let allocated = loop {
+        let claim = claims.get("selectors").await.expect("the claim");
+        let allocation =
+            claim.status.and_then(|status| status.allocation).and_then(|allocation| allocation.devices);
+        if let Some(results) = allocation.and_then(|devices| devices.results) {
+            break results;
+        }
+        let pod = pods.get("selectors").await.expect("the pod");
+        assert!(begin.elapsed() < LONG, "not allocated: {:?}", pod.status);
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(allocated.iter().map(|result| &*result.device).collect::<Vec<_>>(), ["card"]);
+}

@@ -1,0 +1,8 @@
+//! The chart, rendered by helm and installed on a real API server; and the DeviceClasses it shares with
+//! `deviceclasses/`.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
+
+mod admission_policy;
+mod device_classes;
+mod support;
+mod values;

@@ -1,0 +1,66 @@
+//! One control plane with helm for all tests of this program.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde_json::Value;
+use tessera_tests::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
+use tokio::sync::OnceCell;
+
+/// For things that happen sooner or later on a busy machine.
+pub const LONG: Duration = Duration::from_secs(30);
+
+pub async fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    let start = || async {
+        // The cluster's own program: `cargo test` of this package alone does not build it.
+        if host_executable().is_err() {
+            tokio::task::spawn_blocking(workspace::build_programs).await.expect("no panic").expect("built");
+        }
+        let options = ClusterOptions { helm: true, ..ClusterOptions::scheduler_tier(0) };
+        Cluster::start(options).await.expect("a cluster")
+    };
+    CLUSTER.get_or_init(start).await
+}
+
+pub fn chart() -> String {
+    path("charts/tessera").display().to_string()
+}
+
+pub fn path(in_repository: &str) -> PathBuf {
+    workspace::root().join(in_repository)
+}
+
+/// `helm template` with these values.
+pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterError> {
+    let chart = chart();
+    let mut arguments =
+        vec!["template", "rendered", &chart, "--namespace", "default", "--kube-version", "1.36.3"];
+    for value in values {
+        arguments.extend(["--set-json", value]);
+    }
+    arguments.extend(more);
+    cluster().await.helm(&arguments).await
+}
+
+/// What the API server makes of these manifests, without storing them.
+pub async fn accepted(manifests: &str) -> Vec<Value> {
+    let arguments = ["create", "--dry-run=server", "--output=json", "--filename=-"];
+    let answer = cluster().await.kubectl_with_input(&arguments, manifests).await.expect("accepted");
+    // One object after another, or a list of them.
+    let documents = serde_json::Deserializer::from_str(&answer).into_iter::<Value>();
+    let objects = documents.map(|object| object.expect("JSON"));
+    objects
+        .flat_map(|object| match object.get("items") {
+            Some(Value::Array(items)) => items.clone(),
+            _ => vec![object],
+        })
+        .collect()
+}
+
+/// The one object of this kind.
+pub fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let mut of_kind = objects.iter().filter(|object| object["kind"] == kind);
+    let object = of_kind.next().unwrap_or_else(|| panic!("no {kind}"));
+    assert!(of_kind.next().is_none(), "several {kind}");
+    object
+}

@@ -1,0 +1,159 @@
+//! What the values make of the chart.
+
+use serde_json::json;
+
+use crate::support::{accepted, chart, cluster, only, template};
+
+#[tokio::test]
+async fn helm_finds_no_fault() {
+    cluster().await.helm(&["lint", "--strict", &chart()]).await.expect("no fault");
+}
+
+#[tokio::test]
+async fn wrong_values_are_refused_by_name() {
+    for (value, says) in [
+        ("driverName=\"GPU.example.com\"", "/driverName"),
+        ("driverName=\"\"", "/driverName"),
+        ("drivername=\"gpu.example.com\"", "drivername"),
+        ("deviceAccess=\"full\"", "'auto', 'privileged', 'runtime', 'none'"),
+        ("deviceAccess=\"runtime\"", "needs runtimeClassName"),
+        ("driverRoot=\"run/nvidia\"", "/driverRoot"),
+        ("driverRoot=\"/run/../..\"", "'..' is not allowed"),
+        ("sysfsRoot=\"sys\"", "/sysfsRoot"),
+        ("extendedResourceNames.enabled=\"yes\"", "/extendedResourceNames/enabled"),
+        ("extendedResourceNames.gpu=\"gpu\"", "/extendedResourceNames/gpu"),
+        ("extendedResourceNames.gpu=\"x.kubernetes.io/gpu\"", "Kubernetes' own"),
+        ("extendedResourceNames.mig=\"nvidia.com/mig\"", "mig"),
+        ("kubeletPlugin.httpPort=70000", "/kubeletPlugin/httpPort"),
+        ("kubeletPlugin.terminationGracePeriodSeconds=3", "/kubeletPlugin/terminationGracePeriodSeconds"),
+        ("kubeletPlugin.replicas=3", "replicas"),
+        ("image.tag=\"a b\"", "/image/tag"),
+        ("metrics.podMonitor.interval=\"often\"", "/metrics/podMonitor/interval"),
+    ] {
+        let error = template(&[value], &[]).await.expect_err(value).to_string();
+        assert!(error.contains(says), "{value}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
+    let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["securityContext"]["privileged"], true);
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(pod["hostNetwork"], json!(null));
+    assert_eq!(pod["hostPID"], json!(null));
+    let strategy = &only(&objects, "DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"];
+    assert_eq!(*strategy, json!({"maxSurge": 1, "maxUnavailable": 0}));
+    // Whatever the kubelet reads by a path has that path in the pod too.
+    let mounts = container["volumeMounts"].as_array().expect("mounts");
+    for directory in
+        ["/var/lib/kubelet/plugins/gpu.tessera.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"]
+    {
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == directory).expect(directory);
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).expect("a volume");
+        assert_eq!(volume["hostPath"]["path"], directory);
+    }
+    let class = only(&objects, "DeviceClass");
+    assert_eq!(class["spec"]["extendedResourceName"], json!(null), "not taken over unasked");
+    for kind in ["ResourceQuota", "Service", "PodMonitor"] {
+        assert!(!objects.iter().any(|object| object["kind"] == kind), "{kind} is off by default");
+    }
+}
+
+#[tokio::test]
+async fn emulated_cards_need_no_privileges() {
+    let values = [
+        r#"driverRoot="/var/lib/emulated-gpus""#,
+        r#"sysfsRoot="/driver-root/sys""#,
+        r#"procRoot="/driver-root/proc""#,
+        r#"kubeletDirectory="/var/lib/k/""#,
+    ];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["securityContext"]["privileged"], false);
+    assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let arguments: Vec<&str> =
+        container["args"].as_array().expect("args").iter().filter_map(|argument| argument.as_str()).collect();
+    for expected in [
+        "--driver-root=/driver-root",
+        "--host-driver-root=/var/lib/emulated-gpus",
+        "--sysfs-root=/driver-root/sys",
+        "--proc-root=/driver-root/proc",
+        "--kubelet-directory=/var/lib/k",
+    ] {
+        assert!(arguments.contains(&expected), "{expected} in {arguments:?}");
+    }
+    let paths: Vec<_> =
+        pod["volumes"].as_array().expect("volumes").iter().map(|v| &v["hostPath"]["path"]).collect();
+    assert!(!paths.contains(&&json!("/dev")), "{paths:?}");
+    assert!(paths.contains(&&json!("/var/lib/k/plugins_registry")), "{paths:?}");
+}
+
+#[tokio::test]
+async fn every_option_of_the_plugin_in_the_chart_exists() {
+    use clap::Parser as _;
+    let values = [
+        r#"sysfsRoot="/driver-root/sys""#,
+        r#"procRoot="/driver-root/proc""#,
+        r#"driverName="x.example.com""#,
+        r#"kubeletPlugin={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json"}"#,
+    ];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
+    let arguments =
+        container["args"].as_array().expect("args").iter().filter_map(|argument| argument.as_str());
+    let from_environment = ["--node-name=n", "--pod-uid=u"];
+    let all = ["kubelet-plugin"].into_iter().chain(arguments).chain(from_environment);
+    let options = tessera_kubelet_plugin::options::Options::try_parse_from(all).expect("valid");
+    assert_eq!(options.driver_name, "x.example.com");
+    assert_eq!(options.http_address.port(), 1234);
+    let limit =
+        only(&objects, "DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
+    assert!(options.shutdown_timeout.as_secs() < limit.expect("a number"));
+    let names: Vec<_> =
+        container["env"].as_array().expect("env").iter().map(|variable| &variable["name"]).collect();
+    assert_eq!(names, ["NODE_NAME", "POD_UID"]);
+}
+
+#[tokio::test]
+async fn what_is_off_by_default_is_accepted_when_switched_on() {
+    let values = [
+        "criticalPodsQuota=true",
+        "metrics.service.enabled=true",
+        r#"deviceAccess="runtime""#,
+        r#"runtimeClassName="nvidia""#,
+        r#"image.pullSecrets=[{"name": "s"}]"#,
+        r#"kubeletPlugin.nodeSelector={"a": "b"}"#,
+        r#"kubeletPlugin.env=[{"name": "A", "value": "b"}]"#,
+        r#"kubeletPlugin.podLabels={"team": "a"}"#,
+    ];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    only(&objects, "ResourceQuota");
+    only(&objects, "Service");
+    let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+    assert_eq!(pod["runtimeClassName"], "nvidia");
+    assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
+    // Its kind is not known to this API server: it is only looked at.
+    let monitor =
+        template(&["metrics.podMonitor.enabled=true"], &["--show-only=templates/metrics.yaml"]).await;
+    assert!(monitor.expect("rendered").contains("kind: PodMonitor"));
+}
+
+#[tokio::test]
+async fn the_plugin_may_do_what_it_does_and_nothing_more() {
+    let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    assert_eq!(
+        only(&objects, "ClusterRole")["rules"],
+        json!([
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
+             "verbs": ["get", "list", "watch", "create", "update", "delete"]},
+        ])
+    );
+}
