@@ -1,4 +1,5 @@
 //! The journal on a real file system: forms of records, versions, references, group commit.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::PathBuf;

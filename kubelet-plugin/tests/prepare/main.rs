@@ -1,4 +1,5 @@
 //! Prepare and Unprepare against a fake API server and fake cards, on a real file system.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 
