@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use nix::mount::MsFlags;
+use nix::mount::{MntFlags, MsFlags, umount2};
 
 use crate::{mounts::mount_one, supervise::cluster_name};
 
@@ -56,8 +56,10 @@ pub fn mount_own() -> Result<()> {
     let all = hierarchies()?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let root = Path::new("/sys/fs/cgroup");
-    let unified = all.iter().any(|hierarchy| hierarchy.mount_point == root);
-    if !unified {
+    if all.iter().any(|hierarchy| hierarchy.mount_point == root) {
+        // The kernel mounts no file system on itself.
+        umount2(root, MntFlags::MNT_DETACH).context("cannot unmount the machine's cgroups")?;
+    } else {
         mount_one(Some("tmpfs"), root, Some("tmpfs"), flags, Some("mode=755"))?;
     }
     for hierarchy in &all {
