@@ -70,10 +70,12 @@ fn registration(state: &RegistrationState) -> Option<String> {
     }
 }
 
-/// An instance on standby is ready: its successor publishes.
+/// An instance that has published and is on standby now is ready: its successor publishes.
 fn published(status: &PublishStatus) -> Option<String> {
     match (status.role, status.in_sync) {
-        (Role::Publishing, true) | (Role::Standby, _) => None,
+        (Role::Publishing, true) => None,
+        (Role::Standby, _) if status.generation.is_some() => None,
+        (Role::Standby, _) => Some("another instance publishes, this one has not had its turn".to_owned()),
         (Role::WaitingForHardware, _) => Some("the hardware has not been read yet".to_owned()),
         (Role::Publishing, false) => {
             Some(status.last_error.clone().unwrap_or_else(|| "being written".to_owned()))
@@ -97,7 +99,9 @@ mod tests {
             ..PublishStatus::default()
         };
         assert_eq!(published(&status(Role::Publishing, true, None)), None);
-        assert_eq!(published(&status(Role::Standby, false, None)), None);
+        assert!(published(&status(Role::Standby, false, None)).is_some(), "every instance begins like this");
+        let superseded = PublishStatus { generation: Some(3), ..status(Role::Standby, false, None) };
+        assert_eq!(published(&superseded), None);
         assert_eq!(published(&status(Role::Publishing, false, Some("403"))).unwrap(), "403");
         assert!(published(&status(Role::WaitingForHardware, false, None)).is_some());
     }
