@@ -21,7 +21,7 @@ pub(super) fn tables(comparisons: &[Comparison]) -> String {
     for group in comparisons.chunk_by(|one, other| one.card == other.card) {
         let title = group.first().and_then(|first| first.card.as_deref()).unwrap_or("machine");
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header([title, "tessera-nvml", "nvidia-smi", ""]);
         for comparison in group {
             let theirs = comparison.theirs.as_deref().unwrap_or("-");
