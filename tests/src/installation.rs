@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Cluster, ClusterError, Image, ImageError, Node, Tier,
+    progress::Progress,
+    timings::{Stopwatch, Timings},
     workspace::{self, WorkspaceError},
 };
 
@@ -34,11 +36,13 @@ pub struct InstallationOptions {
     pub hardware: String,
     /// More `helm --set` values, `name=value`.
     pub values: Vec<String>,
+    /// Who is told of each phase.
+    pub progress: Progress,
 }
 
 impl Default for InstallationOptions {
     fn default() -> Self {
-        Self { hardware: "hgx-h100-80gb".to_owned(), values: Vec::new() }
+        Self { hardware: "hgx-h100-80gb".to_owned(), values: Vec::new(), progress: Progress::default() }
     }
 }
 
@@ -81,6 +85,7 @@ pub enum InstallationError {
 /// Tessera, installed on every node of a cluster.
 pub struct Installation {
     programs: PathBuf,
+    timings: Timings,
 }
 
 impl Installation {
@@ -93,16 +98,28 @@ impl Installation {
         cluster: &Cluster,
         options: &InstallationOptions,
     ) -> Result<Self, InstallationError> {
-        let installation = Self { programs: workspace::build_programs()? };
+        let programs = workspace::build_programs()?;
+        let stopwatch = Stopwatch::start(options.progress.clone());
+        let mut installation = Self { programs, timings: Timings::default() };
         for (index, node) in cluster.nodes().iter().enumerate() {
             installation.create_machine(node, index, &options.hardware)?;
         }
         if cluster.tier() == Tier::Node {
             installation.import_image(cluster, "v1").await?;
+            stopwatch.reached("the plugin's image is made and imported");
         }
         installation.helm(cluster, "install", "v1", options).await?;
+        stopwatch.reached("helm has installed the chart");
         installation.wait_until_published(cluster).await?;
+        stopwatch.reached("each node's cards are published");
+        installation.timings = stopwatch.finish();
         Ok(installation)
+    }
+
+    /// How long each phase of the installation took.
+    #[must_use]
+    pub fn timings(&self) -> &Timings {
+        &self.timings
     }
 
     /// Upgrades to another tag of the same image, so that the DaemonSet replaces its pods.

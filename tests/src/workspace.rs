@@ -4,6 +4,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use thiserror::Error;
@@ -29,13 +30,14 @@ pub enum WorkspaceError {
 }
 
 /// Builds the kubelet plugin, the emulator and the cluster's host program in the profile of the running program, and
-/// gives the folder they lie in. Takes part of a second when nothing changed.
+/// gives the folder they lie in. Takes part of a second when nothing changed, and nothing the second time in a process.
 ///
 /// # Errors
 /// See [`WorkspaceError`].
 pub fn build_programs() -> Result<PathBuf, WorkspaceError> {
+    static BUILT: AtomicBool = AtomicBool::new(false);
     let folder = program_folder()?;
-    if env::var_os(BUILT_VARIABLE).is_some() {
+    if env::var_os(BUILT_VARIABLE).is_some() || BUILT.load(Ordering::Relaxed) {
         return Ok(folder);
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -47,7 +49,11 @@ pub fn build_programs() -> Result<PathBuf, WorkspaceError> {
         cargo.arg("--target-dir").arg(target);
     }
     let status = cargo.status().map_err(WorkspaceError::Cargo)?;
-    if status.success() { Ok(folder) } else { Err(WorkspaceError::Build) }
+    if !status.success() {
+        return Err(WorkspaceError::Build);
+    }
+    BUILT.store(true, Ordering::Relaxed);
+    Ok(folder)
 }
 
 /// The root of this repository.

@@ -22,7 +22,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::ListParams};
 use serde::Serialize;
 use tessera_tests::{
-    Cluster, ClusterOptions, TEST_IMAGE,
+    Cluster, ClusterOptions, TEST_IMAGE, Timings,
     installation::{Installation, InstallationOptions},
     workspace,
 };
@@ -85,6 +85,15 @@ impl Clock {
         self.steps.push((step, self.started.elapsed()));
         eprintln!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
     }
+
+    /// Adds the phases of something that began when the last step was over.
+    fn add(&mut self, timings: &Timings) {
+        let begin = self.steps.last().map_or(Duration::ZERO, |(_, after)| *after);
+        for (phase, after) in timings.phases() {
+            self.steps.push((phase, begin + *after));
+            eprintln!("[{:5.1} s] {phase}", (begin + *after).as_secs_f64());
+        }
+    }
 }
 
 /// Runs the demo.
@@ -113,11 +122,12 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let tier =
         if node_tier.is_ok() { ClusterOptions::node_tier(1) } else { ClusterOptions::scheduler_tier(1) };
     let cluster = Cluster::start(ClusterOptions { helm: true, ..tier }).await?;
-    clock.reached("a real cluster is up");
+    clock.add(cluster.timings());
 
     let installation = InstallationOptions {
         hardware: arguments.hardware.clone(),
         values: vec!["extendedResourceNames.enabled=true".to_owned()],
+        ..InstallationOptions::default()
     };
     let tessera =
         Installation::install(&cluster, &installation).await.context("Tessera was not installed")?;
@@ -127,7 +137,7 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     };
     let client = cluster.client().await?;
     let devices = published(&client).await?;
-    clock.reached("Tessera is installed by helm, and the node's cards are published");
+    clock.reached("Tessera runs: the node's cards are published");
 
     let uses = match stand_in {
         None => submit(&cluster, &client, &mut clock, None).await?,

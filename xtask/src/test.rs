@@ -13,6 +13,8 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 
+use tessera_tests::workspace;
+
 use self::tally::Tally;
 
 /// What `cargo xtask test` takes.
@@ -128,6 +130,7 @@ fn cargo_test(tally: &mut Tally, selection: &[&str], to_tests: &[&str], skips: &
         .args(["--", "--format", "pretty"])
         .args(to_tests)
         .env("TESSERA_SKIPS", skips)
+        .env(workspace::BUILT_VARIABLE, "1")
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot run cargo test")?;
