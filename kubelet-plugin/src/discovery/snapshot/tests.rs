@@ -1,0 +1,232 @@
+use std::sync::Mutex;
+
+use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, Pair};
+
+use super::*;
+
+/// A machine whose cards a test may break.
+#[derive(Default)]
+struct Fake {
+    cards: Mutex<Vec<Result<tessera_nvml::Card, NvmlError>>>,
+}
+
+const LOST: u32 = 15;
+const UNKNOWN: u32 = 999;
+
+fn failed(function: &'static str, code: u32) -> NvmlError {
+    NvmlError::Call { function, code, text: "Text".into() }
+}
+
+fn address(bus: u8) -> PciAddress {
+    PciAddress { domain: 0, bus, device: 0 }
+}
+
+fn pci(bus: u8) -> PciBusId {
+    pci_bus_id(address(bus)).unwrap()
+}
+
+fn card(bus: u8) -> tessera_nvml::Card {
+    tessera_nvml::Card {
+        address: address(bus),
+        index: Ok(0),
+        minor: Ok(0),
+        uuid: Ok(format!("GPU-{bus}")),
+        name: Ok("NVIDIA H100 80GB HBM3".into()),
+        brand: Ok(Some(tessera_nvml::Brand(14))),
+        architecture: Ok(Some(tessera_nvml::Architecture(9))),
+        compute_capability: Ok(Some(ComputeCapability { major: 9, minor: 0 })),
+        memory: Ok(Some(Memory { total: 80 << 30, reserved: 0, used: 0, free: 80 << 30 })),
+        mig: Ok(Some(MigMode { current: false, pending: false })),
+        compute_mode: Ok(None),
+        addressing_mode: Ok(None),
+        memory_numa_node: Ok(None),
+        cpu_affinity: Ok(None),
+        links: Ok(Vec::new()),
+        fabric: Ok(None),
+    }
+}
+
+impl Fake {
+    fn with(cards: impl IntoIterator<Item = tessera_nvml::Card>) -> Self {
+        Fake { cards: Mutex::new(cards.into_iter().map(Ok).collect()) }
+    }
+
+    fn change(&self, position: usize, change: impl FnOnce(&mut tessera_nvml::Card)) {
+        change(self.cards.lock().unwrap()[position].as_mut().unwrap());
+    }
+}
+
+impl Nvml for Fake {
+    fn identify(&self, _address: PciAddress) -> Result<Identity, NvmlError> {
+        unreachable!("discovery does not identify")
+    }
+
+    fn driver_version(&self) -> Result<String, NvmlError> {
+        Ok("580.95.05".into())
+    }
+
+    fn cuda_version(&self) -> Result<CudaVersion, NvmlError> {
+        Ok(CudaVersion { major: 13, minor: 0 })
+    }
+
+    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+        let cards = self.cards.lock().unwrap();
+        Ok(cards
+            .iter()
+            .map(|card| card.as_ref().map(|card| card.address).map_err(NvmlError::clone))
+            .collect())
+    }
+
+    fn card(&self, address: PciAddress) -> Result<tessera_nvml::Card, NvmlError> {
+        let cards = self.cards.lock().unwrap();
+        let found = cards.iter().flatten().find(|card| card.address == address);
+        found.cloned().ok_or_else(|| failed("nvmlDeviceGetHandleByPciBusId_v2", 6))
+    }
+
+    fn pair(&self, _one: PciAddress, _other: PciAddress) -> Result<Pair, NvmlError> {
+        Ok(Pair {
+            common_ancestor: Ok(Some(tessera_nvml::CommonAncestor::Node)),
+            nvlink: Ok(Some(tessera_nvml::PeerToPeer::NotSupported)),
+        })
+    }
+}
+
+/// Without a sysfs: what it misses is missed every time.
+fn discovery() -> Discovery {
+    Discovery::new("/nonexistent/sysfs".into())
+}
+
+fn card_of(discovery: &Discovery, bus: u8) -> Option<Card> {
+    discovery.machine().unwrap().cards.into_iter().find(|card| card.pci == pci(bus))
+}
+
+fn missed(discovery: &Discovery, bus: u8) -> Vec<&'static str> {
+    discovery
+        .problems()
+        .iter()
+        .filter(|problem| problem.card == Some(pci(bus)))
+        .map(|problem| problem.fact)
+        .collect()
+}
+
+#[test]
+fn a_failing_query_costs_one_fact_of_one_card() {
+    let fake = Fake::with([card(1), card(2)]);
+    fake.change(0, |card| card.name = Err(failed("nvmlDeviceGetName", UNKNOWN)));
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+
+    let broken = card_of(&discovery, 1).unwrap();
+    assert_eq!((broken.product_name, broken.health), (None, Health::Healthy));
+    assert_eq!(broken.architecture.as_deref(), Some("Hopper"));
+    assert_eq!(card_of(&discovery, 2).unwrap().product_name.as_deref(), Some("NVIDIA H100 80GB HBM3"));
+    assert_eq!(missed(&discovery, 1), ["productName", "pcieRoot", "numaNode"]);
+    assert_eq!(missed(&discovery, 2), ["pcieRoot", "numaNode"]);
+}
+
+#[test]
+fn a_fact_once_read_does_not_flicker() {
+    let fake = Fake::with([card(1)]);
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    let before = discovery.machine();
+    fake.change(0, |card| {
+        card.uuid = Err(failed("nvmlDeviceGetUUID", UNKNOWN));
+        card.memory = Err(failed("nvmlDeviceGetMemoryInfo_v2", UNKNOWN));
+        card.mig = Err(failed("nvmlDeviceGetMigMode", UNKNOWN));
+        card.links = Err(failed("nvmlDeviceGetNvLinkState", UNKNOWN));
+    });
+    discovery.read_once(&fake);
+    assert_eq!(discovery.machine(), before);
+    assert_eq!(missed(&discovery, 1), ["uuid", "memory", "migCapable", "nvlinks", "pcieRoot", "numaNode"]);
+}
+
+#[test]
+fn a_card_that_never_said_who_it_is_is_left_out() {
+    let fake = Fake::with([card(1), card(2)]);
+    fake.change(0, |card| card.uuid = Err(failed("nvmlDeviceGetUUID", UNKNOWN)));
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    assert_eq!(card_of(&discovery, 1), None);
+    assert!(card_of(&discovery, 2).is_some());
+    assert_eq!(missed(&discovery, 1), ["uuid", "card"]);
+}
+
+#[test]
+fn a_card_that_falls_off_stays_as_lost_until_it_is_back() {
+    let fake = Fake::with([card(1), card(2)]);
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    let whole = card_of(&discovery, 1).unwrap();
+
+    let taken = std::mem::replace(
+        &mut fake.cards.lock().unwrap()[0],
+        Err(failed("nvmlDeviceGetHandleByIndex_v2", LOST)),
+    );
+    discovery.read_once(&fake);
+    assert_eq!(card_of(&discovery, 1), Some(Card { health: Health::Lost, ..whole.clone() }));
+    assert_eq!(card_of(&discovery, 2).unwrap().health, Health::Healthy);
+
+    fake.cards.lock().unwrap()[0] = taken;
+    discovery.read_once(&fake);
+    assert_eq!(card_of(&discovery, 1), Some(whole));
+    assert_eq!(discovery.returned(), [pci(1)]);
+}
+
+#[test]
+fn a_card_that_falls_off_while_it_is_read_is_lost() {
+    let fake = Fake::with([card(1)]);
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    fake.change(0, |card| card.uuid = Err(failed("nvmlDeviceGetUUID", LOST)));
+    discovery.read_once(&fake);
+    assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Lost);
+}
+
+#[test]
+fn another_card_in_the_same_slot_inherits_nothing() {
+    let fake = Fake::with([card(1)]);
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    fake.change(0, |card| {
+        card.uuid = Ok("GPU-other".into());
+        card.name = Err(failed("nvmlDeviceGetName", UNKNOWN));
+    });
+    discovery.read_once(&fake);
+    let card = card_of(&discovery, 1).unwrap();
+    assert_eq!((card.uuid.as_deref(), card.product_name), (Some("GPU-other"), None));
+}
+
+#[test]
+fn an_xid_marks_the_card() {
+    let fake = Fake::with([card(1), card(2)]);
+    let mut health = HealthBook::default();
+    health.note(&Event::Xid { card: Some(address(2)), xid: 48, gpu_instance: None, compute_instance: None });
+    let mut discovery = discovery();
+    discovery.read(&fake, &health);
+    assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Healthy);
+    assert_eq!(card_of(&discovery, 2).unwrap().health, Health::Unhealthy { reason: "xid-48".into() });
+}
+
+#[test]
+fn without_its_driver_the_machine_keeps_its_cards() {
+    let mut discovery = discovery();
+    discovery.driver_gone();
+    assert_eq!(discovery.machine(), None);
+    discovery.read_once(&Fake::with([card(1)]));
+    discovery.driver_gone();
+    assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Lost);
+}
+
+#[test]
+fn numbers_newer_than_the_tables_are_left_out() {
+    let fake = Fake::with([card(1)]);
+    fake.change(0, |card| {
+        card.brand = Ok(Some(tessera_nvml::Brand(99)));
+        card.architecture = Ok(Some(tessera_nvml::Architecture(99)));
+    });
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    let card = card_of(&discovery, 1).unwrap();
+    assert_eq!((card.brand, card.architecture), (None, None));
+}
