@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption, ResourceSliceSpec};
 use tessera_api::limits;
 
-use super::{Warning, counters, taints};
+use super::{Pool, Warning, counters, taints};
 
 /// Devices that allocated or prepared claims hold, with the counter sets they draw on, as they were last published.
 ///
@@ -22,15 +22,32 @@ impl Held {
         slices: impl IntoIterator<Item = &'a ResourceSliceSpec>,
         is_held: impl Fn(&str) -> bool,
     ) -> Self {
-        let mut held = Self::default();
-        let mut published_sets = BTreeMap::new();
+        let (mut devices, mut counter_sets) = (Vec::new(), Vec::new());
         for slice in slices {
-            for set in slice.shared_counters.iter().flatten() {
-                published_sets.entry(set.name.as_str()).or_insert(set);
-            }
-            for device in slice.devices.iter().flatten().filter(|device| is_held(&device.name)) {
-                held.devices.entry(device.name.clone()).or_insert_with(|| device.clone());
-            }
+            devices.extend(slice.devices.iter().flatten());
+            counter_sets.extend(slice.shared_counters.iter().flatten());
+        }
+        Self::pick(devices, counter_sets, is_held)
+    }
+
+    /// Picks the devices for which `is_held` says so, by device name, out of the pool that was published last.
+    #[must_use]
+    pub fn from_pool(pool: &Pool, is_held: impl Fn(&str) -> bool) -> Self {
+        Self::pick(pool.devices(), pool.counter_sets(), is_held)
+    }
+
+    fn pick<'a>(
+        devices: impl IntoIterator<Item = &'a Device>,
+        counter_sets: impl IntoIterator<Item = &'a CounterSet>,
+        is_held: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut held = Self::default();
+        for device in devices.into_iter().filter(|device| is_held(&device.name)) {
+            held.devices.entry(device.name.clone()).or_insert_with(|| device.clone());
+        }
+        let mut published_sets = BTreeMap::new();
+        for set in counter_sets {
+            published_sets.entry(set.name.as_str()).or_insert(set);
         }
         for consumption in held.devices.values().flat_map(|device| device.consumes_counters.iter().flatten())
         {

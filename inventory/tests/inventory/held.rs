@@ -28,6 +28,14 @@ fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
     PoolOptions { held: Held::from_slices(slices, |name| names.contains(&name)), ..options() }
 }
 
+/// The last pool of this process and the slices at the API server say the same.
+#[test]
+fn from_memory_as_from_the_api() {
+    let pool = Pool::new(&hgx_h100(), &options());
+    let is_held = |name: &str| name != "gpu-11-00";
+    assert_eq!(Held::from_pool(&pool, is_held), Held::from_slices(&published(&pool), is_held));
+}
+
 fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
     pool.devices().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not published"))
 }

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice, ResourceSliceSpec};
 use kube::{Api, Client, api::ListParams};
-use tessera_api::DeviceName;
+use tessera_api::taint;
 use tessera_inventory::{
     Machine, Pool, PoolOptions,
     machine::Health,
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest wait for the answer to one.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How often to see whether devices of cards that are gone are still held.
+/// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// Makes pools of machines.
@@ -65,10 +65,11 @@ impl PoolMaker {
             let machine = machines.borrow_and_update().clone();
             let mut recheck = false;
             if let Some(machine) = machine {
-                let held = held(published.as_deref().unwrap_or_default(), &preparer).await;
-                recheck = held.devices().any(|device| !is_of(&machine, &device.name));
+                let last = pools.borrow().clone();
+                let held = held(last.as_deref(), published.as_deref().unwrap_or_default(), &preparer).await;
                 let options = PoolOptions { driver_name: identity.driver_name.clone(), held };
                 let pool = Pool::new(&machine, &options);
+                recheck = pool.devices().any(|device| is_no_longer_offered(device, &identity.driver_name));
                 tell(&pool.warnings, &mut told);
                 let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
@@ -125,24 +126,26 @@ async fn published_before(client: Client, identity: &PoolIdentity) -> Vec<Resour
     }
 }
 
-/// Of the published devices, those that prepared claims hold. Where that can't be read, all: rather too many than one
-/// too few.
-async fn held(published: &[ResourceSliceSpec], preparer: &Preparer) -> Held {
-    if published.is_empty() {
+/// Of the devices published last, by this process or else by the one before it, those that prepared claims hold. Where
+/// that can't be read, all: rather too many than one too few.
+async fn held(last: Option<&Pool>, before: &[ResourceSliceSpec], preparer: &Preparer) -> Held {
+    if last.is_none() && before.is_empty() {
         return Held::default();
     }
-    match preparer.held_devices().await {
-        Ok(names) => Held::from_slices(published, |name| names.contains(name)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot tell which devices claims hold");
-            Held::from_slices(published, |_| true)
-        }
+    let names = preparer.held_devices().await;
+    if let Err(error) = &names {
+        tracing::warn!(%error, "cannot tell which devices claims hold");
+    }
+    let is_held = |name: &str| names.as_ref().ok().is_none_or(|names| names.contains(name));
+    match last {
+        Some(pool) => Held::from_pool(pool, is_held),
+        None => Held::from_slices(before, is_held),
     }
 }
 
-fn is_of(machine: &Machine, device: &str) -> bool {
-    let card = device.parse::<DeviceName>().map(DeviceName::card);
-    card.is_ok_and(|address| machine.cards.iter().any(|card| card.pci == address))
+fn is_no_longer_offered(device: &Device, driver_name: &str) -> bool {
+    let key = taint::key(driver_name, taint::NOT_OFFERED);
+    device.taints.iter().flatten().any(|taint| taint.key == key)
 }
 
 /// Logs each warning once for as long as it lasts.
