@@ -9,12 +9,13 @@ pub mod ffi;
 pub mod session;
 
 mod clocks;
-mod device;
 mod ecc;
 mod events;
 mod fabric;
 mod fields;
 mod identity;
+mod memory;
+mod mig;
 mod modes;
 mod nvlink;
 mod pcie;

@@ -15,49 +15,70 @@ mod fabric_state {
 
 /// State, cluster UUID and clique of a card. `nvml.h` offers the function for Hopper and newer; on such a card without a
 /// fabric it answers well, and says in the state that there is none.
-fn registration(view: &CardView<'_>) -> Result<(u8, [u8; 16], u32), Failure> {
+fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     if view.card.board.architecture < Architecture::Hopper {
         return Err(Failure::NOT_SUPPORTED);
     }
-    Ok(match &view.card.fabric {
+    let (state, cluster, clique) = match &view.card.fabric {
         Some(fabric) => (fabric_state::COMPLETED, uuid_bytes(&fabric.cluster_uuid), fabric.clique),
         None => (fabric_state::NOT_SUPPORTED, [0; 16], 0),
-    })
+    };
+    Ok(FabricInfo { cluster, status: 0, clique, state, padding: [0; 3] })
 }
+
+/// `nvmlGpuFabricInfo_t`. This struct and the next name their padding, so that callers find zeros there: some read the
+/// state as a longer number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricInfo {
+    cluster: [u8; 16],
+    status: u32,
+    clique: u32,
+    state: u8,
+    padding: [u8; 3],
+}
+
+/// `nvmlGpuFabricInfo_v2_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricInfoV2 {
+    version: u32,
+    info: FabricInfo,
+    health_mask: u32,
+}
+
+/// `nvmlGpuFabricInfo_v3_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricInfoV3 {
+    version: u32,
+    info: FabricInfo,
+    health_mask: u32,
+    health_summary: u8,
+    padding: [u8; 3],
+}
+
+const _: () = assert!(size_of::<FabricInfo>() == size_of::<nvmlGpuFabricInfo_t>());
+const _: () = assert!(size_of::<FabricInfoV2>() == size_of::<nvmlGpuFabricInfo_v2_t>());
+const _: () = assert!(size_of::<FabricInfoV3>() == size_of::<nvmlGpuFabricInfo_v3_t>());
 
 nvml_functions! {
     /// `nvmlDeviceGetGpuFabricInfo`
-    fn nvmlDeviceGetGpuFabricInfo(view: CardView, info: Out<nvmlGpuFabricInfo_t>) {
-        let (state, cluster, clique) = registration(&view)?;
-        info.set(nvmlGpuFabricInfo_t { clusterUuid: cluster, status: 0, cliqueId: clique, state })
+    fn nvmlDeviceGetGpuFabricInfo(view: CardView, info: Out<FabricInfo>) {
+        info.set(registration(&view)?)
     }
 
     /// `nvmlDeviceGetGpuFabricInfoV`: which struct it fills is told by the version in it.
     fn nvmlDeviceGetGpuFabricInfoV(view: CardView, version: Out<u32>) {
-        const V2: u32 = struct_version::<nvmlGpuFabricInfo_v2_t>(2);
-        const V3: u32 = struct_version::<nvmlGpuFabricInfo_v3_t>(3);
+        const V2: u32 = struct_version::<FabricInfoV2>(2);
+        const V3: u32 = struct_version::<FabricInfoV3>(3);
+        let info = registration(&view)?;
         let fabric = view.card.fabric.as_ref();
-        let (state, cluster, clique) = registration(&view)?;
-        let health = fabric.and_then(|fabric| fabric.health_mask).unwrap_or(0);
-        let summary = fabric.and_then(|fabric| fabric.health_summary).unwrap_or(0);
+        let health_mask = fabric.and_then(|fabric| fabric.health_mask).unwrap_or(0);
+        let health_summary = fabric.and_then(|fabric| fabric.health_summary).unwrap_or(0);
         match version.get()? {
-            V2 => version.cast().set(nvmlGpuFabricInfo_v2_t {
-                version: V2,
-                clusterUuid: cluster,
-                status: 0,
-                cliqueId: clique,
-                state,
-                healthMask: health,
-            }),
-            V3 => version.cast().set(nvmlGpuFabricInfo_v3_t {
-                version: V3,
-                clusterUuid: cluster,
-                status: 0,
-                cliqueId: clique,
-                state,
-                healthMask: health,
-                healthSummary: summary,
-            }),
+            V2 => version.cast().set(FabricInfoV2 { version: V2, info, health_mask }),
+            V3 => version.cast().set(FabricInfoV3 { version: V3, info, health_mask, health_summary, padding: [0; 3] }),
             _ => Err(Failure::ARGUMENT_VERSION_MISMATCH),
         }
     }

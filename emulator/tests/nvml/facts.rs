@@ -1,6 +1,6 @@
 //! What the library says against what `gpu-emulator show` says.
 
-use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t};
+use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t};
 use tessera_emulator::hardware;
 
 use crate::machine::{Machine, Nvml, SUCCESS};
@@ -8,11 +8,30 @@ use crate::machine::{Machine, Nvml, SUCCESS};
 /// `NVML_ERROR_NOT_SUPPORTED`
 const NOT_SUPPORTED: u32 = 3;
 
-fn number(
-    nvml: &Nvml,
-    read: impl FnOnce(&nvml_wrapper_sys::bindings::NvmlLib, *mut u32) -> u32,
-) -> Result<u32, u32> {
+fn number(nvml: &Nvml, read: impl FnOnce(&NvmlLib, *mut u32) -> u32) -> Result<u32, u32> {
     nvml.get(read)
+}
+
+/// `domain:bus:device.0` of a card.
+fn address(nvml: &Nvml, device: nvmlDevice_t) -> String {
+    // SAFETY: a plain struct of integers and characters.
+    let mut pci: nvmlPciInfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the place is valid.
+    assert_eq!(unsafe { nvml.functions.nvmlDeviceGetPciInfo_v3(device, &raw mut pci) }, SUCCESS);
+    format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device)
+}
+
+/// `nvmlGpuTopologyLevel_t` by the names of `nvidia-smi topo`.
+fn level(name: &str) -> u32 {
+    match name {
+        "INT" => 0,
+        "PIX" => 10,
+        "PXB" => 20,
+        "PHB" => 30,
+        "NODE" => 40,
+        "SYS" => 50,
+        _ => panic!("{name} is no level"),
+    }
 }
 
 #[test]
@@ -22,63 +41,43 @@ fn every_machine_is_as_it_was_made() {
         let facts = machine.show();
         let cards = facts["machine"]["cards"].as_array().expect("cards");
         let nvml = machine.nvml();
-        // SAFETY: here and below: places are valid, and buffers as long as their length says.
+        let devices: Vec<nvmlDevice_t> = (0..cards.len()).map(|index| nvml.card(index as u32)).collect();
+        // SAFETY: the place is valid.
         let count = number(&nvml, |nvml, count| unsafe { nvml.nvmlDeviceGetCount_v2(count) });
         assert_eq!(count, Ok(cards.len() as u32), "{name}");
         for (index, card) in cards.iter().enumerate() {
-            let device = nvml.card(index as u32);
+            let device = devices[index];
             assert_eq!(
                 nvml.uuid(index as u32).as_deref(),
                 Ok(card["uuid"].as_str().expect("a UUID")),
                 "{name}"
             );
-            let product =
-                nvml.text(|nvml, buffer, length| unsafe { nvml.nvmlDeviceGetName(device, buffer, length) });
+            let product = nvml.text(|nvml, text, length| {
+                // SAFETY: the buffer is as long as its length says.
+                unsafe { nvml.nvmlDeviceGetName(device, text, length) }
+            });
             assert_eq!(product.as_deref(), Ok(card["board"]["name"].as_str().expect("a name")), "{name}");
+            // SAFETY: the place is valid.
             let minor = number(&nvml, |nvml, minor| unsafe { nvml.nvmlDeviceGetMinorNumber(device, minor) });
             assert_eq!(minor.map(u64::from).ok(), card["minor"].as_u64(), "{name}");
-            // SAFETY: a plain struct of integers.
-            let mut pci: nvmlPciInfo_t = unsafe { std::mem::zeroed() };
-            assert_eq!(unsafe { nvml.functions.nvmlDeviceGetPciInfo_v3(device, &raw mut pci) }, SUCCESS);
-            let address = format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
-            assert_eq!(card["pci"], address, "{name}");
-            let mode = nvml.get::<u32>(|nvml, mode| {
+            assert_eq!(card["pci"], address(&nvml, device), "{name}");
+            let mode = number(&nvml, |nvml, mode| {
                 let mut pending = 0;
+                // SAFETY: the places are valid.
                 unsafe { nvml.nvmlDeviceGetMigMode(device, mode, &raw mut pending) }
             });
             let expected = if card["board"]["migCapable"] == true { Ok(0) } else { Err(NOT_SUPPORTED) };
             assert_eq!(mode, expected, "{name}");
-            for other in 0..cards.len() {
-                let level = number(&nvml, |nvml, level| unsafe {
-                    nvml.nvmlDeviceGetTopologyCommonAncestor(device, self::card(nvml_of(nvml), other), level)
+            for (other, second) in devices.iter().enumerate() {
+                let met = number(&nvml, |nvml, level| {
+                    // SAFETY: the place is valid.
+                    unsafe { nvml.nvmlDeviceGetTopologyCommonAncestor(device, *second, level) }
                 });
-                let expected = match facts["machine"]["levels"][index][other].as_str() {
-                    Some("INT") => 0,
-                    Some("PIX") => 10,
-                    Some("PXB") => 20,
-                    Some("PHB") => 30,
-                    Some("NODE") => 40,
-                    Some("SYS") => 50,
-                    level => panic!("{level:?}"),
-                };
-                assert_eq!(level, Ok(expected), "{name}: {index} and {other}");
+                let expected = level(facts["machine"]["levels"][index][other].as_str().expect("a level"));
+                assert_eq!(met, Ok(expected), "{name}: {index} and {other}");
             }
         }
     }
-}
-
-fn nvml_of(nvml: &nvml_wrapper_sys::bindings::NvmlLib) -> &nvml_wrapper_sys::bindings::NvmlLib {
-    nvml
-}
-
-fn card(
-    nvml: &nvml_wrapper_sys::bindings::NvmlLib,
-    index: usize,
-) -> nvml_wrapper_sys::bindings::nvmlDevice_t {
-    let mut device = std::ptr::null_mut();
-    // SAFETY: `device` is a valid place.
-    assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(index as u32, &raw mut device) }, SUCCESS);
-    device
 }
 
 #[test]

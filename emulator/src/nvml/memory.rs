@@ -1,4 +1,4 @@
-//! Memory and modes of a card.
+//! Memory of a card.
 
 use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t};
 
@@ -21,6 +21,20 @@ fn memory(view: &CardView<'_>) -> Memory {
     Memory { total, reserved, used: used.min(total - reserved) }
 }
 
+/// `nvmlMemory_v2_t`, with a name for its padding, so that callers find zeros there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryV2 {
+    version: u32,
+    padding: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+const _: () = assert!(size_of::<MemoryV2>() == size_of::<nvmlMemory_v2_t>());
+
 nvml_functions! {
     /// `nvmlDeviceGetMemoryInfo`: what the driver reserved counts as used.
     fn nvmlDeviceGetMemoryInfo(view: CardView, info: Out<nvmlMemory_t>) {
@@ -29,33 +43,16 @@ nvml_functions! {
     }
 
     /// `nvmlDeviceGetMemoryInfo_v2`
-    fn nvmlDeviceGetMemoryInfo_v2(view: CardView, info: Out<nvmlMemory_v2_t>) {
+    fn nvmlDeviceGetMemoryInfo_v2(view: CardView, info: Out<MemoryV2>) {
         let version = info.get()?.version;
-        check_version::<nvmlMemory_v2_t>(version, 2)?;
+        check_version::<MemoryV2>(version, 2)?;
         let Memory { total, reserved, used } = memory(&view);
-        info.set(nvmlMemory_v2_t { version, total, reserved, free: total - reserved - used, used })
+        info.set(MemoryV2 { version, padding: 0, total, reserved, free: total - reserved - used, used })
     }
 
     /// `nvmlDeviceGetBAR1MemoryInfo`
     fn nvmlDeviceGetBAR1MemoryInfo(view: CardView, info: Out<nvmlBAR1Memory_t>) {
         let total = view.card.board.bar1_total_mib.ok_or(Failure::NOT_SUPPORTED)? * MIB;
         info.set(nvmlBAR1Memory_t { bar1Total: total, bar1Free: total, bar1Used: 0 })
-    }
-
-    /// `nvmlDeviceGetMigMode`
-    fn nvmlDeviceGetMigMode(view: CardView, current: Out<u32>, pending: Out<u32>) {
-        if !view.card.board.mig_capable {
-            return Err(Failure::NOT_SUPPORTED);
-        }
-        if pending.is_null() {
-            return Err(Failure::INVALID_ARGUMENT);
-        }
-        current.set(view.state.mig_mode.into())?;
-        pending.set(view.state.mig_mode.into())
-    }
-
-    /// `nvmlDeviceIsMigDeviceHandle`
-    fn nvmlDeviceIsMigDeviceHandle(_view: CardView, is_mig: Out<u32>) {
-        is_mig.set(0)
     }
 }
