@@ -1,0 +1,171 @@
+//! The functions of the environment.
+//!
+//! `declarations.tsv` was printed by `tests/oracle -declarations` from the environment that Kubernetes 1.36.3 builds for
+//! devices (cel-go 0.26.0): function, overload, member or global, arguments, result, in the order the checker tries them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use super::types::{OPTIONAL, Parameter, Type};
+
+/// One signature of a function.
+#[derive(Debug)]
+pub(crate) struct Overload {
+    pub id: &'static str,
+    pub member: bool,
+    pub arguments: Vec<Type>,
+    pub result: Type,
+    /// Names of the type parameters in it.
+    pub parameters: Vec<char>,
+}
+
+/// A function and its overloads.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub name: &'static str,
+    pub overloads: Vec<Overload>,
+}
+
+static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
+    let mut functions: HashMap<&'static str, Function> = HashMap::new();
+    for line in include_str!("declarations.tsv").lines() {
+        let mut fields = line.split('\t');
+        let (Some(name), Some(id), Some(style), Some(arguments), Some(result)) =
+            (fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let arguments: Vec<Type> = arguments
+            .split(" ; ")
+            .filter(|part| !part.is_empty())
+            .map(|part| parse(&mut Text(part)))
+            .collect();
+        let result = parse(&mut Text(result));
+        let mut parameters = Vec::new();
+        for part in arguments.iter().chain([&result]) {
+            collect_parameters(part, &mut parameters);
+        }
+        let overload = Overload { id, member: style == "m", arguments, result, parameters };
+        functions
+            .entry(name)
+            .or_insert_with(|| Function { name, overloads: Vec::new() })
+            .overloads
+            .push(overload);
+    }
+    functions
+});
+
+/// The function of this name.
+pub(crate) fn function(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.get(name.strip_prefix('.').unwrap_or(name))
+}
+
+/// All functions, in no order.
+#[cfg(test)]
+pub(crate) fn functions() -> impl Iterator<Item = &'static Function> {
+    FUNCTIONS.values()
+}
+
+fn collect_parameters(of: &Type, names: &mut Vec<char>) {
+    if let Type::Parameter(Parameter::Named(name)) = of
+        && !names.contains(name)
+    {
+        names.push(*name);
+    }
+    for part in of.parameters() {
+        collect_parameters(part, names);
+    }
+}
+
+/// What is left of a type's text.
+struct Text(&'static str);
+
+impl Text {
+    fn take(&mut self, prefix: &str) -> bool {
+        match self.0.strip_prefix(prefix) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+fn parse(text: &mut Text) -> Type {
+    if text.take("<") {
+        let mut characters = text.0.chars();
+        let name = characters.next().unwrap_or('?');
+        text.0 = characters.as_str();
+        text.take(">");
+        return Type::Parameter(Parameter::Named(name));
+    }
+    let end = text.0.find(['(', ')', ',', ' ']).unwrap_or(text.0.len());
+    let (name, rest) = text.0.split_at(end);
+    text.0 = rest;
+    let mut parameters = Vec::new();
+    if text.take("(") {
+        loop {
+            parameters.push(parse(text));
+            if !text.take(", ") {
+                break;
+            }
+        }
+        text.take(")");
+    }
+    let mut parameters = parameters.into_iter();
+    let mut next = || parameters.next().unwrap_or(Type::Dyn);
+    match name {
+        "any" | "google.protobuf.Any" => Type::Any,
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "dyn" => Type::Dyn,
+        "google.protobuf.Duration" => Type::Duration,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "int" => Type::Int,
+        "list" => Type::list(next()),
+        "map" => {
+            let key = next();
+            Type::map(key, next())
+        }
+        "null_type" => Type::Null,
+        OPTIONAL => Type::optional(next()),
+        "string" => Type::String,
+        "type" => Type::Type(Some(Arc::new(next()))),
+        "uint" => Type::Uint,
+        "net.IP" | "net.CIDR" => Type::Opaque(name, Arc::new([])),
+        _ => Type::Struct(name),
+    }
+}
+
+/// The type that an identifier names, if it names one: `int`, `net.IP`, …
+///
+/// The checker knows a few more names than the evaluator: using those is an error when the program is made.
+pub(crate) fn named_type(name: &str) -> Option<Type> {
+    let a = || Type::Parameter(Parameter::Named('A'));
+    Some(match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "duration" | "google.protobuf.Duration" => Type::Duration,
+        "int" => Type::Int,
+        "list" => Type::list(a()),
+        "map" => Type::map(a(), Type::Parameter(Parameter::Named('B'))),
+        "null_type" => Type::Null,
+        "string" => Type::String,
+        "timestamp" | "google.protobuf.Timestamp" => Type::Timestamp,
+        "type" => Type::Type(None),
+        "uint" => Type::Uint,
+        "net.IP" => Type::Opaque("net.IP", Arc::new([])),
+        "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
+        OPTIONAL => Type::Opaque(OPTIONAL, Arc::new([])),
+        super::types::DEVICE => Type::Struct(super::types::DEVICE),
+        _ => return None,
+    })
+}
+
+/// Whether the evaluator has a value for this type name.
+pub(crate) fn is_runtime_type(name: &str) -> bool {
+    !matches!(name, "duration" | "timestamp" | super::types::DEVICE)
+}

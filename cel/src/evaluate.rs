@@ -1,0 +1,11 @@
+//! From program to answer.
+
+pub(crate) mod compare;
+pub(crate) mod cost;
+pub(crate) mod list;
+pub(crate) mod machine;
+pub(crate) mod map;
+pub(crate) mod program;
+pub(crate) mod qualify;
+pub(crate) mod show;
+pub(crate) mod value;

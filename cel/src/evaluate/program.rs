@@ -1,0 +1,230 @@
+//! What the planner makes and the machine runs: instructions over a stack of values.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use super::cost::CostRule;
+use super::machine::{Machine, Stop};
+use super::value::{Side, Value};
+use crate::check::declarations::Overload;
+use crate::syntax::ast::NodeId;
+
+/// Index of an instruction.
+pub(crate) type Address = u32;
+
+/// The implementation of a function.
+pub(crate) type Implementation = for<'m, 'v> fn(&'m mut Machine<'v>, &[Value<'v>]) -> Result<Value<'v>, Stop>;
+
+/// An instruction. "Free" variants of reads are for what upstream reads without counting it.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    /// Pushes a constant.
+    Constant(u32),
+    /// Pushes a variable.
+    Variable {
+        slot: u32,
+        free: bool,
+    },
+    /// Pushes the variable `device`.
+    Device {
+        free: bool,
+    },
+    /// Pushes `device.driver` or `device.allowMultipleAllocations`.
+    Driver {
+        free: bool,
+    },
+    MultipleAllocations {
+        free: bool,
+    },
+    /// Pushes `device.attributes["domain"].name` or the same of `device.capacity`; both texts are constants.
+    Named {
+        side: Side,
+        domain: u32,
+        name: u32,
+        free: bool,
+    },
+    /// Unpacks an optional before a chain of selections.
+    ChainBegin {
+        end: Address,
+    },
+    /// Selects by a constant.
+    Qualify {
+        key: u32,
+        optional: bool,
+        test: bool,
+        chained: bool,
+        end: Address,
+    },
+    /// Selects by the value on top.
+    QualifyBy {
+        optional: bool,
+        chained: bool,
+        end: Address,
+    },
+    /// Packs the optional again.
+    ChainEnd {
+        chained: bool,
+        free: bool,
+    },
+    /// Turns what a test found into a bool; `refund` where upstream counts one too few.
+    TestEnd {
+        refund: bool,
+    },
+    /// What upstream does to an optional that it reads as an attribute.
+    Reread,
+    Jump(Address),
+    /// Pops a condition. An error takes the place of the whole conditional.
+    Branch {
+        otherwise: Address,
+        end: Address,
+    },
+    /// Starts `&&` (`true`) or `||` (`false`).
+    LogicBegin(bool),
+    /// Takes one term into account.
+    LogicTerm {
+        and: bool,
+        end: Address,
+    },
+    Not,
+    NotStrictlyFalse,
+    Equal,
+    NotEqual,
+    /// `<`, `<=`, `>`, `>=`, with a call site for its cost.
+    Compare {
+        comparison: Comparison,
+        rule: CostRule,
+    },
+    /// Calls with the topmost values.
+    Call(u32),
+    /// After an argument or element: if it is an error, it replaces the `below` values under it and evaluation goes on
+    /// at `end`.
+    Check {
+        below: u32,
+        end: Address,
+    },
+    /// As [`Op::Check`] for an optional element; `entry` says whether a key lies below.
+    CheckOptional {
+        below: u32,
+        end: Address,
+        entry: bool,
+    },
+    MakeList {
+        count: u32,
+    },
+    /// Which of the elements are optional is a constant list of bools.
+    MakeListOptional {
+        count: u32,
+        optional: Arc<[bool]>,
+    },
+    MakeMap {
+        count: u32,
+        optional: Option<Arc<[bool]>>,
+    },
+    /// Charges for a list or map that was or could not be made.
+    Charge(u64),
+    /// Pushes an error.
+    Fail(Arc<str>),
+    /// Whether the value on top is one of a set of constants.
+    InSet(u32),
+    /// `optional.or` and `optional.orValue` after their left operand.
+    OrElse {
+        value: bool,
+        end: Address,
+    },
+    /// Pops a range and starts a loop over it; on error goes to `end`.
+    FoldBegin {
+        two: bool,
+        accumulator: u32,
+        end: Address,
+    },
+    /// Next element into its slots, or on to `done`.
+    FoldNext {
+        first: u32,
+        second: Option<u32>,
+        done: Address,
+    },
+    /// Pops the loop's condition.
+    FoldCondition {
+        done: Address,
+    },
+    /// Pops into a slot.
+    Store(u32),
+    /// Leaves the loop.
+    FoldDone,
+    /// What a comprehension built can no longer grow.
+    Freeze,
+    /// Ends the code of a lazily computed variable: stores it and goes back to where it was read.
+    Return(u32),
+    /// Makes a variable be computed anew when it is next read.
+    Forget(u32),
+    /// Shows the value on top as that of a node.
+    Mark(NodeId),
+    /// Ends the program.
+    Halt,
+}
+
+/// An ordering comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Less,
+    LessEquals,
+    Greater,
+    GreaterEquals,
+}
+
+/// How a call finds its code.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// One implementation for all arguments.
+    Direct(Implementation),
+    /// One overload, whose argument types are checked when it is called.
+    Overload(&'static Overload, Implementation),
+    /// The first overload that the arguments fit.
+    Dispatch(Vec<(&'static Overload, Implementation)>),
+    /// A function with a regular expression that is a constant.
+    Pattern(PatternFunction, Box<Regex>),
+    /// Declared, without an implementation.
+    Missing,
+}
+
+/// The functions whose constant patterns are compiled once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatternFunction {
+    Matches,
+    Find,
+    FindAll,
+}
+
+/// One call in a program.
+#[derive(Debug)]
+pub(crate) struct CallSite {
+    pub function: &'static str,
+    pub arguments: u32,
+    pub rule: CostRule,
+    pub target: Target,
+}
+
+/// Constants that `in` looks up without cost.
+#[derive(Debug, Default)]
+pub(crate) struct ConstantSet {
+    pub strings: HashSet<Box<str>>,
+    pub bools: [bool; 2],
+    pub ints: HashSet<i64>,
+    pub uints: HashSet<u64>,
+    /// By bits, zero unsigned.
+    pub doubles: HashSet<u64>,
+}
+
+/// A compiled expression.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub ops: Vec<Op>,
+    pub constants: Vec<Value<'static>>,
+    pub sites: Vec<CallSite>,
+    pub sets: Vec<ConstantSet>,
+    pub slots: u32,
+    /// Where the code of a lazily computed variable begins, by slot.
+    pub lazy: Vec<Option<Address>>,
+}

@@ -1,0 +1,266 @@
+//! A compiled selector.
+
+use std::sync::Arc;
+
+use crate::check::checker::{self, Checked, Features};
+use crate::check::types::Type;
+use crate::check::validators;
+use crate::device::DeviceView;
+use crate::evaluate::machine::{Machine, Stop};
+use crate::evaluate::program::Program;
+use crate::evaluate::show;
+use crate::evaluate::value::Value;
+use crate::plan::{self, Reads};
+use crate::syntax::ast::Ast;
+use crate::syntax::parser;
+use crate::syntax::source;
+
+/// What an evaluation may cost: CELSelectorExpressionMaxCost of Kubernetes 1.36.
+pub const COST_LIMIT: u64 = 1_000_000;
+
+/// Why an expression is not a selector. The texts are Kubernetes', except for what its parser generator says about
+/// syntax.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It does not parse or its types do not fit; one error a line with its place in the source.
+    #[error("compilation failed: {0}")]
+    Invalid(String),
+    /// It evaluates to something other than a bool or an attribute's value.
+    #[error("must evaluate to bool or the unknown type, not {0}")]
+    OutputType(String),
+    /// A constant in it is an error by itself, such as `int("x")`.
+    #[error("program instantiation failed: {0}")]
+    Constant(String),
+}
+
+/// Why a selector has no answer for a device. The texts are Kubernetes'; kube-scheduler puts
+/// `CEL runtime error: ` in front and gives up the whole scheduling attempt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// The expression gave an error, such as `no such key: x`.
+    #[error("{0}")]
+    Failed(String),
+    /// An attribute's value is the result, and it is not a bool.
+    #[error("CEL result of type {type_name} could not be converted to bool: {reason}")]
+    NotBool {
+        /// Name of the value's CEL type.
+        type_name: String,
+        /// What Kubernetes says about it.
+        reason: String,
+    },
+    /// The evaluation cost more than [`COST_LIMIT`].
+    #[error("operation cancelled: actual cost limit exceeded")]
+    CostLimit,
+    /// The evaluation would have allocated too much. Kubernetes has no such limit; a selector that comes here would
+    /// have taken gigabytes there.
+    #[error("operation cancelled: memory limit exceeded")]
+    MemoryLimit,
+    /// What is a panic in Kubernetes' library, and aborts there too.
+    #[error("internal error: {0}")]
+    Internal(String),
+    /// The device itself cannot be evaluated, such as `attribute x: unsupported attribute value`.
+    #[error("{0}")]
+    Device(String),
+}
+
+/// The answer for one device and what it cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Whether the device matches.
+    pub result: Result<bool, EvaluationError>,
+    /// Cost as Kubernetes counts it; 0 where nothing was evaluated.
+    pub cost: u64,
+}
+
+/// The value of a part of the expression for one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubExpression {
+    /// Where its text begins in the source, in bytes.
+    pub start: usize,
+    /// Where its text ends.
+    pub end: usize,
+    /// Its value as CEL would write it, or `error: …`. Of a part in a loop, the last value.
+    pub value: String,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    source: String,
+    ast: Ast,
+    checked: Checked,
+    program: Program,
+    reads: Reads,
+    output: String,
+}
+
+/// A compiled CEL selector for devices: cheap to clone, to be shared between threads and used for any number of devices.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use tessera_cel::{Device, PublishedAttribute, Selector};
+///
+/// let selector = Selector::compile(
+///     r#"device.driver == "gpu.tessera.dev" && device.capacity["gpu.tessera.dev"].memory.compareTo(quantity("40Gi")) >= 0"#,
+/// )?;
+/// let device = Device::new("gpu.tessera.dev")
+///     .with_attributes(&BTreeMap::from([("type".to_owned(), PublishedAttribute::String("gpu".to_owned()))]), false)
+///     .with_capacity(&BTreeMap::from([("memory".to_owned(), "80Gi".to_owned())]))?;
+/// assert!(selector.matches(&device)?);
+/// assert!(selector.reads().driver);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Selector(Arc<Compiled>);
+
+impl Selector {
+    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults.
+    ///
+    /// # Errors
+    /// Kubernetes 1.36 would refuse the expression too.
+    pub fn compile(expression: &str) -> Result<Self, CompileError> {
+        Self::compile_with(expression, Features::default())
+    }
+
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// Kubernetes 1.36 with these gates would refuse the expression too.
+    pub fn compile_with(expression: &str, features: Features) -> Result<Self, CompileError> {
+        let invalid = |issues: &[source::Issue]| CompileError::Invalid(source::render(expression, issues));
+        let ast = parser::parse(expression).map_err(|issue| invalid(&[issue]))?;
+        let checked = checker::check(&ast, features).map_err(|issues| invalid(&issues))?;
+        let issues = validators::validate(&ast, &checked);
+        if !issues.is_empty() {
+            return Err(invalid(&issues));
+        }
+        let output = &checked.types[ast.root as usize];
+        let accepted = matches!(output, Type::Bool | Type::Any)
+            || (features.list_type_attributes && matches!(output, Type::Dyn));
+        let mut shown = output.to_string();
+        source::truncate(&mut shown);
+        if !accepted {
+            return Err(CompileError::OutputType(shown));
+        }
+        let (program, reads) = plan::plan(&ast, &checked, false).map_err(|mut reason| {
+            source::truncate(&mut reason);
+            CompileError::Constant(reason)
+        })?;
+        Ok(Selector(Arc::new(Compiled {
+            source: expression.to_owned(),
+            ast,
+            checked,
+            program,
+            reads,
+            output: shown,
+        })))
+    }
+
+    /// The expression.
+    pub fn source(&self) -> &str {
+        &self.0.source
+    }
+
+    /// What it reads of a device: an answer may be reused for another device that agrees in this.
+    pub fn reads(&self) -> &Reads {
+        &self.0.reads
+    }
+
+    /// The static type of the expression, as Kubernetes spells it.
+    pub fn output_type(&self) -> &str {
+        &self.0.output
+    }
+
+    /// Whether a device matches.
+    ///
+    /// # Errors
+    /// The expression has no answer for this device, see [`EvaluationError`].
+    pub fn matches(&self, device: &dyn DeviceView) -> Result<bool, EvaluationError> {
+        self.evaluate(device).result
+    }
+
+    /// Whether a device matches, and the cost.
+    pub fn evaluate(&self, device: &dyn DeviceView) -> Evaluation {
+        if let Some(defect) = device.defect() {
+            return Evaluation { result: Err(EvaluationError::Device(defect.to_owned())), cost: 0 };
+        }
+        let mut machine = Machine::new(device, &self.0.program, COST_LIMIT);
+        let result = machine.run();
+        let result = conclude(&machine, result);
+        Evaluation { result, cost: machine.cost() }
+    }
+
+    /// The values of the expression's parts for one device, in the order in which they were computed; parts that were
+    /// not needed are missing.
+    pub fn explain(&self, device: &dyn DeviceView) -> Vec<SubExpression> {
+        // What compiled without marks compiles with them.
+        let Ok((program, _)) = plan::plan(&self.0.ast, &self.0.checked, true) else { return Vec::new() };
+        let mut parts: Vec<SubExpression> = Vec::new();
+        let mut place_of = std::collections::HashMap::new();
+        let mut machine = Machine::new(device, &program, COST_LIMIT);
+        // A result that is an error is the last part's value.
+        let _ = machine.trace(&mut |node, machine, value| {
+            let node_text = &self.0.ast.nodes[node as usize];
+            let place = *place_of.entry(node).or_insert_with(|| {
+                parts.push(SubExpression {
+                    start: node_text.start as usize,
+                    end: node_text.end as usize,
+                    value: String::new(),
+                });
+                parts.len() - 1
+            });
+            parts[place].value = show::literal(machine, value);
+        });
+        parts
+    }
+}
+
+fn conclude<'v>(machine: &Machine<'v>, result: Result<Value<'v>, Stop>) -> Result<bool, EvaluationError> {
+    let value = match result {
+        Ok(value) => value,
+        Err(Stop::Cost) => return Err(EvaluationError::CostLimit),
+        Err(Stop::Memory) => return Err(EvaluationError::MemoryLimit),
+        Err(Stop::Internal(reason)) => return Err(EvaluationError::Internal(reason)),
+    };
+    let failed = |message: &str| {
+        let mut message = message.to_owned();
+        source::truncate(&mut message);
+        EvaluationError::Failed(message)
+    };
+    let mut inner = &value;
+    while let Value::Optional(Some(content)) = inner {
+        inner = content;
+    }
+    match inner {
+        Value::Bool(matches) => Ok(*matches),
+        Value::Error(message) => Err(failed(message)),
+        other => Err(EvaluationError::NotBool {
+            type_name: value.type_name().to_owned(),
+            reason: conversion_error(machine, other),
+        }),
+    }
+}
+
+/// What Kubernetes says about a value that is no bool.
+fn conversion_error(machine: &Machine<'_>, value: &Value<'_>) -> String {
+    match value {
+        Value::String(_) => "unsupported native conversion from string to 'bool'".to_owned(),
+        Value::Int(_) => "unsupported type conversion from 'int' to bool".to_owned(),
+        Value::Uint(_) => "unsupported type conversion from 'uint' to bool".to_owned(),
+        Value::Double(_) => "type conversion error from Double to 'bool'".to_owned(),
+        Value::Bytes(_) => "type conversion error from Bytes to 'bool'".to_owned(),
+        Value::Null => "type conversion error from 'null_type' to 'bool'".to_owned(),
+        Value::Duration(_) => "type conversion error from 'Duration' to 'bool'".to_owned(),
+        Value::Timestamp(_) => "type conversion error from 'Timestamp' to 'bool'".to_owned(),
+        Value::Quantity { .. } => "type conversion error from 'Quantity' to 'bool'".to_owned(),
+        Value::Version(_) => "type conversion error from 'Semver' to 'bool'".to_owned(),
+        Value::Ip(_) => "type conversion error from 'IP' to 'bool'".to_owned(),
+        Value::Cidr { .. } => "type conversion error from 'CIDR' to 'bool'".to_owned(),
+        Value::Url(_) => "type conversion error from 'URL' to 'bool'".to_owned(),
+        Value::Format(_) => "type conversion error from 'Format' to 'bool'".to_owned(),
+        Value::Optional(_) => "optional.none() dereference".to_owned(),
+        Value::Type(_) => "type conversion not supported for 'type'".to_owned(),
+        other if other.type_name() == "list" => "type conversion error from list to 'bool'".to_owned(),
+        other if other.type_name() == "map" => "type conversion error from map to 'bool'".to_owned(),
+        other => show::show(machine, other),
+    }
+}
