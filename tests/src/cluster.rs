@@ -5,8 +5,11 @@ mod commands;
 mod components;
 mod error;
 mod failure;
+mod nodes;
 mod options;
 mod pods;
+mod prepare;
+mod ready;
 mod record;
 mod start;
 mod users;
@@ -24,8 +27,8 @@ pub use components::Component;
 pub use error::ClusterError;
 pub use options::{ClusterOptions, ExtraFlags, Tier};
 pub use pods::PodState;
+pub(crate) use ready::log_end;
 pub use record::ClusterRecord;
-pub(crate) use start::log_end;
 use tokio::time::{Instant, sleep};
 
 use crate::{

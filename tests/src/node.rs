@@ -69,11 +69,6 @@ impl Node {
         &self.directory
     }
 
-    /// A folder for the test's own use, with the same path inside and outside: the place for an emulated machine.
-    pub fn machine_directory(&self) -> PathBuf {
-        self.directory.join("machine")
-    }
-
     /// [`Node::KUBELET_DIRECTORY`] as seen from outside.
     pub fn kubelet_directory(&self) -> PathBuf {
         self.directory.join("var-lib/kubelet")

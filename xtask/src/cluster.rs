@@ -1,16 +1,16 @@
 //! `cargo xtask cluster up|status|down`: the test cluster, left running for development.
 
-use std::{
-    fs,
-    io::ErrorKind,
-    path::PathBuf,
-    process::{Command, ExitCode},
-};
+use std::{fs, io::ErrorKind, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
-use tessera_tests::{Cluster, ClusterOptions, Node, Tier, cache::cache_directory, workspace};
+use tessera_tests::{
+    Cluster, ClusterOptions, Tier,
+    cache::cache_directory,
+    installation::{Installation, InstallationOptions},
+    workspace,
+};
 
 /// Starts, shows or ends a cluster for development.
 #[derive(Args)]
@@ -38,7 +38,7 @@ struct UpArguments {
     /// Number of nodes.
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// Emulated machine to put on each node (see `gpu-emulator hardware` for the names).
+    /// Makes each node this emulated machine (`gpu-emulator hardware` lists the names) and installs Tessera.
     #[arg(long)]
     hardware: Option<String>,
 }
@@ -73,15 +73,11 @@ async fn up(arguments: UpArguments) -> Result<()> {
             }
         },
     };
-    if arguments.hardware.is_some() && tier == Tier::Scheduler {
-        bail!("--hardware needs real nodes, which the scheduler tier does not have");
-    }
     let options = ClusterOptions { tier, nodes: arguments.nodes, helm: true, ..ClusterOptions::default() };
     let cluster = Cluster::start(options).await?;
-    if let Some(hardware) = &arguments.hardware {
-        for node in cluster.nodes() {
-            create_machine(node, hardware)?;
-        }
+    if let Some(hardware) = arguments.hardware {
+        let options = InstallationOptions { hardware, ..InstallationOptions::default() };
+        Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
     print!("{}", cluster.timings());
     print_usage(&cluster)?;
@@ -116,9 +112,8 @@ fn print_usage(cluster: &Cluster) -> Result<()> {
     }
     for node in cluster.nodes() {
         println!(
-            "\n{}: emulated machine in {}, kubelet in {}, CDI specs in {}",
+            "\n{}: kubelet in {}, CDI specs in {}",
             node.name(),
-            node.machine_directory().display(),
             node.kubelet_directory().display(),
             node.cdi_directory().display()
         );
@@ -157,20 +152,6 @@ async fn down() -> Result<()> {
     let record = record_path()?;
     fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
     println!("the cluster is gone");
-    Ok(())
-}
-
-fn create_machine(node: &Node, hardware: &str) -> Result<()> {
-    let program = std::env::current_exe()?.with_file_name("gpu-emulator");
-    let output = Command::new(&program)
-        .arg("create")
-        .arg(node.machine_directory())
-        .args(["--hardware", hardware])
-        .output()
-        .with_context(|| format!("cannot start {}", program.display()))?;
-    if !output.status.success() {
-        bail!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
-    }
     Ok(())
 }
 

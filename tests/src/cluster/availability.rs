@@ -20,7 +20,7 @@ impl Cluster {
         let program = host_executable().map_err(|error| Unavailable(error.to_string()))?;
         let output = Command::new(&program)
             .arg("probe")
-            .arg(super::start::base_directory())
+            .arg(super::prepare::base_directory())
             .output()
             .map_err(|error| Unavailable(format!("cannot start {}: {error}", program.display())))?;
         if output.status.success() {

@@ -92,6 +92,15 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
+    /// Whether a component ended because another process had its port.
+    pub(crate) fn is_taken_port(&self) -> bool {
+        match self {
+            Self::Start { source, .. } => source.is_taken_port(),
+            Self::Died { log, .. } => log.contains("address already in use"),
+            _ => false,
+        }
+    }
+
     /// For `map_err` on file operations.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -6,7 +6,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterError, ExtraFlags, Tier};
+use super::{ClusterError, ExtraFlags, Tier, prepare::write};
 use crate::{host::Host, node::Node, tools::Tools};
 
 /// All that is fixed of a cluster once it is started; kept in its directory, so that another process can take hold of
@@ -49,8 +49,8 @@ impl ClusterRecord {
     pub(super) fn write(&self) -> Result<(), ClusterError> {
         let path = self.state.join(Self::FILE);
         let text =
-            serde_json::to_vec(self).map_err(|error| ClusterError::Configuration(error.to_string()))?;
-        fs::write(&path, text).map_err(ClusterError::io(&path))
+            serde_json::to_string(self).map_err(|error| ClusterError::Configuration(error.to_string()))?;
+        write(&path, &text)
     }
 
     pub(crate) fn log(&self, name: &str) -> PathBuf {

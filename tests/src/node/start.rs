@@ -155,7 +155,7 @@ fn prepare_directory(record: &ClusterRecord, node: &Node) -> Result<(), ClusterE
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(ClusterError::io(&run)(error)),
         _ => {}
     }
-    for name in ["run/cdi", "etc/cni", "bin", "machine", "var-lib/kubelet", "var-lib/cni", "var-log/pods"] {
+    for name in ["run/cdi", "etc/cni", "bin", "var-lib/kubelet", "var-lib/cni", "var-log/pods"] {
         let path = directory.join(name);
         fs::create_dir_all(&path).map_err(ClusterError::io(&path))?;
     }

@@ -73,7 +73,10 @@ pub enum ToolError {
 
 /// Builds a module unless the cache has it, and gives the folder with its programs.
 pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, ToolError> {
-    let cache = cache_directory()?;
+    build_into(&cache_directory()?, module, progress)
+}
+
+fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathBuf, ToolError> {
     let (key, version) = key(module)?;
     let finished = cache.join(&key);
     if is_complete(&finished, module) {
@@ -98,13 +101,13 @@ pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, Tool
     let begin = Instant::now();
     // What a killed build left; nobody else builds while we hold the lock.
     let prefix = format!(".{key}-");
-    for entry in fs::read_dir(&cache).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             fs::remove_dir_all(entry.path()).map_err(write(&entry.path()))?;
         }
     }
     // Beside its final place, so that the rename is one step; removed with the guard when something fails.
-    let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(&cache).map_err(write(&cache))?;
+    let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(write(cache))?;
     compile(module, &version, &tool, building.path())?;
     if finished.exists() {
         fs::remove_dir_all(&finished).map_err(write(&finished))?;
@@ -222,6 +225,32 @@ mod tests {
             let (key, version) = key(*module).unwrap();
             assert!(key.starts_with(&format!("{}-{version}-go", module.name())), "{key}");
         }
+    }
+
+    #[test]
+    fn two_at_once_build_once_and_a_broken_cache_is_mended() {
+        let cache = tempfile::tempdir().unwrap();
+        let built = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = built.clone();
+        let progress = Progress::new(move |event| {
+            if matches!(event, Event::Built { .. }) {
+                count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        let build = || build_into(cache.path(), Module::Testimage, &progress).unwrap();
+        let (first, second) = std::thread::scope(|scope| {
+            let (first, second) = (scope.spawn(build), scope.spawn(build));
+            (first.join().unwrap(), second.join().unwrap())
+        });
+        assert_eq!(first, second);
+        assert_eq!(built.load(std::sync::atomic::Ordering::SeqCst), 1);
+
+        fs::remove_file(first.join("testimage")).unwrap();
+        assert_eq!(build(), first);
+        assert!(Command::new(first.join("testimage")).arg("true").status().unwrap().success());
+        assert_eq!(built.load(std::sync::atomic::Ordering::SeqCst), 2);
+        let left = fs::read_dir(cache.path()).unwrap().count();
+        assert_eq!(left, 2, "the programs and the lock are all there is");
     }
 
     #[test]
