@@ -10,6 +10,8 @@ use super::{DeviceNode, Roots};
 const NVIDIA_MAJOR: u32 = 195;
 /// Minor number of `/dev/nvidiactl`.
 const CONTROL_MINOR: u32 = 255;
+/// Permission bits the driver gives its nodes unless told otherwise (`NVreg_DeviceFileMode`).
+const FILE_MODE: u32 = 0o666;
 /// Minor number of `/dev/nvidia-modeset`.
 const MODESET_MINOR: u32 = 254;
 
@@ -58,6 +60,7 @@ fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
         kind: Some("c".into()),
         major: Some(rustix::fs::major(metadata.rdev())),
         minor: Some(rustix::fs::minor(metadata.rdev())),
+        file_mode: Some(metadata.mode() & 0o777),
     })
 }
 
@@ -68,6 +71,7 @@ fn numbered(name: &str, major: u32, minor: u32) -> DeviceNode {
         kind: Some("c".into()),
         major: Some(major),
         minor: Some(minor),
+        file_mode: Some(FILE_MODE),
     }
 }
 
@@ -156,6 +160,7 @@ mod tests {
             kind: Some("c".into()),
             major: Some(1),
             minor: Some(3),
+            file_mode: Some(0o666),
         };
         assert_eq!(card(&roots, "0000:3b:00.0".parse().unwrap(), 3), [expected]);
 

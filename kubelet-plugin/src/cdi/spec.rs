@@ -66,6 +66,9 @@ pub struct DeviceNode {
     /// Minor number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
+    /// Permission bits of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_mode: Option<u32>,
 }
 
 /// A file or directory of the host in the container.

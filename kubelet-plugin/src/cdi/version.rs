@@ -48,6 +48,7 @@ mod tests {
             kind: Some("c".into()),
             major: Some(195),
             minor: Some(0),
+            file_mode: None,
         }
     }
 

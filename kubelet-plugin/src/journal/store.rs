@@ -21,7 +21,7 @@ pub struct Journal {
     file_system: Arc<dyn FileSystem>,
     writer: Writer,
     /// What the listed claim files hold, so that 64 claims at once don't parse each other's records 64 times.
-    parsed: Mutex<HashMap<String, (FileIdentity, ClaimRecord)>>,
+    parsed: Mutex<HashMap<String, (FileIdentity, Arc<ClaimRecord>)>>,
 }
 
 /// A record that is there, readable or not.
@@ -85,30 +85,64 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
     pub fn claims(&self) -> Result<Vec<Entry<ClaimRecord>>, JournalError> {
+        let entries = self.shared_claims()?;
+        let own = |entry: Entry<Arc<ClaimRecord>>| Entry {
+            id: entry.id,
+            record: entry.record.map(Arc::unwrap_or_clone),
+        };
+        Ok(entries.into_iter().map(own).collect())
+    }
+
+    /// As [`Journal::claims`], without copying what was read before and has not changed.
+    ///
+    /// # Errors
+    /// As [`Journal::claims`].
+    pub fn shared_claims(&self) -> Result<Vec<Entry<Arc<ClaimRecord>>>, JournalError> {
         let path = self.directory.join(ClaimRecord::DIRECTORY);
         let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
-        let mut before = std::mem::take(&mut *self.parsed.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut parsed = HashMap::with_capacity(files.len());
+        let mut files: Vec<(&str, FileIdentity)> =
+            files.iter().filter_map(|file| Some((record_id(&file.name)?, file.identity))).collect();
+        files.sort_unstable_by_key(|(id, _)| *id);
+        let known: Vec<Option<Arc<ClaimRecord>>> = {
+            let parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = |id: &str, identity| parsed.get(id).filter(|(known, _)| *known == identity);
+            files
+                .iter()
+                .map(|(id, identity)| known(id, *identity).map(|(_, record)| record.clone()))
+                .collect()
+        };
         let mut entries = Vec::with_capacity(files.len());
-        for file in files {
-            let Some(id) = record_id(&file.name) else { continue };
-            let known = before.remove(id).filter(|(identity, _)| *identity == file.identity);
+        let mut parsed = Vec::new();
+        for ((id, identity), known) in files.iter().zip(known) {
             let record = match known {
-                Some((_, record)) => Ok(record),
+                Some(record) => Ok(record),
                 None => match self.read::<ClaimRecord>(id) {
-                    Ok(Some(record)) => Ok(record),
+                    Ok(Some(record)) => {
+                        let record = Arc::new(record);
+                        parsed.push((*id, *identity, record.clone()));
+                        Ok(record)
+                    }
                     // Removed since it was listed.
                     Ok(None) => continue,
                     Err(error) => Err(error),
                 },
             };
-            if let Ok(record) = &record {
-                parsed.insert(id.to_owned(), (file.identity, record.clone()));
-            }
-            entries.push(Entry { id: id.to_owned(), record });
+            entries.push(Entry { id: (*id).to_owned(), record });
         }
-        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = parsed;
+        self.remember(&files, parsed);
         Ok(entries)
+    }
+
+    fn remember(&self, files: &[(&str, FileIdentity)], new: Vec<(&str, FileIdentity, Arc<ClaimRecord>)>) {
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, identity, record) in new {
+            // A record that was replaced between listing and reading is stored under the listed identity, which no file
+            // has any more.
+            parsed.insert(id.to_owned(), (identity, record));
+        }
+        if parsed.len() > files.len() {
+            parsed.retain(|id, _| files.binary_search_by(|(listed, _)| (*listed).cmp(id)).is_ok());
+        }
     }
 
     /// Writes a claim's record. The caller holds the claim's lock.

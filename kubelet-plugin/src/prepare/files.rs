@@ -4,7 +4,7 @@ use tessera_nvml::Nvml;
 use tokio::sync::OnceCell;
 
 use super::{PrepareError, PrepareOptions, blocking};
-use crate::cdi::{DriverFiles, find_driver_files};
+use crate::cdi::{DriverFiles, DriverFilesSource, find_driver_files};
 
 /// The driver's files, found once for each time the driver library is opened.
 #[derive(Default)]
@@ -18,6 +18,15 @@ struct Found {
 }
 
 impl Files {
+    /// Forgets what was found by a search, so that a tool that failed is asked again and files that came later are found.
+    pub(super) fn forget_search(&self) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = latest.as_ref().and_then(|found| found.files.get());
+        if files.is_some_and(|files| files.source == DriverFilesSource::Search) {
+            *latest = None;
+        }
+    }
+
     /// The files of the driver that `nvml` is. Who comes first looks for them, the others wait.
     ///
     /// # Errors

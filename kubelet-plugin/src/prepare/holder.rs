@@ -1,18 +1,19 @@
 use std::fmt;
+use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
 use super::ClaimReference;
 use super::conflict::Use;
 use crate::cdi;
-use crate::journal::{ClaimRecord, Journal, JournalError};
+use crate::journal::{ClaimRecord, Entry, Journal, JournalError};
 
 /// A claim that has something on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub uid: String,
     /// Its record; `None` where that can't be read, and all that is known comes from its CDI spec.
-    pub record: Option<ClaimRecord>,
+    pub record: Option<Arc<ClaimRecord>>,
     /// Devices and their cards, by the CDI spec of a claim whose record can't be read.
     from_spec: Vec<(PciBusId, String)>,
 }
@@ -22,7 +23,7 @@ pub(super) struct Holder {
 /// A claim whose record can't be read keeps what its CDI spec gives to its containers: a damaged file must not let a
 /// second claim onto a card.
 pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, JournalError> {
-    let holder = |entry: crate::journal::Entry<ClaimRecord>| match entry.record {
+    let holder = |entry: Entry<Arc<ClaimRecord>>| match entry.record {
         Ok(record) => Holder { uid: entry.id, record: Some(record), from_spec: Vec::new() },
         Err(_) => {
             let spec = cdi.read(&entry.id).ok().flatten();
@@ -31,7 +32,7 @@ pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Hol
             Holder { uid: entry.id, record: None, from_spec }
         }
     };
-    Ok(journal.claims()?.into_iter().map(holder).collect())
+    Ok(journal.shared_claims()?.into_iter().map(holder).collect())
 }
 
 /// The device that a CDI device name of a claim stands for. A share's id may follow it.

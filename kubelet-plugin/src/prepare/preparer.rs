@@ -7,6 +7,7 @@ use futures::future::join_all;
 use kube::Client;
 use tessera_inventory::Machine;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -77,29 +78,29 @@ impl Preparer {
     /// `nvidia-ctk`), puts back CDI specs of prepared claims, and releases claims that nobody will ever unprepare. Start
     /// it after publishing: it may keep a processor busy.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut hardware = self.worker.hardware.clone();
-        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        hardware.mark_changed();
-        let work = async {
-            loop {
-                tokio::select! {
-                    changed = hardware.changed() => {
-                        if changed.is_err() {
-                            // Nobody will open a driver any more; sweeping goes on.
-                            std::future::pending::<()>().await;
-                        }
-                        if hardware.borrow_and_update().is_some() {
-                            report("put CDI specs back", self.restore_specs().await);
-                        }
-                    }
-                    _ = sweep.tick() => report("sweep claims", self.sweep().await),
-                }
-            }
-        };
         tokio::select! {
             () = stop.cancelled() => {}
-            () = work => {}
+            () = self.look_after() => {}
+        }
+    }
+
+    async fn look_after(&self) {
+        let mut hardware = self.worker.hardware.clone();
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        hardware.mark_changed();
+        let mut may_change = true;
+        loop {
+            tokio::select! {
+                changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
+                _ = sweep.tick() => {
+                    report("sweep claims", self.sweep().await);
+                    self.worker.files.forget_search();
+                }
+            }
+            if hardware.borrow_and_update().is_some() {
+                report("put CDI specs back", self.restore_specs().await);
+            }
         }
     }
 

@@ -42,7 +42,7 @@ impl Worker {
     }
 
     async fn try_release(&self, holder: &Holder) -> Result<Option<Reason>, PrepareError> {
-        let Some((claim, record)) = holder.claim().zip(holder.record.as_ref()) else {
+        let Some((claim, record)) = holder.claim().zip(holder.record.as_deref()) else {
             return Ok(Some("; see the plugin's log for what to do"));
         };
         if !self.is_prepared(record) {
@@ -62,8 +62,8 @@ impl Worker {
         }
         let (file_system, kubelet) =
             (self.options.file_system.clone(), self.options.kubelet_directory.clone());
-        let uid = claim.uid.clone();
-        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await? {
+        let (roots, uid) = (self.options.roots.clone(), claim.uid.clone());
+        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await? {
             return Ok(Some(
                 "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is \
                  free when that pod has ended",

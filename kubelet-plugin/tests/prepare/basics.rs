@@ -40,7 +40,7 @@ async fn a_claim_is_prepared_once_and_undone() {
         .iter()
         .map(|device| (device["name"].clone(), device["containerEdits"].clone()))
         .collect();
-    let edits = |variable: &str, node: &str, minor: u32| json!({"env": [variable], "deviceNodes": [{"path": node, "type": "c", "major": 195, "minor": minor}]});
+    let edits = |variable: &str, node: &str, minor: u32| json!({"env": [variable], "deviceNodes": [{"path": node, "type": "c", "major": 195, "minor": minor, "fileMode": 0o666}]});
     assert_eq!(
         found,
         [
