@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
-/// After how much time without a failure a watch begins anew with the first delay.
-const QUIET: Duration = Duration::from_secs(60);
+/// A watch that held for this long has worked: the next failure begins with the first delay.
+const HELD: Duration = Duration::from_secs(10);
 
 /// Delays that double from 100 ms to 30 s. Each is drawn from its upper half, so that the plugins of a cluster whose API
 /// server was away don't come back all at once.
@@ -36,23 +36,31 @@ impl Backoff {
     }
 }
 
-/// Back-off of a watch, which begins anew after a minute without failures. Not with each event, as kube would have it:
-/// the watch says that it begins (`Init`) before it has asked the server anything.
+/// Back-off of a watch, which begins anew when the watch has held for a while. Not with each event, as kube would have
+/// it: the watch says that it begins (`Init`) before it has asked the server anything.
 #[derive(Clone, Debug, Default)]
 pub struct WatchBackoff {
     backoff: Backoff,
-    failed: Option<Instant>,
+    /// When the watch was last begun anew.
+    begun: Option<Instant>,
+}
+
+impl WatchBackoff {
+    fn delay(&mut self, now: Instant) -> Duration {
+        if self.begun.is_some_and(|begun| now.saturating_duration_since(begun) > HELD) {
+            self.backoff.reset();
+        }
+        let delay = self.backoff.delay();
+        self.begun = Some(now + delay);
+        delay
+    }
 }
 
 impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        if self.failed.replace(now).is_some_and(|before| now - before > LONGEST + QUIET) {
-            self.backoff.reset();
-        }
-        Some(self.backoff.delay())
+        Some(self.delay(Instant::now()))
     }
 }
 
@@ -78,13 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_only_begins_does_not_reset() {
+    fn a_watch_begins_anew_after_it_held_and_not_because_it_began() {
         use kube::runtime::utils::Backoff as _;
         let mut backoff = WatchBackoff::default();
+        let mut now = Instant::now();
         for _ in 0..10 {
-            backoff.next();
+            now += backoff.delay(now);
             backoff.reset();
         }
-        assert!(backoff.next().unwrap() >= LONGEST / 2);
+        let delay = backoff.delay(now);
+        assert!(delay >= LONGEST / 2);
+        assert!(backoff.delay(now + delay + HELD + Duration::from_secs(1)) <= FIRST);
     }
 }

@@ -96,7 +96,12 @@ impl Session {
     pub fn observe(&mut self, event: Result<Event<ResourceSlice>, kube::runtime::watcher::Error>) -> bool {
         match event {
             Ok(event) => {
+                // Said before the server was asked anything.
+                let begins = matches!(event, Event::Init);
                 self.store.observe(event);
+                if begins {
+                    return false;
+                }
                 let back = self.watching.is_failing();
                 self.watching.worked();
                 back

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
+    log,
     proxy::{Act, Fault, Proxy, refusal},
     support::{TestNode, administrator, cards, eventually, marks},
 };
@@ -121,6 +122,36 @@ async fn a_server_that_is_away_is_waited_for() {
     let error = status.last_error.expect("an error");
     assert!(error.contains("the API server is away") && error.contains("refused"), "{error}");
     publisher.stop().await;
+}
+
+#[tokio::test]
+async fn a_lasting_trouble_is_logged_once_and_so_is_its_end() {
+    log::of_this_thread();
+    let node = TestNode::new("log").await;
+    let proxy = Proxy::new().await;
+    let publisher = node.publisher_through(proxy.client(), Some(cards(1, "a")));
+    publisher.in_sync().await;
+
+    // Nobody answers: neither the watch nor writes.
+    proxy.add(Fault {
+        method: Method::GET,
+        watch: true,
+        times: usize::MAX,
+        act: refusal(503, "Unavailable"),
+    });
+    proxy.next(Method::GET, usize::MAX, refusal(503, "Unavailable"));
+    proxy.next(Method::PUT, usize::MAX, refusal(503, "Unavailable"));
+    proxy.break_connections();
+    publisher.offer(cards(1, "b"));
+    let lines = |part: &str| log::lines().iter().filter(|line| line.contains(part)).count();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(lines("WARN"), 2, "one of the watch, one of the write: {:#?}", log::lines());
+    assert_eq!(lines("works again"), 0, "{:#?}", log::lines());
+
+    proxy.behave();
+    publisher.in_sync().await;
+    eventually("watching again", || async { (lines("works again") == 2).then_some(()) }).await;
+    assert_eq!(lines("WARN"), 2, "{:#?}", log::lines());
 }
 
 #[tokio::test]

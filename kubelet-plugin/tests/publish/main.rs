@@ -4,6 +4,7 @@
 mod answers;
 mod features;
 mod instances;
+mod log;
 mod proxy;
 mod publishing;
 mod rivals;

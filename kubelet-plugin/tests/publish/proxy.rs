@@ -9,8 +9,9 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::State, http::Method, response::Response};
+use futures::StreamExt as _;
 use kube::{Client, Config};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 
 use crate::support::administrator;
 
@@ -42,6 +43,7 @@ struct Shared {
     faults: Mutex<Vec<Fault>>,
     writes: AtomicUsize,
     requests: AtomicUsize,
+    breaks: watch::Sender<usize>,
 }
 
 /// The proxy; it ends with the test's runtime.
@@ -62,6 +64,7 @@ impl Proxy {
             faults: Mutex::default(),
             writes: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
+            breaks: watch::Sender::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -89,6 +92,11 @@ impl Proxy {
         self.shared.faults.lock().expect("unpoisoned").clear();
     }
 
+    /// Ends the running watches.
+    pub fn break_connections(&self) {
+        self.shared.breaks.send_modify(|breaks| *breaks += 1);
+    }
+
     /// POST, PUT, PATCH and DELETE requests so far.
     pub fn writes(&self) -> usize {
         self.shared.writes.load(Ordering::SeqCst)
@@ -114,12 +122,12 @@ async fn pass(State(shared): State<Arc<Shared>>, request: axum::extract::Request
     if request.method() != Method::GET {
         shared.writes.fetch_add(1, Ordering::SeqCst);
     }
-    let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
     let act = {
         let mut faults = shared.faults.lock().expect("unpoisoned");
         let fault = faults
             .iter_mut()
-            .find(|fault| fault.times > 0 && fault.method == *request.method() && fault.watch == watch);
+            .find(|fault| fault.times > 0 && fault.method == *request.method() && fault.watch == is_watch);
         fault.map(|fault| {
             fault.times -= 1;
             fault.act.clone()
@@ -154,7 +162,15 @@ async fn pass(State(shared): State<Arc<Shared>>, request: axum::extract::Request
     parts.uri = parts.uri.path_and_query().expect("a path").as_str().parse().expect("a URI");
     let upstream = axum::http::Request::from_parts(parts, kube::client::Body::from(bytes));
     match shared.upstream.send(upstream).await {
-        Ok(answer) => answer.map(Body::new),
+        Ok(answer) => {
+            let mut breaks = shared.breaks.subscribe();
+            let broken = async move {
+                let _ = breaks.changed().await;
+            };
+            answer.map(|body| {
+                Body::from_stream(Body::new(body).into_data_stream().take_until(Box::pin(broken)))
+            })
+        }
         Err(error) => json_response(502, &serde_json::json!({"message": error.to_string()})),
     }
 }
