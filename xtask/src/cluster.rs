@@ -1,6 +1,12 @@
 //! `cargo xtask cluster up|status|down`: the test cluster, left running for development.
 
-use std::{fs, io::ErrorKind, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, ErrorKind, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -79,9 +85,10 @@ async fn up(arguments: UpArguments) -> Result<()> {
         let options = InstallationOptions { hardware, ..InstallationOptions::default() };
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
-    print!("{}", cluster.timings());
-    print_usage(&cluster)?;
-    leave(cluster)
+    let text = format!("{}{}", cluster.timings(), usage(&cluster)?);
+    // Before anything is printed: a reader that has gone away must not take the cluster with it.
+    leave(cluster)?;
+    show(&text)
 }
 
 /// Fails when a cluster is up already: `down` knows of one only.
@@ -104,22 +111,27 @@ pub fn leave(cluster: Cluster) -> Result<()> {
     Ok(())
 }
 
-fn print_usage(cluster: &Cluster) -> Result<()> {
-    println!("\nA cluster of the {} tier is up. To use it:\n", cluster.tier());
-    println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
+fn usage(cluster: &Cluster) -> Result<String> {
+    let mut text = format!("\nA cluster of the {} tier is up. To use it:\n\n", cluster.tier());
+    writeln!(text, "  export KUBECONFIG={}", cluster.kubeconfig().display())?;
     for name in ["kubectl", "helm"] {
-        println!("  alias {name}={}", cluster.program(name)?.display());
+        writeln!(text, "  alias {name}={}", cluster.program(name)?.display())?;
     }
     for node in cluster.nodes() {
-        println!(
-            "\n{}: kubelet in {}, CDI specs in {}",
-            node.name(),
-            node.kubelet_directory().display(),
-            node.cdi_directory().display()
-        );
+        let (kubelet, cdi) = (node.kubelet_directory(), node.cdi_directory());
+        let (kubelet, cdi) = (kubelet.display(), cdi.display());
+        writeln!(text, "\n{}: kubelet in {kubelet}, CDI specs in {cdi}", node.name())?;
     }
-    println!("\nLogs are in {}; `cargo xtask cluster down` ends it.", cluster.logs().display());
-    Ok(())
+    writeln!(text, "\nLogs are in {}; `cargo xtask cluster down` ends it.", cluster.logs().display())?;
+    Ok(text)
+}
+
+/// Prints, unless the reader has gone away.
+fn show(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
+        _ => Ok(()),
+    }
 }
 
 async fn status() -> Result<()> {
@@ -136,8 +148,7 @@ async fn status() -> Result<()> {
         let memory = process.resident_kib.map(|kib| format!("{} MiB", kib / 1024)).unwrap_or_default();
         table.add_row([machine, process.name, state, memory]);
     }
-    println!("{table}");
-    print_usage(&cluster)
+    show(&format!("{table}\n{}", usage(&cluster)?))
 }
 
 async fn down() -> Result<()> {
