@@ -413,15 +413,13 @@ impl Checker<'_> {
             Reference::Function { function, overloads: function.overloads.iter().collect(), target: false };
     }
 
-    fn join(&mut self, node: NodeId, former: Option<Type>, current: Type) -> Type {
-        let Some(former) = former else { return current };
-        if self.substitutions.assign(&former, &current) {
-            return most_general(&former, &current);
+    /// The type of elements so far and one more. Mixed types are dyn here; a validator refuses most of them later.
+    fn join(&mut self, former: Option<Type>, current: Type) -> Type {
+        match former {
+            None => current,
+            Some(former) if self.substitutions.assign(&former, &current) => most_general(&former, &current),
+            Some(_) => Type::Dyn,
         }
-        let message =
-            format!("expected type '{}' but found '{}'", former.in_messages(), current.in_messages());
-        self.report(node, message);
-        Type::Error
     }
 
     fn unwrap_element(&mut self, node: NodeId, found: Type) -> Type {
@@ -446,7 +444,7 @@ impl Checker<'_> {
             if optional {
                 found = self.unwrap_element(element, found);
             }
-            element_type = Some(self.join(element, element_type, found));
+            element_type = Some(self.join(element_type, found));
         }
         let element_type = element_type.unwrap_or_else(|| self.substitutions.new_variable());
         self.set(node, Type::list(element_type));
@@ -458,12 +456,12 @@ impl Checker<'_> {
         let (mut key_type, mut value_type) = (None, None);
         for entry in entries {
             let found = self.get(entry.key);
-            key_type = Some(self.join(entry.key, key_type, found));
+            key_type = Some(self.join(key_type, found));
             let mut found = self.get(entry.value);
             if entry.optional {
                 found = self.unwrap_element(entry.value, found);
             }
-            value_type = Some(self.join(entry.value, value_type, found));
+            value_type = Some(self.join(value_type, found));
         }
         let key_type = key_type.unwrap_or_else(|| self.substitutions.new_variable());
         let value_type = value_type.unwrap_or_else(|| self.substitutions.new_variable());

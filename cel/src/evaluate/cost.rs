@@ -214,8 +214,8 @@ pub(crate) fn cost(
                 Some(Value::Int(depth)) => *depth as f64,
                 Some(other) => return Err(conversion_panic(other, "types.Int")),
             };
-            // Go converts a negative float to a huge unsigned number; the function's error comes first in ours.
-            ((first() as f64 * depth).max(0.0) as u64).saturating_add(11)
+            // Go converts a negative float to an unsigned number that wraps around to a refund.
+            ((first() as f64 * depth) as i64 as u64).wrapping_add(11)
         }
         CostRule::SelfCompare(index) => {
             let Some(value) = arguments.get(usize::from(index)) else { return Ok(1) };

@@ -130,7 +130,8 @@ impl<'v> Machine<'v> {
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), Stop> {
-        self.cost = self.cost.saturating_add(cost);
+        // As Go adds.
+        self.cost = self.cost.wrapping_add(cost);
         if self.cost > self.limit { Err(Stop::Cost) } else { Ok(()) }
     }
 
@@ -543,7 +544,7 @@ impl<'v> Machine<'v> {
         match found {
             Found::Error(message) => {
                 self.stack.push(Value::Error(message));
-                self.charge(1)?;
+                self.charge(u64::from(!presence))?;
                 Ok(Some(end))
             }
             Found::Absent if presence => {
@@ -584,7 +585,8 @@ impl<'v> Machine<'v> {
             Err(message) => {
                 self.pop();
                 self.stack.push(Value::Error(message));
-                self.charge(1)?;
+                let presence = optional || (chained && self.chains.last() == Some(&true));
+                self.charge(u64::from(!presence))?;
                 Ok(Some(end))
             }
         }

@@ -68,6 +68,17 @@ fn parse_double(text: &str) -> Option<f64> {
     if let Some(hexadecimal) = lower.strip_prefix("0x") {
         return hexadecimal_double(hexadecimal).map(|value| sign * value);
     }
+    // Underscores may stand between digits.
+    let bytes = unsigned.as_bytes();
+    let is_digit = |index: Option<usize>| {
+        index.and_then(|index| bytes.get(index)).is_some_and(|byte| byte.is_ascii_digit())
+    };
+    for (index, byte) in bytes.iter().enumerate() {
+        if *byte == b'_' && !(is_digit(index.checked_sub(1)) && is_digit(Some(index + 1))) {
+            return None;
+        }
+    }
+    let unsigned = &unsigned.replace('_', "");
     if !unsigned.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'))
     {
         return None;

@@ -128,7 +128,10 @@ fn write<'v>(
             .map(|number| fixed(number, precision.unwrap_or(6)))
             .ok_or_else(|| format!("fixed-point clause can only be used on doubles, was given {name}")),
         Clause::Scientific(precision) => double_of(value)
-            .map(|number| scientific(number, precision.unwrap_or(6)))
+            .map(|number| {
+                // Upstream takes the precision for a width.
+                format!("{:>width$}", scientific(number), width = precision.unwrap_or(6).min(MOST_DECIMALS))
+            })
             .ok_or_else(|| format!("scientific clause can only be used on doubles, was given {name}")),
         Clause::Binary => match value {
             Value::Int(value) => Ok(signed(*value, |magnitude| format!("{magnitude:b}"))),
@@ -216,11 +219,11 @@ fn fixed(number: f64, decimals: usize) -> String {
     format!("{sign}{grouped}{point}{fraction}")
 }
 
-fn scientific(number: f64, decimals: usize) -> String {
+fn scientific(number: f64) -> String {
     if let Some(text) = special(number) {
         return text;
     }
-    let text = format!("{:.*e}", decimals.min(MOST_DECIMALS), number);
+    let text = format!("{number:.6e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     // The locale's way: a multiplication sign and an exponent in superscript digits.
@@ -240,7 +243,7 @@ fn scientific(number: f64, decimals: usize) -> String {
         })
         .collect();
     let sign = if exponent < 0 { "⁻" } else { "" };
-    format!("{mantissa}\u{202f}×\u{202f}10{sign}{digits}")
+    format!("{mantissa}×10{sign}{digits}")
 }
 
 /// `%s`

@@ -109,7 +109,8 @@ pub(crate) fn flatten<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) ->
         _ => return mismatch(),
     };
     if !matches!(arguments[0], Value::List(_) | Value::Growing(_)) {
-        return mismatch();
+        let shown: Vec<&str> = arguments[1..].iter().map(Value::type_name).collect();
+        return fail(format!("no such overload: {}.flatten({})", arguments[0].type_name(), shown.join(", ")));
     }
     if depth < 0 {
         return fail("level must be non-negative");

@@ -71,10 +71,10 @@ static FORMATS: [NamedFormat; 13] = [
         regex_size: 1103,
         validate: |text| url::request_error(text).into_iter().collect(),
     },
-    NamedFormat { name: "uuid", display_name: "uuid", regex_size: 79, validate: uuid },
+    NamedFormat { name: "uuid", display_name: "uuid", regex_size: 70, validate: uuid },
     NamedFormat { name: "byte", display_name: "byte", regex_size: 84, validate: base64 },
-    NamedFormat { name: "date", display_name: "date", regex_size: 75, validate: date },
-    NamedFormat { name: "datetime", display_name: "datetime", regex_size: 75, validate: date_time },
+    NamedFormat { name: "date", display_name: "date", regex_size: 71, validate: date },
+    NamedFormat { name: "datetime", display_name: "datetime", regex_size: 71, validate: date_time },
 ];
 
 pub(crate) fn get<'v, const NUMBER: usize>(_: &mut Machine<'v>, _: &[Value<'v>]) -> Answer<'v> {

@@ -425,7 +425,7 @@ impl Generator {
             7 => format!("{}.transformList(i, x, i * 2)", self.list(depth)),
             8 => format!("{}.sortBy(x, -x)", self.list(depth)),
             9 => format!("[{}, ?{}]", self.int(depth), self.optional(depth)),
-            10 => format!("{}.transformMap(i, x, i).map(k, k)", self.list(0)),
+            10 => format!("{}.transformMap(i, x, i).map(k, k).sort()", self.list(0)),
             11 => format!("cel.bind(l, {}, l + [{}])", self.list(depth), self.int(depth)),
             12 => format!("{}.flatten({})", self.list(depth), self.pick(&["0", "1", "2", "-1"])),
             13 => format!("[{}]", self.any(depth)),

@@ -179,23 +179,37 @@ fn ask(requests: &[Request]) -> Vec<Answer> {
     answers
 }
 
-/// Asserts that both sides agree in everything but the wording of errors.
+/// Texts that need not agree to the letter: which of several bad attributes Go's map order finds first, and what Go's
+/// parser of addresses says in detail.
+fn without_details(text: &Option<String>) -> Option<String> {
+    let text = text.as_deref()?;
+    if text.ends_with("unsupported attribute value") {
+        return Some("unsupported attribute value".to_owned());
+    }
+    let end = text.find("ParseAddr(").unwrap_or(text.len());
+    Some(text[..end].to_owned())
+}
+
+/// Asserts that both sides agree in verdict, answer, cost and the text of runtime errors. Texts of compile errors may
+/// differ: those about syntax come from upstream's parser generator.
 pub fn compare_all(requests: &[Request]) {
     let answers = ask(requests);
-    let mut disagreements = Vec::new();
+    let mut disagreements: Vec<String> = Vec::new();
+    let mut shown: std::collections::HashSet<&str> = std::collections::HashSet::new();
+    let mut count = 0;
     let (mut refused, mut failed, mut answered, mut texts) = (0, 0, 0, 0);
     for (request, theirs) in requests.iter().zip(&answers) {
         let ours = ours(request);
         let agree = ours.matches == theirs.matches
             && ours.compile_error.is_some() == theirs.compile_error.is_some()
-            && ours.match_error.is_some() == theirs.match_error.is_some()
+            && without_details(&ours.match_error) == without_details(&theirs.match_error)
             && ours.cost == theirs.cost;
         match (&theirs.compile_error, &theirs.match_error) {
             (Some(_), _) => refused += 1,
             (_, Some(_)) => failed += 1,
             _ => answered += 1,
         }
-        if ours.match_error != theirs.match_error {
+        if without_details(&ours.match_error) != without_details(&theirs.match_error) {
             texts += 1;
             if std::env::var_os("TESSERA_ORACLE_TEXTS").is_some() {
                 eprintln!(
@@ -213,19 +227,18 @@ pub fn compare_all(requests: &[Request]) {
                 request.expression, ours.compile_error, theirs.compile_error
             );
         }
-        if !agree {
+        count += u32::from(!agree);
+        if !agree && shown.insert(&request.expression) {
             disagreements.push(format!("{}\n  ours   {ours:?}\n  theirs {theirs:?}", request.expression));
         }
     }
     eprintln!(
-        "{} cases: {refused} refused, {failed} failed ({texts} with another text), {answered} answered, {} disagreements",
-        requests.len(),
-        disagreements.len()
+        "{} cases: {refused} refused, {failed} failed ({texts} with another text), {answered} answered, {count} disagreements",
+        requests.len()
     );
     assert!(
         disagreements.is_empty(),
-        "{} of {} disagree, the first of them:\n{}",
-        disagreements.len(),
+        "{count} of {} disagree, the first of them:\n{}",
         requests.len(),
         disagreements.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
     );
