@@ -43,6 +43,7 @@ mod node;
 pub mod progress;
 pub mod shared;
 pub mod skip;
+pub mod strangers;
 mod timings;
 pub mod tools;
 pub mod workspace;

@@ -25,7 +25,7 @@ nvml_functions! {
     }
 
     /// `nvmlDeviceGetMigDeviceHandleByIndex`
-    fn nvmlDeviceGetMigDeviceHandleByIndex(view: CardView, _index: u32, _device: Out<super::call::Handle>) {
+    fn nvmlDeviceGetMigDeviceHandleByIndex(view: CardView, _index: u32, _partition: Out<super::call::Handle>) {
         capable(&view)?;
         Err(Failure::NOT_FOUND)
     }

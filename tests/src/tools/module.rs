@@ -20,6 +20,10 @@ pub enum Module {
     Helm,
     /// The program of the test image.
     Testimage,
+    /// nvidia-ctk.
+    NvidiaContainerToolkit,
+    /// A program that prints all that go-nvml reads.
+    StrangersGoNvml,
 }
 
 impl Module {
@@ -29,8 +33,17 @@ impl Module {
     pub const NODE: &[Self] =
         &[Self::Kubernetes, Self::Etcd, Self::Containerd, Self::Runc, Self::Cni, Self::Testimage];
     /// All modules.
-    pub const ALL: &[Self] =
-        &[Self::Kubernetes, Self::Etcd, Self::Containerd, Self::Runc, Self::Cni, Self::Helm, Self::Testimage];
+    pub const ALL: &[Self] = &[
+        Self::Kubernetes,
+        Self::Etcd,
+        Self::Containerd,
+        Self::Runc,
+        Self::Cni,
+        Self::Helm,
+        Self::Testimage,
+        Self::NvidiaContainerToolkit,
+        Self::StrangersGoNvml,
+    ];
 
     /// Name of its folder.
     pub fn name(self) -> &'static str {
@@ -42,6 +55,8 @@ impl Module {
             Self::Cni => "cni",
             Self::Helm => "helm",
             Self::Testimage => "testimage",
+            Self::NvidiaContainerToolkit => "nvidia-container-toolkit",
+            Self::StrangersGoNvml => "strangers-go-nvml",
         }
     }
 
@@ -60,6 +75,8 @@ impl Module {
             Self::Cni => Some("github.com/containernetworking/plugins"),
             Self::Helm => Some("helm.sh/helm/v4"),
             Self::Testimage => None,
+            Self::NvidiaContainerToolkit => Some("github.com/NVIDIA/nvidia-container-toolkit"),
+            Self::StrangersGoNvml => Some("github.com/NVIDIA/go-nvml"),
         }
     }
 
@@ -90,6 +107,10 @@ impl Module {
             ],
             Self::Helm => &[("helm.sh/helm/v4/cmd/helm", "helm")],
             Self::Testimage => &[("tessera.dev/tests/tools/testimage", "testimage")],
+            Self::NvidiaContainerToolkit => {
+                &[("github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk", "nvidia-ctk")]
+            }
+            Self::StrangersGoNvml => &[("tessera.dev/tests/tools/strangers-go-nvml", "strangers-go-nvml")],
         }
     }
 
@@ -111,7 +132,10 @@ impl Module {
             }
             Self::Runc => format!("-s -w -X main.version={plain}"),
             Self::Helm => format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}"),
-            Self::Etcd | Self::Cni | Self::Testimage => "-s -w".to_owned(),
+            Self::NvidiaContainerToolkit => {
+                format!("-s -w -X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={plain}")
+            }
+            Self::Etcd | Self::Cni | Self::Testimage | Self::StrangersGoNvml => "-s -w".to_owned(),
         }
     }
 
@@ -128,7 +152,12 @@ impl Module {
     /// must not, to be static.
     pub(super) fn uses_c(self) -> bool {
         match self {
-            Self::Kubernetes | Self::Etcd | Self::Runc | Self::Helm => true,
+            Self::Kubernetes
+            | Self::Etcd
+            | Self::Runc
+            | Self::Helm
+            | Self::NvidiaContainerToolkit
+            | Self::StrangersGoNvml => true,
             Self::Containerd | Self::Cni | Self::Testimage => false,
         }
     }
@@ -143,6 +172,8 @@ impl Module {
             Self::Cni => 3,
             Self::Helm => 60,
             Self::Testimage => 2,
+            Self::NvidiaContainerToolkit => 40,
+            Self::StrangersGoNvml => 20,
         })
     }
 }

@@ -1,0 +1,118 @@
+//! The emulator is right only if strangers think so: NVML clients that others wrote read an emulated machine, and what they
+//! say is compared with the facts that the machine was made from.
+//!
+//! [`go_nvml`] and [`nvidia_ctk`] need nothing but Go, and run with the tests; [`nvidia_ml_py`] and [`nvtop`] need more, and
+//! run with `cargo xtask strangers` ([`run`]).
+
+pub mod expected;
+pub mod go_nvml;
+pub mod machine;
+pub mod nvidia_ctk;
+pub mod nvidia_ml_py;
+pub mod nvtop;
+
+use std::env;
+
+use thiserror::Error;
+
+pub use machine::{EmulatedMachine, MachineError};
+
+use crate::{
+    cache::CacheError,
+    progress::Progress,
+    tools::{Module, ToolError, Tools},
+    workspace::{self, WorkspaceError},
+};
+
+/// Why a stranger could not be asked, or what it says otherwise than the machine's facts.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StrangersError {
+    /// A program of this repository is missing.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// A Go tool could not be built.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// There is no place for what is fetched.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The emulated machine could not be made or changed.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A stranger failed.
+    #[error("{stranger} on {hardware}: {reason}")]
+    Failed {
+        /// Which stranger.
+        stranger: &'static str,
+        /// On which machine.
+        hardware: String,
+        /// What it says.
+        reason: String,
+    },
+    /// A stranger reads something else than the machine's facts.
+    #[error("{stranger} reads {hardware} otherwise than it was made:\n{}", .differences.join("\n"))]
+    Different {
+        /// Which stranger.
+        stranger: &'static str,
+        /// On which machine.
+        hardware: String,
+        /// Where and how.
+        differences: Vec<String>,
+    },
+    /// With `CI=true`: a stranger is not there.
+    #[error("not all strangers are there, and with CI=true they must be:\n{}", .0.join("\n"))]
+    NotFound(Vec<String>),
+}
+
+/// Why a stranger is not there, and how it comes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotFound(pub String);
+
+/// What came of [`run`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Machines that were read.
+    pub machines: usize,
+    /// Strangers that read them.
+    pub strangers: Vec<&'static str>,
+    /// Strangers that are not there, with the reason.
+    pub not_found: Vec<String>,
+}
+
+/// Lets every stranger read every machine, and tells `report` how it goes.
+///
+/// # Errors
+/// When a stranger fails or reads something else than the facts; with `CI=true` also when one is not there.
+pub fn run(progress: &Progress, report: &mut dyn FnMut(&str)) -> Result<Summary, StrangersError> {
+    let programs = workspace::build_programs()?;
+    let tools = Tools::build(&[Module::StrangersGoNvml, Module::NvidiaContainerToolkit], progress)?;
+    let mut summary = Summary::default();
+    let python = nvidia_ml_py::Interpreter::find()?;
+    let nvtop = nvtop::Nvtop::find()?;
+    for missing in [python.as_ref().err(), nvtop.as_ref().err()].into_iter().flatten() {
+        report(&missing.0);
+        summary.not_found.push(missing.0.clone());
+    }
+    if !summary.not_found.is_empty() && env::var("CI").as_deref() == Ok("true") {
+        return Err(StrangersError::NotFound(summary.not_found));
+    }
+    summary.strangers = vec![go_nvml::NAME, nvidia_ctk::NAME];
+    summary.strangers.extend(python.is_ok().then_some(nvidia_ml_py::NAME));
+    summary.strangers.extend(nvtop.is_ok().then_some(nvtop::NAME));
+    for hardware in machine::names(&programs)? {
+        let machine = EmulatedMachine::create(&programs, &hardware)?;
+        machine.let_something_happen()?;
+        go_nvml::check(&machine, &tools)?;
+        nvidia_ctk::check(&machine, &tools)?;
+        if let Ok(python) = &python {
+            python.check(&machine)?;
+        }
+        if let Ok(nvtop) = &nvtop {
+            nvtop.check(&machine)?;
+        }
+        report(&format!("{hardware}: {} agree", summary.strangers.join(", ")));
+        summary.machines += 1;
+    }
+    Ok(summary)
+}

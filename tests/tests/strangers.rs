@@ -1,0 +1,38 @@
+//! NVML clients that others wrote read emulated machines as they were made. Those that need more than Rust and Go are asked
+//! by `cargo xtask strangers`.
+
+use tessera_tests::{
+    progress::Progress,
+    strangers::{EmulatedMachine, StrangersError, go_nvml, machine, nvidia_ctk},
+    tools::{Module, Tools},
+    workspace,
+};
+
+/// Lets a stranger read every machine, idle and busy.
+fn with_every_machine(
+    module: Module,
+    check: impl Fn(&EmulatedMachine, &Tools) -> Result<(), StrangersError>,
+) -> Result<(), StrangersError> {
+    let programs = workspace::build_programs()?;
+    let tools = Tools::build(&[module], &Progress::silent())?;
+    let names = machine::names(&programs)?;
+    assert!(names.len() >= 10, "{names:?}");
+    for hardware in names {
+        let machine = EmulatedMachine::create(&programs, &hardware)?;
+        check(&machine, &tools)?;
+        machine.let_something_happen()?;
+        check(&machine, &tools)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn go_nvml_reads_every_machine_as_it_was_made() {
+    with_every_machine(Module::StrangersGoNvml, go_nvml::check).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn nvidia_ctk_finds_every_card_and_the_drivers_files() {
+    with_every_machine(Module::NvidiaContainerToolkit, nvidia_ctk::check)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
