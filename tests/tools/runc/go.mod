@@ -1,6 +1,6 @@
 module tessera.dev/tests/tools/runc
 
-go 1.26.8
+go 1.26.0
 
 tool github.com/opencontainers/runc
 
