@@ -169,3 +169,18 @@ async fn an_error_is_that_change_s_alone() {
         .collect();
     assert!(names.is_empty(), "{names:?}");
 }
+
+#[tokio::test]
+async fn a_huge_file_or_a_pipe_in_the_place_of_a_record_is_a_bad_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    // Sparse: takes no space.
+    fs::File::create(path(&directory, "claims", "huge")).unwrap().set_len(1 << 40).unwrap();
+    let pipe = path(&directory, "claims", "pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for uid in ["huge", "pipe"] {
+        assert!(journal.claim(uid).unwrap_err().is_corrupt(), "{uid}");
+        journal.put_claim(&record(uid, &[]), Durability::Machine).await.unwrap();
+        assert_eq!(journal.claim(uid).unwrap().unwrap(), record(uid, &[]));
+    }
+}

@@ -238,6 +238,9 @@ impl Journal {
         let bytes = match self.file_system.read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(JournalError::Corrupt { path, reason: error.to_string() });
+            }
             Err(error) => return Err(JournalError::io("read", path, error)),
         };
         decode(id, &bytes, &path).map(Some)

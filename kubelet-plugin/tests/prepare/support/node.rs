@@ -86,8 +86,8 @@ impl Node {
             sysfs: driver.join("sys"),
             proc: driver.join("proc"),
         };
-        options.patience = Duration::from_millis(300);
-        options.short_patience = Duration::from_millis(100);
+        options.patience = Duration::from_secs(3);
+        options.short_patience = Duration::from_secs(1);
         options.file_system = file_system;
         options
     }
