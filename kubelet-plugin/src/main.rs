@@ -7,6 +7,7 @@ use std::{
 
 use clap::Parser as _;
 use tessera_kubelet_plugin::{
+    error_text::with_causes,
     metrics::Metrics,
     options::Options,
     run::{logging, run},
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt::Write as _,
     future::Future,
 };
 
@@ -10,6 +9,7 @@ use tessera_proto::dra::{v1, v1beta1};
 use tonic::{Request, Response, Status};
 
 use crate::{
+    error_text::{shorten, with_causes},
     metrics::Metrics,
     prepare::{Answers, ClaimReference, PreparedDevice},
 };
@@ -23,7 +23,7 @@ const MAX_ERROR: usize = 2048;
 /// Who makes claims real; the plugin's [`Preparer`](crate::prepare), or a stand-in in a test.
 pub trait ClaimPreparer: Clone + Send + Sync + 'static {
     /// Why a claim could not be prepared or unprepared.
-    type Error: std::error::Error + Send;
+    type Error: std::error::Error + Send + 'static;
 
     /// Prepares claims, each of them once however often it is asked for. The work goes on when the future is dropped.
     fn prepare(
@@ -164,10 +164,10 @@ fn references(claims: Vec<v1::Claim>) -> Result<Vec<ClaimReference>, Status> {
 }
 
 /// Gives each claim an answer: the kubelet takes a missing one as an error without a text.
-fn collect<T, E: std::error::Error>(asked: Vec<String>, mut given: Answers<T, E>) -> Texts<T> {
+fn collect<T, E: std::error::Error + 'static>(asked: Vec<String>, mut given: Answers<T, E>) -> Texts<T> {
     let answer = |uid: String| {
         let answer = match given.remove(&uid) {
-            Some(answer) => answer.map_err(|error| text(&error)),
+            Some(answer) => answer.map_err(|error| shorten(&with_causes(&error), MAX_ERROR).to_owned()),
             None => {
                 Err("the plugin has no answer for this claim; this is a defect, please report it".to_owned())
             }
@@ -175,29 +175,6 @@ fn collect<T, E: std::error::Error>(asked: Vec<String>, mut given: Answers<T, E>
         (uid, answer)
     };
     asked.into_iter().map(answer).collect()
-}
-
-/// An error with its causes, each said once.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let message = cause.to_string();
-        if !text.contains(&message) {
-            // Writing to a string does not fail.
-            let _ = write!(text, ": {message}");
-        }
-        source = cause.source();
-    }
-    shorten(&text, MAX_ERROR).to_owned()
-}
-
-fn shorten(text: &str, longest: usize) -> &str {
-    let mut end = longest.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]
@@ -221,18 +198,5 @@ mod tests {
         let given: Answers<(), std::fmt::Error> = Answers::from([("b".to_owned(), Ok(()))]);
         let answers = collect(vec!["a".to_owned(), "b".to_owned()], given);
         assert!(answers["a"].is_err() && answers["b"].is_ok());
-    }
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read {0}")]
-    struct Outer(&'static str, #[source] std::io::Error);
-
-    #[test]
-    fn error_texts_name_their_causes_and_have_an_end() {
-        let cause = || std::io::Error::other("disk full");
-        assert_eq!(text(&Outer("a", cause())), "cannot read a: disk full");
-        assert_eq!(text(&Outer("a: disk full", cause())), "cannot read a: disk full");
-        let long: &'static str = Box::leak("ü".repeat(MAX_ERROR).into_boxed_str());
-        assert!(text(&Outer(long, cause())).len() <= MAX_ERROR);
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::readiness::Readiness;
 use crate::{
+    error_text::with_causes,
     kubelet::{probe::probe, socket_paths::SocketPaths},
     metrics::Metrics,
     prepare::Preparer,
@@ -81,7 +82,7 @@ async fn healthz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) 
     }
     match probe(&observed.sockets).await {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{:#}\n", anyhow::Error::from(error))),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, with_causes(&error) + "\n"),
     }
 }
 

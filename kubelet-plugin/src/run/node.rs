@@ -115,7 +115,7 @@ impl NodePart {
             kubelet_directory: self.options.kubelet_directory.clone(),
             pod_uid: self.options.pod_uid.clone(),
         };
-        let listen = || async {
+        let listen = || {
             KubeletServer::listen(
                 instance.clone(),
                 preparer.clone(),
@@ -123,8 +123,6 @@ impl NodePart {
                 self.registration.clone(),
                 self.metrics.clone(),
             )
-            .await
-            .map_err(anyhow::Error::from)
         };
         until_it_works("serve the kubelet", listen).await
     }

@@ -1,6 +1,8 @@
 //! Trying again what the node may allow later.
 
-use std::{fmt::Display, future::Future, time::Duration};
+use std::{error::Error, future::Future, time::Duration};
+
+use crate::error_text::with_causes;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -8,7 +10,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Tries `attempt` until it succeeds, with growing pauses. An error is logged when it is another than before.
 pub async fn until_it_works<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
 where
-    E: Display,
+    E: Error + 'static,
     F: Future<Output = Result<T, E>>,
 {
     let mut pause = FIRST_PAUSE;
@@ -17,7 +19,7 @@ where
         match attempt().await {
             Ok(value) => return value,
             Err(error) => {
-                let error = format!("{error:#}");
+                let error = with_causes(&error);
                 if error != told {
                     tracing::error!("cannot {what}: {error} (trying again every {LONGEST_PAUSE:?})");
                     told = error;

@@ -10,6 +10,8 @@ use std::{
 use futures::FutureExt as _;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::error_text::with_causes;
+
 /// Tasks that end together. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tasks {
@@ -45,7 +47,7 @@ impl Tasks {
                 Ok(Err(error)) => error.context(format!("{name} failed")),
                 Err(panic) => anyhow::anyhow!("{name} panicked: {}", text(&*panic)),
             };
-            tracing::error!("{ended:#}; ending this process, to be started anew");
+            tracing::error!("{}; ending this process, to be started anew", with_causes(ended.as_ref()));
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ended);
             shutdown.cancel();
         });

@@ -1,6 +1,9 @@
 //! What the plugin needs is missing.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use tessera_tests::kubelet_stand_in::Claim;
 
@@ -116,4 +119,32 @@ async fn a_machine_without_cards_is_told_and_waited_for() {
     plugin.ready().await;
     assert_eq!(node.devices().await.len(), 2);
     assert!(plugin.processor_time() < LONG);
+}
+
+/// A driver that hangs holds up neither the rest nor the end.
+#[tokio::test]
+async fn a_driver_that_hangs() {
+    let node = Node::new("hangs", "t4").await;
+    node.machine.let_happen("fault --call nvmlInit --delay-ms 3600000");
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready_line("[-] hardware: the driver library is being opened").await;
+    let claim = Claim { namespace: "ns".into(), name: "c".into(), uid: "unknown".into() };
+    registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()["unknown"].as_ref().unwrap();
+    let since = Instant::now();
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(node.sockets().is_empty());
+}
+
+#[tokio::test]
+async fn a_socket_that_was_removed_is_a_reason_to_be_restarted() {
+    let node = Node::new("removed", "t4").await;
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    fs::remove_file(&registered.registration_socket).unwrap();
+    let (status, text) = plugin.get("/healthz");
+    assert_eq!(status, 503);
+    assert!(text.contains("gpu.tessera.dev-reg.sock"), "{text}");
 }

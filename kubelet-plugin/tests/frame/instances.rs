@@ -1,6 +1,6 @@
 //! Several instances, and signals.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tessera_tests::kubelet_stand_in::KubeletStandIn;
@@ -71,4 +71,31 @@ async fn signals_end_it_at_any_time() {
     KubeletStandIn::new(&node.kubelet_directory()).register(crate::node::DRIVER, LONG).await.unwrap();
     plugin.signal(Signal::INT);
     assert_eq!(plugin.ended().await.code(), Some(0));
+}
+
+/// Work that hangs is waited for, until a second signal.
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let node = Node::new("second", "t4").await;
+    let mut plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    let device = node.devices().await.remove(0);
+    let claim = node.claim(&[&device]).await;
+    node.machine.let_happen("fault --call nvmlDeviceGetUUID --delay-ms 3600000");
+    let call = tokio::spawn(async move { registered.prepare(std::slice::from_ref(&claim)).await });
+    plugin
+        .until("preparing", || {
+            plugin.get("/metrics").1.contains("grpc_calls_in_flight{method=\"NodePrepareResources\"} 1")
+        })
+        .await;
+    plugin.signal(Signal::TERM);
+    plugin.until("the sockets are gone", || node.sockets().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!call.is_finished(), "a running call is waited for");
+    plugin.signal(Signal::TERM);
+    let since = Instant::now();
+    assert_eq!(plugin.ended().await.code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(call.await.unwrap().is_err());
 }
