@@ -41,3 +41,41 @@ fn status(card: Option<&Health>) -> (HealthStatus, String) {
         None => (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tessera_inventory::{PoolOptions, machine::Card, pool::Held};
+
+    use super::*;
+
+    #[test]
+    fn each_published_device_has_the_health_of_its_card() {
+        let card = |address: &str, health| Card { health, ..Card::new(address.parse().unwrap()) };
+        let mut machine = Machine {
+            cards: vec![
+                card("0000:18:00.0", Health::Healthy),
+                card("0000:2a:00.0", Health::Unhealthy { reason: "xid-79".to_owned() }),
+                card("0000:3a:00.0", Health::Lost),
+                card("0000:5d:00.0", Health::Healthy),
+            ],
+            ..Machine::default()
+        };
+        let options = PoolOptions { driver_name: "gpu.tessera.dev".to_owned(), held: Held::default() };
+        let pool = Pool::new(&machine, &options);
+        machine.cards.pop();
+        let report = report("pool", &pool, &machine, SystemTime::UNIX_EPOCH);
+        let status = |name: &str| {
+            let device = report.iter().find(|device| device.device_name == name).unwrap();
+            assert_eq!(device.pool_name, "pool");
+            (device.status, device.message.as_str())
+        };
+        assert_eq!(report.len(), 4);
+        assert_eq!(status("gpu-18-00"), (HealthStatus::Healthy, ""));
+        assert_eq!(status("gpu-2a-00"), (HealthStatus::Unhealthy, "the driver reported xid-79"));
+        assert_eq!(status("gpu-3a-00").0, HealthStatus::Unhealthy);
+        assert_eq!(
+            status("gpu-5d-00"),
+            (HealthStatus::Unhealthy, "the card is not in this machine any more")
+        );
+    }
+}
