@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod gpu_check;
+mod strangers;
 mod test;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Command {
     Bench(bench::BenchArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
+    /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
+    Strangers(strangers::StrangersArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
     GpuCheck(gpu_check::GpuCheckArguments),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
+        Command::Strangers(arguments) => strangers::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {

@@ -133,6 +133,8 @@ fn snapshot(facts: &Value) -> Value {
         let processes = state["processes"].as_array().cloned().unwrap_or_default();
         let used: u64 = processes.iter().filter_map(|process| process["usedMemoryBytes"].as_u64()).sum();
         let total = mebibytes(&board["memoryTotalMiB"]);
+        // What the driver reserved counts, as in the first version of NVML's function.
+        let used = used + mebibytes(&board["memoryReservedMiB"]);
         json!({
             "device_name": board["name"],
             "gpu_clock": text(clocks["graphics"].as_u64(), "MHz"),
