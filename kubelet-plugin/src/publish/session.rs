@@ -13,7 +13,7 @@ use super::{
     condition::Condition,
     desired::PoolIdentity,
     dispute,
-    failure::{Failure, FailureKind},
+    failure::{Attempt, Failure, FailureKind},
     lock::PublishLock,
     plan::{Plan, Write, plan},
     rivalry::Rivalry,
@@ -26,6 +26,8 @@ use super::{
 /// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
 /// a slice that somebody changed), so a few do; more mean that nothing converges.
 const ROUNDS: usize = 12;
+/// Conflicts in a row that are answered at once.
+const CONFLICTS: usize = 2;
 
 /// See the module.
 pub struct Session {
@@ -41,6 +43,8 @@ pub struct Session {
     /// The server held the target; what differs now is somebody else's doing.
     synced: bool,
     backoff: Backoff,
+    /// Conflicts since the server last held the target.
+    conflicts: usize,
     rivalry: Rivalry,
     writing: Condition,
     watching: Condition,
@@ -69,6 +73,7 @@ impl Session {
             probed: false,
             synced: false,
             backoff: Backoff::default(),
+            conflicts: 0,
             rivalry: Rivalry::default(),
             writing: Condition::new("publishing ResourceSlices"),
             watching: Condition::new("watching ResourceSlices"),
@@ -155,12 +160,12 @@ impl Session {
                 return self.retry(failure);
             }
         }
-        let delay = self.backoff.delay();
-        tracing::warn!(
-            ?delay,
-            "ResourceSlices are not as they shall be after {ROUNDS} rounds of writing; trying again"
-        );
-        Next::After(delay)
+        self.retry(Failure {
+            attempt: Attempt::Update,
+            name: format!("of pool {}", self.identity.pool_name),
+            kind: FailureKind::Server,
+            text: format!("they are not as written after {ROUNDS} rounds of writing"),
+        })
     }
 
     /// Asks a server that did not keep some feature whether it does by now.
@@ -214,6 +219,7 @@ impl Session {
         let news = !self.synced;
         self.synced = true;
         self.backoff.reset();
+        self.conflicts = 0;
         self.writing.worked();
         self.generation = plan.generation.or(self.generation);
         let (slices, devices) = (self.target.slices().len(), self.target.devices());
@@ -308,27 +314,29 @@ impl Session {
                 self.store.remove(write.slice());
                 None
             }
-            FailureKind::Conflict => match self.server.get(write.name()).await {
-                Ok(None) => {
-                    self.store.remove(write.slice());
-                    Some(failure)
-                }
-                Ok(Some(slice)) if self.is_ours(&slice) => {
-                    self.store.apply(slice);
-                    Some(failure)
-                }
-                Ok(Some(slice)) => {
-                    let owner = format!(
-                        "it exists and belongs to driver {} on {}; delete it, or give one of the two drivers another name",
-                        slice.spec.driver,
-                        slice.spec.node_name.as_deref().unwrap_or("no single node")
-                    );
-                    Some(Failure { kind: FailureKind::Server, text: owner, ..failure })
-                }
-                Err(failure) => Some(failure),
-            },
+            FailureKind::Conflict => self.conflict(write, failure).await,
             _ => Some(failure),
         }
+    }
+
+    /// The server holds something else than we knew: reads it. A few conflicts are part of the traffic and answered at
+    /// once.
+    async fn conflict(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
+        match self.server.get(write.name()).await {
+            Ok(None) => self.store.remove(write.slice()),
+            Ok(Some(slice)) if self.is_ours(&slice) => self.store.apply(slice),
+            Ok(Some(slice)) => {
+                let text = format!(
+                    "it exists and belongs to driver {} on {}; delete it, or give one of the two drivers another name",
+                    slice.spec.driver,
+                    slice.spec.node_name.as_deref().unwrap_or("no single node")
+                );
+                return Some(Failure { kind: FailureKind::Server, text, ..failure });
+            }
+            Err(failure) => return Some(failure),
+        }
+        self.conflicts += 1;
+        (self.conflicts > CONFLICTS).then_some(failure)
     }
 
     fn is_ours(&self, slice: &ResourceSlice) -> bool {

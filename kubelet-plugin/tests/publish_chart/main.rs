@@ -4,5 +4,6 @@
 
 mod admission_policy;
 mod device_classes;
+mod privileged;
 mod support;
 mod values;
