@@ -122,13 +122,17 @@ fn with_machine<T>(run: impl FnOnce(&mut Machine<'static>) -> T) -> T {
 
 fn stop_reason(stop: Stop) -> String {
     match stop {
-        Stop::Internal(reason) => reason,
+        Stop::Internal(reason) => reason.into(),
         Stop::Cost | Stop::Memory => "constant is too large".to_owned(),
     }
 }
 
 const CONVERSIONS: [&str; 10] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
+
+/// Functions that only read a text: with a constant one their result is made when planning.
+const PARSERS: [&str; 9] =
+    ["quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "ip.isCanonical"];
 
 impl Planner<'_> {
     // Constants.
@@ -235,7 +239,7 @@ impl Planner<'_> {
             rule: cost::CostRule::Fixed(0),
             target: call_target(function, overloads),
         };
-        match with_machine(|machine| machine.call_constant(&site, value)) {
+        match with_machine(|machine| machine.call_constant(&site, &[value])) {
             Ok(Value::Error(message)) => Err(message.to_string()),
             Ok(value) => Ok(Some(value)),
             Err(stop) => Err(stop_reason(stop)),
@@ -713,6 +717,21 @@ impl Planner<'_> {
     ) -> Result<(), String> {
         let single = (overloads.len() == 1).then(|| overloads[0].id);
         let mut target = call_target(function, overloads);
+        if PARSERS.contains(&function.name)
+            && let Some(arguments) = self.all_constant(operands.iter())
+        {
+            // The cost stays where it was, the work is done once.
+            let rule = cost::rule(function.name, single);
+            let site =
+                CallSite { function: function.name, arguments: 0, rule: cost::CostRule::Fixed(0), target };
+            let made = with_machine(|machine| {
+                let cost = cost::cost(machine, rule, &arguments, None)?;
+                machine.call_constant(&site, &arguments).map(|value| (cost, value)).map_err(stop_reason)
+            })?;
+            let index = self.constant_index(made.1);
+            self.queue(vec![Task::Op(Op::Charge(made.0)), Task::Op(Op::Constant(index))]);
+            return Ok(());
+        }
         let pattern_function = match function.name {
             "matches" => Some(PatternFunction::Matches),
             "find" => Some(PatternFunction::Find),

@@ -219,7 +219,7 @@ fn conclude<'v>(machine: &Machine<'v>, result: Result<Value<'v>, Stop>) -> Resul
         Ok(value) => value,
         Err(Stop::Cost) => return Err(EvaluationError::CostLimit),
         Err(Stop::Memory) => return Err(EvaluationError::MemoryLimit),
-        Err(Stop::Internal(reason)) => return Err(EvaluationError::Internal(reason)),
+        Err(Stop::Internal(reason)) => return Err(EvaluationError::Internal(reason.into())),
     };
     let failed = |message: &str| {
         let mut message = message.to_owned();
@@ -241,7 +241,7 @@ fn conclude<'v>(machine: &Machine<'v>, result: Result<Value<'v>, Stop>) -> Resul
 }
 
 /// What Kubernetes says about a value that is no bool.
-fn conversion_error(machine: &Machine<'_>, value: &Value<'_>) -> String {
+fn conversion_error<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     match value {
         Value::String(_) => "unsupported native conversion from string to 'bool'".to_owned(),
         Value::Int(_) => "unsupported type conversion from 'int' to bool".to_owned(),

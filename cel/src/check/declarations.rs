@@ -60,12 +60,6 @@ pub(crate) fn function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.get(name.strip_prefix('.').unwrap_or(name))
 }
 
-/// All functions, in no order.
-#[cfg(test)]
-pub(crate) fn functions() -> impl Iterator<Item = &'static Function> {
-    FUNCTIONS.values()
-}
-
 fn collect_parameters(of: &Type, names: &mut Vec<char>) {
     if let Type::Parameter(Parameter::Named(name)) = of
         && !names.contains(name)
@@ -132,7 +126,7 @@ fn parse(text: &mut Text) -> Type {
         "null_type" => Type::Null,
         OPTIONAL => Type::optional(next()),
         "string" => Type::String,
-        "type" => Type::Type(Some(Arc::new(next()))),
+        "type" => Type::OfType(Some(Arc::new(next()))),
         "uint" => Type::Uint,
         "net.IP" | "net.CIDR" => Type::Opaque(name, Arc::new([])),
         _ => Type::Struct(name),
@@ -155,7 +149,7 @@ pub(crate) fn named_type(name: &str) -> Option<Type> {
         "null_type" => Type::Null,
         "string" => Type::String,
         "timestamp" | "google.protobuf.Timestamp" => Type::Timestamp,
-        "type" => Type::Type(None),
+        "type" => Type::OfType(None),
         "uint" => Type::Uint,
         "net.IP" => Type::Opaque("net.IP", Arc::new([])),
         "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),

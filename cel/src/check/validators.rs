@@ -215,7 +215,7 @@ impl Validator<'_> {
                     | Type::Timestamp
                     | Type::Bytes
                     | Type::Duration
-                    | Type::Type(_)
+                    | Type::OfType(_)
                     | Type::Null
             );
             if !fits {

@@ -117,10 +117,15 @@ fn fifth(size: u64) -> u64 {
     (size as f64 * 2.0 * 0.1).ceil() as u64
 }
 
+/// Number of characters: bytes that do not continue one.
+fn characters(text: &str) -> u64 {
+    text.as_bytes().iter().map(|byte| u64::from(byte & 0xc0 != 0x80)).sum()
+}
+
 /// The size of what has one, else 1.
-pub(crate) fn size(machine: &Machine<'_>, value: &Value<'_>) -> u64 {
+pub(crate) fn size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     match value {
-        Value::String(text) => text.chars().count() as u64,
+        Value::String(text) => characters(text),
         Value::Bytes(bytes) => bytes.len() as u64,
         Value::List(list) => list.len(),
         Value::Growing(number) => machine.growing(*number).len() as u64,
@@ -142,7 +147,7 @@ pub(crate) fn size(machine: &Machine<'_>, value: &Value<'_>) -> u64 {
 }
 
 /// As [`size`], looking into optionals.
-fn deep_size(machine: &Machine<'_>, value: &Value<'_>) -> u64 {
+fn deep_size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     let mut value = value;
     while let Value::Optional(Some(inner)) = value {
         value = inner;
@@ -152,11 +157,11 @@ fn deep_size(machine: &Machine<'_>, value: &Value<'_>) -> u64 {
 
 /// What a call costs. `result` is known only where the rule asks for it: all else is counted before the call, so that
 /// a call that would pass the limit is not made.
-pub(crate) fn cost(
-    machine: &Machine<'_>,
+pub(crate) fn cost<'v>(
+    machine: &Machine<'v>,
     rule: CostRule,
-    arguments: &[Value<'_>],
-    result: Option<&Value<'_>>,
+    arguments: &[Value<'v>],
+    result: Option<&Value<'v>>,
 ) -> Result<u64, String> {
     let first = || arguments.first().map_or(1, |value| size(machine, value));
     let second = || arguments.get(1).map_or(1, |value| size(machine, value));
@@ -230,7 +235,7 @@ fn fraction(size: u64) -> u64 {
     tenth(size)
 }
 
-fn smaller(machine: &Machine<'_>, arguments: &[Value<'_>]) -> u64 {
+fn smaller<'v>(machine: &Machine<'v>, arguments: &[Value<'v>]) -> u64 {
     tenth(arguments.iter().map(|value| deep_size(machine, value)).min().unwrap_or(1))
 }
 
@@ -238,7 +243,7 @@ fn conversion_panic(value: &Value<'_>, wanted: &str) -> String {
     format!("interface conversion: ref.Val is {}, not {wanted}", value.go_type())
 }
 
-fn self_compare(machine: &Machine<'_>, value: &Value<'_>) -> Result<u64, String> {
+fn self_compare<'v>(machine: &Machine<'v>, value: &Value<'v>) -> Result<u64, String> {
     let (length, has_text) = match value {
         Value::List(list) => (list.len(), matches!(list.get(0), Some(Value::String(_) | Value::Bytes(_)))),
         Value::Growing(number) => {
@@ -257,8 +262,8 @@ fn self_compare(machine: &Machine<'_>, value: &Value<'_>) -> Result<u64, String>
 }
 
 /// Cost of going through a value once; stops counting at `limit`.
-fn traverse(machine: &Machine<'_>, value: &Value<'_>, limit: u64) -> u64 {
-    let list_cost = |list: &List<'_>| {
+fn traverse<'v>(machine: &Machine<'v>, value: &Value<'v>, limit: u64) -> u64 {
+    let list_cost = |list: &List<'v>| {
         let mut cost = 0u64;
         for item in list.iter() {
             cost = cost.saturating_add(traverse(machine, item, limit));

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::compare::{self, Equality, Unordered};
 use super::cost::{self, CostRule};
 use super::list::List;
@@ -30,7 +32,7 @@ pub(crate) enum Stop {
     /// The memory budget.
     Memory,
     /// What is a panic upstream.
-    Internal(String),
+    Internal(Box<str>),
 }
 
 /// A loop over a list or map.
@@ -43,7 +45,7 @@ enum Iterator<'v> {
 pub(crate) struct Machine<'v> {
     device: &'v dyn DeviceView,
     program: &'v Program,
-    stack: Vec<Value<'v>>,
+    stack: SmallVec<[Value<'v>; 8]>,
     slots: Vec<Option<Value<'v>>>,
     /// Whether the open chains of selections deal with an optional.
     chains: Vec<bool>,
@@ -68,7 +70,7 @@ impl<'v> Machine<'v> {
         Machine {
             device,
             program,
-            stack: Vec::with_capacity(8),
+            stack: SmallVec::new(),
             slots,
             chains: Vec::new(),
             loops: Vec::new(),
@@ -188,7 +190,7 @@ impl<'v> Machine<'v> {
     }
 
     /// Runs one instruction; the next one's address, `None` at the end.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, at: u32) -> Result<Option<u32>, Stop> {
         let program = self.program;
         let next = at + 1;
@@ -725,18 +727,20 @@ impl<'v> Machine<'v> {
     }
 
     fn call(&mut self, site: &'v CallSite) -> Result<(), Stop> {
-        let mut stack = std::mem::take(&mut self.stack);
-        let first = stack.len() - site.arguments as usize;
-        let result = self.call_with(site, &stack[first..]);
-        stack.truncate(first);
-        stack.push(result?);
-        self.stack = stack;
+        let first = self.stack.len() - site.arguments as usize;
+        let arguments: SmallVec<[Value<'v>; 3]> = self.stack.drain(first..).collect();
+        let result = self.call_with(site, &arguments)?;
+        self.stack.push(result);
         Ok(())
     }
 
     /// Makes a call outside a program.
-    pub(crate) fn call_constant(&mut self, site: &CallSite, argument: Value<'v>) -> Result<Value<'v>, Stop> {
-        self.call_with(site, &[argument])
+    pub(crate) fn call_constant(
+        &mut self,
+        site: &CallSite,
+        arguments: &[Value<'v>],
+    ) -> Result<Value<'v>, Stop> {
+        self.call_with(site, arguments)
     }
 
     fn call_with(&mut self, site: &CallSite, arguments: &[Value<'v>]) -> Result<Value<'v>, Stop> {
@@ -744,7 +748,9 @@ impl<'v> Machine<'v> {
         if !needs_result {
             let cost = match site.rule {
                 CostRule::Fixed(cost) => cost,
-                rule => cost::cost(self, rule, arguments, None).map_err(Stop::Internal)?,
+                rule => {
+                    cost::cost(self, rule, arguments, None).map_err(|reason| Stop::Internal(reason.into()))?
+                }
             };
             self.charge(cost)?;
         }
@@ -753,7 +759,8 @@ impl<'v> Machine<'v> {
             None => self.invoke(site, arguments)?,
         };
         if needs_result {
-            let cost = cost::cost(self, site.rule, arguments, Some(&result)).map_err(Stop::Internal)?;
+            let cost = cost::cost(self, site.rule, arguments, Some(&result))
+                .map_err(|reason| Stop::Internal(reason.into()))?;
             self.charge(cost)?;
         }
         Ok(result)

@@ -98,7 +98,7 @@ fn default_domain<'v>(side: Side, key: &Value<'v>) -> Value<'v> {
 
 impl From<Unhashable> for Stop {
     fn from(unhashable: Unhashable) -> Self {
-        Stop::Internal(format!("runtime error: hash of unhashable type {}", unhashable.0))
+        Stop::Internal(format!("runtime error: hash of unhashable type {}", unhashable.0).into())
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn map_entries<'v>(machine: &Machine<'v>, map: &Value<'v>) -> Vec<(Va
 }
 
 /// Number of entries of any kind of map.
-pub(crate) fn map_len(machine: &Machine<'_>, map: &Value<'_>) -> u64 {
+pub(crate) fn map_len<'v>(machine: &Machine<'v>, map: &Value<'v>) -> u64 {
     match map {
         Value::Map(map) => map.len() as u64,
         Value::GrowingMap(number) => machine.growing_map(*number).len() as u64,

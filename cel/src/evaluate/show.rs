@@ -30,7 +30,7 @@ pub(crate) fn double(value: f64) -> String {
 }
 
 /// A value as Go's `%v` prints it.
-pub(crate) fn show(machine: &Machine<'_>, value: &Value<'_>) -> String {
+pub(crate) fn show<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     match value {
         Value::String(text) => clip((**text).to_owned()),
         Value::Uint(value) => value.to_string(),
@@ -41,7 +41,7 @@ pub(crate) fn show(machine: &Machine<'_>, value: &Value<'_>) -> String {
 }
 
 /// A value as CEL would write it, shortened if it is long.
-pub(crate) fn literal(machine: &Machine<'_>, value: &Value<'_>) -> String {
+pub(crate) fn literal<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     let mut text = String::new();
     write_literal(machine, value, &mut text);
     clip(text)
@@ -59,7 +59,7 @@ fn clip(mut text: String) -> String {
     text
 }
 
-fn write_literal(machine: &Machine<'_>, value: &Value<'_>, text: &mut String) {
+fn write_literal<'v>(machine: &Machine<'v>, value: &Value<'v>, text: &mut String) {
     use std::fmt::Write as _;
     if text.len() > LONGEST {
         return;

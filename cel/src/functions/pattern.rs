@@ -33,14 +33,17 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|_| "error parsing regexp: expression too large or not supported".to_owned())
 }
 
+/// A compiled pattern, or why it is none.
+type Compiled = Result<Arc<Regex>, Arc<str>>;
+
 /// Patterns that were made while evaluating.
 #[derive(Debug, Default)]
 pub(crate) struct PatternCache {
-    compiled: Vec<(Box<str>, Result<Arc<Regex>, Arc<str>>)>,
+    compiled: Vec<(Box<str>, Compiled)>,
 }
 
 /// A pattern that is not a constant.
-fn dynamic(machine: &mut Machine<'_>, pattern: &str) -> Result<Result<Arc<Regex>, Arc<str>>, Stop> {
+fn dynamic(machine: &mut Machine<'_>, pattern: &str) -> Result<Compiled, Stop> {
     if let Some((_, known)) = machine.patterns.compiled.iter().find(|(text, _)| **text == *pattern) {
         return Ok(known.clone());
     }

@@ -1,0 +1,169 @@
+//! Expressions made to hurt: each ends, within bounded time, memory and stack.
+
+use std::time::{Duration, Instant};
+
+use tessera_cel::{CompileError, Device, EvaluationError, Selector};
+
+/// Stack of the threads that run the expressions: half of the default of Rust's threads, and an eighth where the build
+/// is optimised, as it is wherever a stranger's expression runs.
+const STACK: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
+
+/// What any of these may take in an unoptimised build on a busy machine.
+const LONGEST: Duration = Duration::from_secs(20);
+
+fn run(expression: String) -> Result<Result<bool, EvaluationError>, CompileError> {
+    let begin = Instant::now();
+    let shown: String = expression.chars().take(60).collect();
+    if std::env::var_os("TESSERA_SHOW").is_some() {
+        eprintln!("{shown} ({} bytes)", expression.len());
+    }
+    let result: Result<_, CompileError> = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || {
+            let selector = Selector::compile(&expression)?;
+            let device = Device::new("gpu.tessera.dev");
+            let _ = selector.explain(&device);
+            Ok(selector.matches(&device))
+        })
+        .expect("a thread starts")
+        .join()
+        .expect("no panic");
+    assert!(begin.elapsed() < LONGEST, "{shown} took {:?}", begin.elapsed());
+    if let Err(error) = &result {
+        assert!(error.to_string().len() < 5_000, "{shown}: message of {} bytes", error.to_string().len());
+    }
+    if let Ok(Err(error)) = &result {
+        assert!(error.to_string().len() < 5_000, "{shown}: message of {} bytes", error.to_string().len());
+    }
+    result
+}
+
+fn nested(open: &str, inside: &str, close: &str, count: usize) -> String {
+    format!("{}{inside}{}", open.repeat(count), close.repeat(count))
+}
+
+#[test]
+fn long_chains_and_deep_nesting_end() {
+    for count in [100, 240, 260, 2_000, 10_000] {
+        for expression in [
+            format!("1{} == 1", "+1".repeat(count)),
+            format!("true{}", "==true".repeat(count)),
+            format!("true{}", "&&true".repeat(count)),
+            format!("dyn(device){}", ".a".repeat(count)),
+            format!("dyn(device){}", "[0]".repeat(count)),
+            format!("'a'{} == 'a'", ".trim()".repeat(count)),
+            format!("{}true", "true?true:".repeat(count)),
+            format!("{}true", "!".repeat(count)),
+            format!("{}1 == 1", "-".repeat(count)),
+            nested("(", "true", ")", count),
+            nested("[", "1", "]", count) + ".size() == 1",
+            nested("{1:", "1", "}", count) + ".size() == 1",
+            nested("dyn(", "true", ")", count) + " == true",
+            nested("!(", "true", ")", count),
+            nested("1+(", "1", ")", count) + " == 1",
+            nested("[0][", "0", "]", count) + " == 0",
+            nested("[1].map(x, ", "1", ")", count) + ".size() == 1",
+            nested("cel.bind(x, [1], ", "x.size() == 1", ")", count),
+            nested("optional.of(", "1", ")", count) + ".hasValue()",
+            nested("has(", "a.b", ")", count),
+            "(".repeat(count),
+            "[".repeat(count),
+            "{".repeat(count),
+            "\"".repeat(count),
+            "?".repeat(count),
+            "a.".repeat(count),
+            "\\".repeat(count),
+            "0".repeat(count),
+            "é".repeat(count),
+        ] {
+            let _ = run(expression);
+        }
+    }
+}
+
+#[test]
+fn depth_is_limited_as_upstream_limits_it() {
+    for (expression, deepest) in [
+        (("(", "true", ")"), 249),
+        (("1+(", "1", ")"), 124),
+        (("true==(", "true", ")"), 124),
+        (("1+1*(", "1", ")"), 83),
+        (("!(", "true", ")"), 249),
+    ] {
+        let (open, inside, close) = expression;
+        let suffix = if inside == "1" { " == 1" } else { "" };
+        assert!(run(nested(open, inside, close, deepest) + suffix).is_ok(), "{open} {deepest}");
+        let error = run(nested(open, inside, close, deepest + 1) + suffix).expect_err("one level too deep");
+        assert!(error.to_string().contains("recursion"), "{error}");
+    }
+    assert!(run(format!("1{} == 1", "+1".repeat(249))).is_ok());
+    assert!(run(format!("1{} == 1", "+1".repeat(250))).is_err());
+}
+
+#[test]
+fn bombs_end_in_an_error() {
+    // Doubling a list, a map's type, a string, a macro's target.
+    let doubling = |first: &str, next: &str, last: &str, levels: usize| {
+        let mut expression = String::new();
+        for level in 0..levels {
+            let value =
+                if level == 0 { first.to_owned() } else { next.replace('@', &format!("x{}", level - 1)) };
+            expression.push_str(&format!("cel.bind(x{level}, {value}, "));
+        }
+        expression + &last.replace('@', &format!("x{}", levels - 1)) + &")".repeat(levels)
+    };
+    let lists = |last: &str| doubling("[1]", "@ + @", last, 100);
+    for expression in [
+        lists("@.size() > 0"),
+        lists("@.all(i, i == 1)"),
+        lists("@ == @"),
+        lists("2 in @"),
+        lists("@.sum() > 0"),
+        lists("@.reverse().size() > 0"),
+        lists("@.distinct().size() > 0"),
+        lists("'%s'.format([@]) == ''"),
+        lists("@.map(i, string(i)).join() == ''"),
+        lists("@.flatten(1).size() > 0"),
+        lists("sets.contains(@, [2])"),
+        lists("@.indexOf(2) > 0"),
+        lists("@.sort().size() > 0"),
+        lists("@.slice(0, 1000000000).size() > 0"),
+        doubling("['']", "@ + @", "@.join('') == ''", 100),
+        doubling("[]", "[@, @]", "@ == @", 100),
+        doubling("[dyn([1])]", "[dyn(@), dyn(@)]", "@ == @", 40),
+        doubling("{1: 1}", "{@: @}", "@.size() == 1", 40),
+        doubling("'a'", "@ + @", "@.size() > 0", 100),
+        doubling("'aaaaaaaaaa'", "@.replace('a', @)", "@.size() > 0", 100),
+        doubling("'a'", "@ + @", "@.matches('(a*)*b')", 20),
+        format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(100)),
+        format!("optional.of(1){}.hasValue()", ".optFlatMap(x, optional.of(x))".repeat(12)),
+        "lists.range(9223372036854775807).size() > 0".to_owned(),
+        "lists.range(1000000).size() > 0".to_owned(),
+        "lists.range(990000).map(x, x).size() > 0".to_owned(),
+        "lists.range(30000).map(x, lists.range(30000)).size() > 0".to_owned(),
+        "lists.range(1000).all(x, lists.range(1000).all(y, x != y || true))".to_owned(),
+        "lists.range(20000).transformMap(i, x, x).size() == 20000".to_owned(),
+        "lists.range(3000).all(x, 'a'.matches(string(x) + '(a{100}){10}'))".to_owned(),
+        "lists.range(100000).exists(x, quantity('1e4000').isGreaterThan(quantity('1e4000')))".to_owned(),
+        "quantity('1e2147483647').isGreaterThan(quantity('1'))".to_owned(),
+        format!("quantity('{}').isGreaterThan(quantity('1'))", "9".repeat(9_000)),
+        format!("'a'.matches('{}')", "(".repeat(9_000)),
+        format!("'a'.matches('{}')", nested("(", "a", ")", 4_000)),
+        format!("'a'.matches('{}')", nested("(", "a", ")*", 4_000)),
+        "'a'.matches('((((a{100}){100}){100}){100}){100}')".to_owned(),
+        format!("'a'.matches('{}')", "a{1000}".repeat(1_000)),
+        format!("'{}'.matches('{}')", "a".repeat(4_000), "a?".repeat(2_000) + &"a".repeat(1_000)),
+        format!("'a'.matches('{}')", "\\\\pL{1000}".repeat(500)),
+        format!("[{}].size() == 1", "1,".repeat(5_000)),
+        format!("{{{}}}.size() == 1", (0..2_000).map(|key| format!("{key}:1,")).collect::<String>()),
+        format!("'{}'.format([1])", "%".repeat(9_001)),
+        "'%.999999999f'.format([1.0]) == ''".to_owned(),
+        format!("'{}'.format([dyn(1.0)]) == ''", "%.1000f".repeat(1)),
+        format!("{} == 1", (0..300).map(|name| format!("f{name}(")).collect::<String>()),
+        format!("true || {}", (0..3_000).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" || ")),
+    ] {
+        let _ = run(expression);
+    }
+    let limit = run("lists.range(1000).all(x, lists.range(1000).all(y, true))".to_owned());
+    assert_eq!(limit, Ok(Err(EvaluationError::CostLimit)));
+}
