@@ -131,6 +131,7 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     };
     let tessera =
         Installation::install(&cluster, &installation).await.context("Tessera was not installed")?;
+    clock.add(tessera.timings());
     let stand_in = match node_tier {
         Ok(()) => None,
         Err(_) => Some(stand_in::start(&cluster, &tessera, &arguments.hardware, NAMESPACE).await?),

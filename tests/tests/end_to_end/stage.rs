@@ -66,11 +66,11 @@ impl Stage {
     /// Minor numbers of the emulated cards, by device name.
     pub fn minors(&self) -> BTreeMap<String, u64> {
         let machine: Value = serde_json::from_str(&self.emulator("show", &["-o", "json"])).unwrap();
-        let cards = machine["cards"].as_array().unwrap();
+        let cards = machine["machine"]["cards"].as_array().unwrap();
         cards
             .iter()
             .map(|card| {
-                let address: tessera_api::PciBusId = card["pciBusId"].as_str().unwrap().parse().unwrap();
+                let address: tessera_api::PciBusId = card["pci"].as_str().unwrap().parse().unwrap();
                 (tessera_api::DeviceName::Card(address).to_string(), card["minor"].as_u64().unwrap())
             })
             .collect()
