@@ -1,6 +1,7 @@
 //! `DIR/dev`: the driver's device nodes.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -51,6 +52,11 @@ pub fn create(root: &Path, machine: &Machine) -> Result<Nodes, CreateError> {
     let mut outcome = Nodes::CharacterDevices;
     for (name, major, minor) in nodes(machine) {
         let path = directory.join(name);
+        // What a creation left that was cut short.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
+            _ => {}
+        }
         match mknodat(
             CWD,
             &path,

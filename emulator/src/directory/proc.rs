@@ -23,7 +23,8 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
     write(
         "driver/nvidia/version",
         &format!(
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (emulated)\n"
+            "NVRM version: NVIDIA UNIX Open Kernel Module for {}  {version}  Release Build  (emulated)\n",
+            std::env::consts::ARCH
         ),
     )?;
     write("driver/nvidia/params", PARAMETERS)?;

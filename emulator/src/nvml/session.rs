@@ -47,8 +47,7 @@ struct Opened {
     session: Option<Arc<Session>>,
 }
 
-/// Counts one more user and opens the machine for the first. With `allow_no_cards` a machine whose files cannot be
-/// opened is still an error, as a missing driver is.
+/// Counts one more user and opens the machine for the first.
 ///
 /// # Errors
 /// [`Failure::DRIVER_NOT_LOADED`] when the library does not lie in an emulated machine.

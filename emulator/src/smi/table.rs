@@ -30,9 +30,7 @@ pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
     };
     line(format!("NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: {cuda}"));
     line("GPU  Name                                          Persistence-M  Bus-Id            ECC".into());
-    line(
-        "     Temp    Pwr:Usage/Cap    Memory-Usage             GPU-Util   Compute M.         MIG M.".into(),
-    );
+    line("     Temp    Pwr:Usage/Cap    Memory-Usage             GPU-Util   Compute M.   MIG M.".into());
     line("=".repeat(WIDTH - 2));
     for reading in readings {
         let name = reading.name.as_deref().unwrap_or("Unknown Error");
@@ -48,11 +46,13 @@ pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
             .memory
             .map_or("N/A".to_owned(), |memory| format!("{}MiB / {}MiB", mib(memory.used), mib(memory.total)));
         let busy = reading.utilization.map_or("N/A".to_owned(), |[gpu, _]| format!("{gpu}%"));
+        // As short as the real table has it.
+        let compute = match reading.compute_mode_text() {
+            "Exclusive_Process" => "E. Process",
+            text => text,
+        };
         let mig = mode(reading.mig.map(|(current, _)| current));
-        line(format!(
-            "     {temperature:<8}{power:<17}{memory:<25}{busy:<11}{:<19}{mig}",
-            reading.compute_mode_text()
-        ));
+        line(format!("     {temperature:<8}{power:<17}{memory:<25}{busy:<11}{compute:<13}{mig}",));
     }
     text.push_str(&rule);
     let _ = writeln!(text, "| {:<width$} |", "Processes:", width = WIDTH - 2);
