@@ -63,7 +63,7 @@ fn what_cannot_be_made_is_said_with_what_to_do() {
         assert!(!directory.path().join("state").exists(), "nothing is left behind");
     };
     refused(&["create", &path, "--hardware", "hgx"], "hgx-h100-80gb");
-    refused(&["create", &path, "--hardware", "t4", "--cards", "17"], "between 1 and 16");
+    refused(&["create", &path, "--hardware", "t4", "--cards", "65"], "between 1 and 64");
     refused(&["create", &path, "--hardware", "t4", "--driver-version", "new"], "580.105.08");
     refused(&["create", &path, "--hardware", "t4", "--driver-version", "333.1"], "--cuda-version");
     refused(&["create", &path, "--hardware", "t4", "--clique", "1"], "NVLink fabric");

@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// Another topology than the machine's own (gpu-emulator hardware --all lists them).
     #[arg(long, value_name = "NAME")]
     topology: Option<String>,
-    /// Another number of cards, 1 to 16: the first ones; or, where there are more, the pattern again in the next PCI domain.
+    /// Another number of cards, 1 to 64: the first ones; or, where there are more, the pattern again in the next PCI domain.
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
     /// Makes UUIDs and serial numbers differ from those of a machine with another seed.
