@@ -87,6 +87,7 @@ impl Session {
         if new {
             self.synced = false;
             self.backoff.reset();
+            self.status.send_modify(|status| status.in_sync = false);
         }
         new
     }
