@@ -232,8 +232,7 @@ async fn garbage_on_the_sockets_harms_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_do_not_keep_the_kubelet_out() {
     let running = Running::start(None, Behaviour::default()).await;
-    let silent: Vec<_> =
-        (0..60).map(|_| UnixStream::connect(&running.paths.registration).unwrap()).collect();
+    let silent: Vec<_> = (0..60).map(|_| UnixStream::connect(&running.paths.registration).unwrap()).collect();
     let mut client = running.registration_client().await;
     // Those in front have to be given up before, 32 at a time.
     let mut request = Request::new(InfoRequest {});
