@@ -249,3 +249,113 @@ fn device_at_fault(slice: &ResourceSlice, field: &str) -> Option<String> {
     let device = slice.spec.devices.as_ref()?.get(index.parse::<usize>().ok()?)?;
     Some(device.name.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tessera_inventory::pool::Slice;
+
+    use super::*;
+
+    fn pool() -> Pool {
+        let counters = json!([{"name": "c", "counters": {"m": {"value": "1"}}}]);
+        let consumes = json!([{"counterSet": "c", "counters": {"m": {"value": "1"}}}]);
+        let devices = json!([
+            {"name": "card", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes},
+            {"name": "partition", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes}]);
+        let slice = |suffix: &str, contents| Slice { name_suffix: suffix.to_owned(), contents };
+        Pool {
+            slices: vec![
+                slice("0", Contents::SharedCounters(serde_json::from_value(counters).unwrap())),
+                slice("2", Contents::Devices(serde_json::from_value(devices).unwrap())),
+            ],
+            warnings: Vec::new(),
+        }
+    }
+
+    fn target() -> Target {
+        let mut target = Target::new(PoolIdentity::new("d", "n"));
+        assert!(target.set(&pool()));
+        target
+    }
+
+    /// The slice with this name suffix as it would be sent.
+    fn sent(target: &Target, suffix: &str) -> ResourceSlice {
+        let name = format!("n-d-{suffix}");
+        let slice = target.slices().iter().find(|slice| slice.name == name).unwrap();
+        let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+        ResourceSlice { metadata, spec: target.identity.spec(&slice.contents, 1, 2) }
+    }
+
+    fn cause(field: &str) -> StatusCause {
+        StatusCause { field: field.to_owned(), message: "wrong".to_owned(), reason: String::new() }
+    }
+
+    fn left(target: &Target) -> (usize, usize) {
+        (target.slices().len(), target.devices())
+    }
+
+    #[test]
+    fn an_invalid_device_is_left_out_until_the_hardware_changes() {
+        let mut target = target();
+        let slice = sent(&target, "2");
+        target.reject(&slice, &[cause("spec.devices[1].attributes[type]")], "m".to_owned());
+        assert_eq!(left(&target), (2, 1));
+        assert_eq!(target.shortcomings(), ["m"]);
+        assert!(!target.set(&pool()), "the same again is no new chance");
+        assert_eq!(left(&target), (2, 1));
+        assert!(target.set(&Pool::default()) && target.set(&pool()));
+        assert_eq!(left(&target), (2, 2));
+    }
+
+    #[test]
+    fn where_the_device_at_fault_is_not_told_the_slice_is_left_out() {
+        for field in ["spec.pool.name", "spec.devices[9].name", "spec.devices", ""] {
+            let mut target = target();
+            let slice = sent(&target, "2");
+            target.reject(&slice, &[cause("spec.devices[0].name"), cause(field)], "m".to_owned());
+            assert_eq!(left(&target), (1, 0), "{field}");
+        }
+    }
+
+    #[test]
+    fn invalid_counters_take_with_them_what_cannot_be_without() {
+        let mut target = target();
+        let slice = sent(&target, "0");
+        target.reject(&slice, &[cause("spec.sharedCounters[0].name")], "m".to_owned());
+        assert_eq!(left(&target), (1, 1));
+        assert!(target.missing().is_empty(), "no feature gate is to blame");
+    }
+
+    #[test]
+    fn what_is_stored_otherwise_counts_as_sent_until_it_changes_again() {
+        let mut target = target();
+        let sent = sent(&target, "2");
+        let mut held = sent.clone();
+        held.spec.devices.as_mut().unwrap().pop();
+        assert_eq!(target.learn(&sent, &held).len(), 1);
+        assert_eq!(target.forgive(vec![held.clone()]), [sent.clone()]);
+        held.spec.devices.as_mut().unwrap().pop();
+        assert_eq!(target.forgive(vec![held.clone()]), [held.clone()]);
+        assert_eq!(target.learn(&sent, &sent), [""; 0]);
+    }
+
+    #[test]
+    fn dropped_counters_are_a_missing_feature_said_once() {
+        let mut target = target();
+        let sent = sent(&target, "0");
+        let mut held = sent.clone();
+        held.spec.shared_counters = None;
+        let messages = target.learn(&sent, &held);
+        assert!(
+            messages[0].contains("spec.sharedCounters") && messages[0].contains("DRAPartitionableDevices")
+        );
+        assert_eq!((messages.len(), left(&target)), (1, (1, 1)));
+        assert_eq!(target.learn(&sent, &held), [""; 0]);
+        let probes = target.probes();
+        assert_eq!(probes.len(), 2);
+        let kept: Vec<_> = probes.iter().map(|probe| (probe, probe.clone())).collect();
+        assert_eq!(target.learn_from_probes(&kept), [""; 0]);
+        assert_eq!(left(&target), (2, 2));
+    }
+}

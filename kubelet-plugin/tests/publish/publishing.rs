@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
-use tessera_inventory::Pool;
+use tessera_api::PciBusId;
+use tessera_inventory::{
+    Machine, Pool, PoolOptions,
+    machine::{Card, ComputeCapability, Health},
+    pool::Held,
+};
 use tessera_kubelet_plugin::publish::Role;
 use tokio::time::Instant;
 
-use crate::support::{TestNode, cards, devices, eventually, marks};
+use crate::support::{DRIVER, TestNode, cards, devices, eventually, marks};
 
 #[tokio::test]
 async fn a_pool_becomes_slices_of_the_node_that_sort_by_tier() {
@@ -32,6 +37,63 @@ async fn a_pool_becomes_slices_of_the_node_that_sort_by_tier() {
         assert_eq!(
             (owners[0].kind.as_str(), Some(&owners[0].uid), owners[0].controller),
             ("Node", uid.as_ref(), Some(true))
+        );
+    }
+}
+
+/// All that the inventory says of cards, as real machines have it, with one card ill and one lost.
+fn machine(cards: u8) -> Machine {
+    let card = |position: u8| {
+        let mut card = Card::new(PciBusId::new(0, 0x18 + position, 0, 0).unwrap());
+        card.uuid = Some(format!("GPU-6d1e1f4a-0000-4000-8000-{position:012}"));
+        card.index = Some(position.into());
+        card.minor = Some(position.into());
+        card.product_name = Some("NVIDIA H100 80GB HBM3".to_owned());
+        card.brand = Some("Nvidia".to_owned());
+        card.architecture = Some("Hopper".to_owned());
+        card.compute_capability = Some(ComputeCapability { major: 9, minor: 0 });
+        // Not a whole number of MiB, so that the API server has something to make canonical.
+        card.memory_bytes = Some(85_520_809_984 + u64::from(position));
+        card.mig_capable = Some(true);
+        card.mig_mode = Some(false);
+        card.memory_slices = Some(8);
+        card.numa_node = Some((position / 4).into());
+        card.pcie_root = Some(format!("pci0000:{position:02x}"));
+        card.health = match position {
+            1 => Health::Unhealthy { reason: "XID 79".to_owned() },
+            2 => Health::Lost,
+            _ => Health::Healthy,
+        };
+        card
+    };
+    Machine {
+        driver_version: Some("580.95.05".to_owned()),
+        cuda_driver_version: Some(13_000),
+        cards: (0..cards).map(card).collect(),
+        ..Machine::default()
+    }
+}
+
+#[tokio::test]
+async fn the_api_takes_and_keeps_all_that_the_inventory_says() {
+    let options = PoolOptions { driver_name: DRIVER.to_owned(), held: Held::default() };
+    for cards in [1, 8, 9, 16] {
+        let node = TestNode::new("inventory").await;
+        let pool = Pool::new(&machine(cards), &options);
+        let publisher = node.publisher(Some(pool.clone())).await;
+        let status = publisher.in_sync().await;
+        let slices = pool.slices.len();
+        assert_eq!(
+            (status.last_error, status.writes, status.slices),
+            (None, slices as u64, slices),
+            "{cards} cards"
+        );
+        publisher.stop().await;
+        let again = node.publisher(Some(pool)).await;
+        assert_eq!(
+            again.in_sync().await.writes,
+            0,
+            "{cards} cards: what the API gives back counts as the same"
         );
     }
 }
