@@ -1,6 +1,6 @@
 //! What a machine cannot run is said, and counted; where it must run, it fails.
 
-use std::{env, fs::OpenOptions, io::Write};
+use std::{env, fmt::Display, fs::OpenOptions, io::Write};
 
 use crate::Cluster;
 
@@ -11,7 +11,17 @@ use crate::Cluster;
 /// With `CI=true`, where the tier cannot run: CI must not pass without it.
 #[must_use]
 pub fn node_tier(test: &str) -> bool {
-    let Err(reason) = Cluster::node_tier_available() else { return true };
+    needs(test, Cluster::node_tier_available())
+}
+
+/// Whether `test` has what it needs. Where it has not, the reason is printed and noted for the closing line of
+/// `cargo xtask test`.
+///
+/// # Panics
+/// With `CI=true`, where it has not: CI must not pass without it.
+#[must_use]
+pub fn needs<T>(test: &str, need: Result<T, impl Display>) -> bool {
+    let Err(reason) = need else { return true };
     assert!(env::var("CI").as_deref() != Ok("true"), "{test}: {reason}");
     eprintln!("skipped: {test}: {reason}");
     if let Some(path) = env::var_os("TESSERA_SKIPS") {

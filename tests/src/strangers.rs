@@ -66,7 +66,8 @@ pub enum StrangersError {
 }
 
 /// Why a stranger is not there, and how it comes there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct NotFound(pub String);
 
 /// What came of [`run`].
@@ -90,21 +91,27 @@ pub fn run(progress: &Progress, report: &mut dyn FnMut(&str)) -> Result<Summary,
     let mut summary = Summary::default();
     let python = nvidia_ml_py::Interpreter::find()?;
     let nvtop = nvtop::Nvtop::find()?;
-    for missing in [python.as_ref().err(), nvtop.as_ref().err()].into_iter().flatten() {
+    let names = machine::names(&programs)?;
+    let first = names.first().map(|name| EmulatedMachine::create(&programs, name)).transpose()?;
+    let ctk = first.as_ref().map_or(Ok(()), nvidia_ctk::available);
+    for missing in [ctk.as_ref().err(), python.as_ref().err(), nvtop.as_ref().err()].into_iter().flatten() {
         report(&missing.0);
         summary.not_found.push(missing.0.clone());
     }
     if !summary.not_found.is_empty() && env::var("CI").as_deref() == Ok("true") {
         return Err(StrangersError::NotFound(summary.not_found));
     }
-    summary.strangers = vec![go_nvml::NAME, nvidia_ctk::NAME];
+    summary.strangers = vec![go_nvml::NAME];
+    summary.strangers.extend(ctk.is_ok().then_some(nvidia_ctk::NAME));
     summary.strangers.extend(python.is_ok().then_some(nvidia_ml_py::NAME));
     summary.strangers.extend(nvtop.is_ok().then_some(nvtop::NAME));
-    for hardware in machine::names(&programs)? {
+    for hardware in names {
         let machine = EmulatedMachine::create(&programs, &hardware)?;
         machine.let_something_happen()?;
         go_nvml::check(&machine, &tools)?;
-        nvidia_ctk::check(&machine, &tools)?;
+        if ctk.is_ok() {
+            nvidia_ctk::check(&machine, &tools)?;
+        }
         if let Ok(python) = &python {
             python.check(&machine)?;
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, os::unix::fs::FileTypeEx
 
 use serde_json::{Value, json};
 
-use super::{EmulatedMachine, StrangersError, expected};
+use super::{EmulatedMachine, NotFound, StrangersError, expected};
 use crate::tools::{Module, Tools};
 
 /// Its name in messages.
@@ -12,6 +12,17 @@ pub const NAME: &str = "nvidia-ctk";
 
 /// Major number of the driver's devices (Linux `Documentation/admin-guide/devices.txt`).
 const MAJOR: u64 = 195;
+
+/// Whether it can be asked: it refuses cards without device nodes, and only root may make those.
+///
+/// # Errors
+/// [`NotFound`] where the machine's nodes are plain files.
+pub fn available(machine: &EmulatedMachine) -> Result<(), NotFound> {
+    if is_device(machine, "nvidiactl") {
+        return Ok(());
+    }
+    Err(NotFound(format!("{NAME} needs device nodes, and only root may make them: run this as root")))
+}
 
 /// Compares what `nvidia-ctk cdi generate` finds with the machine's facts and files.
 ///
@@ -87,27 +98,23 @@ fn text(value: &Value) -> String {
 fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
     let version = text(&facts["machine"]["driver"]["version"]);
     let cards = facts["machine"]["cards"].as_array().cloned().unwrap_or_default();
-    let devices = is_device(machine, "nvidiactl");
-    let node = |name: &str, numbers: Value| devices.then(|| (format!("/dev/{name}"), numbers));
+    let node = |name: &str, numbers: Value| (format!("/dev/{name}"), numbers);
     let mut by_name: BTreeMap<String, Nodes> = BTreeMap::new();
     for card in &cards {
         let minor = card["minor"].as_u64().unwrap_or_default();
-        let nodes: Nodes = node(&format!("nvidia{minor}"), json!([MAJOR, minor])).into_iter().collect();
+        let nodes = Nodes::from([node(&format!("nvidia{minor}"), json!([MAJOR, minor]))]);
         by_name.insert(card["index"].to_string(), nodes.clone());
         by_name.insert(text(&card["uuid"]), nodes.clone());
         by_name.entry("all".to_owned()).or_default().extend(nodes);
     }
     // The kernel gives nvidia-uvm its number when it is loaded; /proc/devices tells which.
     let uvm = uvm_major(machine);
-    let common: Nodes = [
+    let common = Nodes::from([
         node("nvidiactl", json!([MAJOR, 255])),
         node("nvidia-modeset", json!([MAJOR, 254])),
         node("nvidia-uvm", json!([uvm, 0])),
         node("nvidia-uvm-tools", json!([uvm, 1])),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ]);
     let libraries = [
         ("cuda", "1"),
         ("cudadebugger", "1"),
@@ -131,9 +138,8 @@ fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
     json!({ "devices": by_name, "common": common, "mounts": mounts, "links": links })
 }
 
-/// Whether the machine's nodes are devices: without root they are plain files, which no generator takes for devices.
-#[must_use]
-pub fn is_device(machine: &EmulatedMachine, name: &str) -> bool {
+/// Whether a node of the machine is a device: without root it is a plain file.
+fn is_device(machine: &EmulatedMachine, name: &str) -> bool {
     let path = machine.directory().join("dev").join(name);
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
