@@ -1,0 +1,126 @@
+//! What a claim asks for, as the allocator takes it.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{DeviceToleration, OpaqueDeviceConfiguration};
+
+use crate::amount::Amount;
+
+/// A ResourceClaim to allocate. Nothing is defaulted: the API server does that.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    /// Namespace; empty where there is none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// `spec.devices.requests`
+    pub requests: Vec<Request>,
+    /// `spec.devices.constraints`
+    pub constraints: Vec<Constraint>,
+    /// `spec.devices.config`
+    pub config: Vec<ClaimConfiguration>,
+}
+
+/// A request: one kind of device, or a list of alternatives.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Name, unique in the claim.
+    pub name: String,
+    /// What to allocate.
+    pub ask: Ask,
+}
+
+/// What a request wants.
+#[derive(Debug, Clone)]
+pub enum Ask {
+    /// `exactly`
+    Exactly(DeviceRequest),
+    /// `firstAvailable`, never empty: the first that leads to a solution.
+    FirstAvailable(Vec<DeviceRequest>),
+    /// Neither: a request of a future API.
+    Unknown,
+}
+
+/// An `exactly` or one of the alternatives of `firstAvailable`.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceRequest {
+    /// Name of the request, or of the subrequest.
+    pub name: String,
+    /// `deviceClassName`
+    pub class: String,
+    /// Expressions of the selectors; None for a selector of an unknown kind.
+    pub selectors: Vec<Option<Arc<str>>>,
+    /// `allocationMode`, as it stands there.
+    pub allocation_mode: String,
+    /// `count`; 0 where it is not set.
+    pub count: i64,
+    /// `adminAccess`; None where it is not set.
+    pub admin_access: Option<bool>,
+    /// `tolerations`
+    pub tolerations: Vec<DeviceToleration>,
+    /// `capacity`; None where it is not set.
+    pub capacity: Option<Vec<(String, Amount)>>,
+}
+
+/// A constraint between devices.
+#[derive(Debug, Clone)]
+pub struct Constraint {
+    /// Names of requests (`request` or `request/subrequest`) that it is about; all if empty.
+    pub requests: Vec<String>,
+    /// What must hold.
+    pub rule: Rule,
+}
+
+/// What must hold between devices.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// All have the attribute with the same value.
+    MatchAttribute(String),
+    /// All have the attribute with different values.
+    DistinctAttribute(String),
+    /// A rule of a future API.
+    Unknown,
+}
+
+/// Configuration from the claim.
+#[derive(Debug, Clone)]
+pub struct ClaimConfiguration {
+    /// `requests`: whom it is for; all if empty.
+    pub requests: Vec<String>,
+    /// `opaque`
+    pub opaque: Option<OpaqueDeviceConfiguration>,
+}
+
+/// A DeviceClass.
+#[derive(Debug, Clone, Default)]
+pub struct Class {
+    /// Name.
+    pub name: String,
+    /// Expressions of the selectors; None for a selector of an unknown kind.
+    pub selectors: Vec<Option<Arc<str>>>,
+    /// `config`
+    pub config: Vec<Option<OpaqueDeviceConfiguration>>,
+}
+
+impl Claim {
+    /// `namespace/name`, or the name alone.
+    pub fn reference(&self) -> String {
+        if self.namespace.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+impl DeviceRequest {
+    /// Whether it asks for all devices.
+    pub fn is_all(&self) -> bool {
+        self.allocation_mode == "All"
+    }
+
+    /// Whether it asks for admin access.
+    pub fn has_admin_access(&self) -> bool {
+        self.admin_access.unwrap_or(false)
+    }
+}

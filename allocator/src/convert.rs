@@ -1,0 +1,21 @@
+//! From Kubernetes' objects to this crate's types.
+
+mod claim;
+mod node;
+mod slice;
+
+/// Why an object cannot be used. The API server accepts no such object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConvertError {
+    /// A quantity is not one.
+    #[error("{at}: {reason}: write a quantity such as 40Gi or 500m")]
+    Quantity {
+        /// Where in the object.
+        at: String,
+        /// What is wrong with it.
+        reason: tessera_cel::QuantityError,
+    },
+    /// More devices or values than 32 bits can count.
+    #[error("more than {0} devices or values: leave some out")]
+    TooMany(u32),
+}

@@ -1,0 +1,197 @@
+//! A device of the inventory.
+
+use tessera_cel::{AttributeValue, DeviceView, Quantity, split_name};
+
+use super::{Capacity, Consumption, Inventory, Shape, Value};
+use crate::names::Name;
+use crate::node::NodeSelector;
+
+/// Place of a device in the inventory.
+pub(crate) type DeviceIndex = u32;
+
+/// A device: names of its attributes are in its shape, values in the inventory's cells.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Device {
+    pub name: Name,
+    pub shape: u32,
+    pub cells: u32,
+    pub slice: u32,
+    /// Index of what only some devices have; [`NO_EXTRA`] for none.
+    pub extra: u32,
+    pub consumptions: u32,
+}
+
+/// No [`Extra`].
+pub(crate) const NO_EXTRA: u32 = u32::MAX;
+
+/// What only some devices have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Extra {
+    pub taints: Vec<Taint>,
+    pub binding_conditions: Option<Vec<String>>,
+    pub binding_failure_conditions: Option<Vec<String>>,
+    pub binds_to_node: bool,
+    pub node_name: Option<String>,
+    pub all_nodes: bool,
+    pub node_selector: Option<NodeSelector>,
+    /// `consumesCounters` has entries, even if these name no counter.
+    pub has_consumptions: bool,
+    /// Counter sets that are named without a counter.
+    pub bare_sets: Vec<Name>,
+}
+
+/// A taint of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Taint {
+    pub key: String,
+    pub value: String,
+    pub effect: String,
+}
+
+/// A device of an inventory; also what a CEL selector sees of it.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceRef<'i> {
+    pub(crate) inventory: &'i Inventory,
+    pub(crate) index: DeviceIndex,
+}
+
+impl<'i> DeviceRef<'i> {
+    fn record(&self) -> &'i Device {
+        &self.inventory.devices[self.index as usize]
+    }
+
+    pub(crate) fn shape(&self) -> &'i Shape {
+        &self.inventory.values.shapes.items[self.record().shape as usize]
+    }
+
+    /// Name of the driver.
+    pub fn driver_name(&self) -> &'i str {
+        self.inventory.text(self.shape().driver)
+    }
+
+    /// Name of the pool.
+    pub fn pool(&self) -> &'i str {
+        let slice = &self.inventory.slices[self.record().slice as usize];
+        self.inventory.text(self.inventory.pools[slice.pool as usize].name)
+    }
+
+    /// Name.
+    pub fn name(&self) -> &'i str {
+        self.inventory.text(self.record().name)
+    }
+
+    /// The one node that has the device, if its slice names one.
+    pub fn node_name(&self) -> Option<&'i str> {
+        let slice = &self.inventory.slices[self.record().slice as usize];
+        slice.node_name.map(|name| self.inventory.text(name))
+    }
+
+    /// Name of the slice.
+    pub fn slice_name(&self) -> &'i str {
+        &self.inventory.slices[self.record().slice as usize].name
+    }
+
+    /// The capacities as they were published: name, and the quantity's text.
+    pub fn capacity_texts(&self) -> impl Iterator<Item = (&'i str, &'i str)> {
+        let device = *self;
+        device
+            .capacities()
+            .map(move |capacity| (device.inventory.text(capacity.name), capacity.amount.text()))
+    }
+
+    pub(crate) fn shape_index(&self) -> u32 {
+        self.record().shape
+    }
+
+    pub(crate) fn has_defect(&self) -> bool {
+        !self.inventory.defects.is_empty() && self.inventory.defects.contains_key(&self.index)
+    }
+
+    /// Attribute values, then capacities.
+    pub(crate) fn cells(&self) -> &'i [u32] {
+        let (start, shape) = (self.record().cells as usize, self.shape());
+        &self.inventory.cells[start..start + shape.attributes.len() + shape.capacities.len()]
+    }
+
+    pub(crate) fn extra(&self) -> Option<&'i Extra> {
+        self.inventory.extras.items.get(self.record().extra as usize)
+    }
+
+    pub(crate) fn attribute_cells(&self) -> &'i [u32] {
+        let (start, shape) = (self.record().cells as usize, self.shape());
+        &self.inventory.cells[start..start + shape.attributes.len()]
+    }
+
+    pub(crate) fn capacity_cells(&self) -> &'i [u32] {
+        let shape = self.shape();
+        let start = self.record().cells as usize + shape.attributes.len();
+        &self.inventory.cells[start..start + shape.capacities.len()]
+    }
+
+    pub(crate) fn consumption_cells(&self) -> &'i [u32] {
+        let (record, shape) = (self.record(), self.shape());
+        let start = record.cells as usize + shape.attributes.len() + shape.capacities.len();
+        &self.inventory.cells[start..start + record.consumptions as usize]
+    }
+
+    pub(crate) fn capacities(&self) -> impl Iterator<Item = &'i Capacity> + use<'i> {
+        let inventory = self.inventory;
+        self.capacity_cells().iter().map(move |cell| &inventory.values.capacities[*cell as usize])
+    }
+
+    pub(crate) fn consumptions(&self) -> impl Iterator<Item = &'i Consumption> + use<'i> {
+        let inventory = self.inventory;
+        self.consumption_cells().iter().map(move |cell| &inventory.values.consumptions.items[*cell as usize])
+    }
+
+    pub(crate) fn has_consumptions(&self) -> bool {
+        self.record().consumptions > 0 || self.extra().is_some_and(|extra| extra.has_consumptions)
+    }
+}
+
+impl DeviceView for DeviceRef<'_> {
+    fn driver(&self) -> &str {
+        self.driver_name()
+    }
+
+    fn allow_multiple_allocations(&self) -> bool {
+        self.shape().allow_multiple_allocations
+    }
+
+    fn attribute_count(&self) -> usize {
+        self.shape().attributes.len()
+    }
+
+    fn attribute_at(&self, index: usize) -> (&str, &str, AttributeValue<'_>) {
+        let (domain, name) =
+            split_name(self.inventory.text(self.shape().attributes[index]), self.driver_name());
+        let values = &self.inventory.values;
+        let value = match values.attributes.items[self.attribute_cells()[index] as usize] {
+            Value::Int(value) => AttributeValue::Int(value),
+            Value::Bool(value) => AttributeValue::Bool(value),
+            Value::Text(text) => AttributeValue::String(self.inventory.text(text)),
+            Value::Version(version) => match &values.versions[version as usize].parsed {
+                Ok(version) => AttributeValue::Version(version),
+                // The device's defect ends every evaluation before this is read.
+                Err(reason) => AttributeValue::String(reason),
+            },
+            Value::Unknown => AttributeValue::Bool(false),
+        };
+        (domain, name, value)
+    }
+
+    fn capacity_count(&self) -> usize {
+        self.shape().capacities.len()
+    }
+
+    fn capacity_at(&self, index: usize) -> (&str, &str, &Quantity) {
+        let (domain, name) =
+            split_name(self.inventory.text(self.shape().capacities[index]), self.driver_name());
+        let cell = self.capacity_cells()[index];
+        (domain, name, &self.inventory.values.capacities[cell as usize].quantity)
+    }
+
+    fn defect(&self) -> Option<&str> {
+        self.inventory.defects.get(&self.index).map(String::as_str)
+    }
+}

@@ -1,0 +1,160 @@
+//! Compiled selectors, and the answers they gave.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tessera_cel::{CompileError, EvaluationError, Selector};
+
+use crate::inventory::{DeviceRef, Inventory};
+
+/// A selector of a [`SelectorCache`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SelectorIndex(u32);
+
+/// Most expressions that are kept; then all are forgotten.
+const MOST_SELECTORS: usize = 4_096;
+
+/// Most answers that are kept; then all are forgotten.
+const MOST_ANSWERS: usize = 1 << 20;
+
+/// Compiled selectors by their text, and their answers by what they read: keep one as long as there are allocations to
+/// compute.
+#[derive(Debug, Default)]
+pub struct SelectorCache {
+    by_text: HashMap<Arc<str>, SelectorIndex>,
+    selectors: Vec<Result<Selector, CompileError>>,
+    /// The inventory whose devices the answers are about.
+    inventory: Option<Arc<()>>,
+    plans: HashMap<(SelectorIndex, u32), Plan>,
+    answers: usize,
+}
+
+type Answer = Result<bool, EvaluationError>;
+
+/// How a selector answers for devices of one shape.
+#[derive(Debug)]
+struct Plan {
+    /// Which of the device's cells the answer depends on.
+    cells: Vec<u32>,
+    answers: Answers,
+}
+
+#[derive(Debug)]
+enum Answers {
+    /// It reads one or two cells.
+    Short(HashMap<u64, Answer>),
+    Long(HashMap<Box<[u32]>, Answer>),
+    /// It reads too much to remember.
+    None,
+}
+
+/// Most cells to remember answers by.
+const MOST_CELLS: usize = 16;
+
+impl SelectorCache {
+    /// An empty cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Readies the cache for an allocation in an inventory; forgets answers about another one.
+    pub(crate) fn begin(&mut self, inventory: &Inventory) {
+        let is_same = self.inventory.as_ref().is_some_and(|known| Arc::ptr_eq(known, &inventory.identity));
+        if !is_same || self.answers > MOST_ANSWERS || self.selectors.len() > MOST_SELECTORS {
+            self.inventory = Some(Arc::clone(&inventory.identity));
+            self.plans.clear();
+            self.answers = 0;
+        }
+        if self.selectors.len() > MOST_SELECTORS {
+            self.by_text.clear();
+            self.selectors.clear();
+        }
+    }
+
+    /// The selector with this text, compiled on first use.
+    pub(crate) fn compile(&mut self, expression: &Arc<str>) -> SelectorIndex {
+        if let Some(index) = self.by_text.get(expression) {
+            return *index;
+        }
+        let index = SelectorIndex(self.selectors.len() as u32);
+        self.selectors.push(Selector::compile(expression));
+        self.by_text.insert(Arc::clone(expression), index);
+        index
+    }
+
+    /// The compiled selector.
+    pub(crate) fn selector(&self, index: SelectorIndex) -> Result<&Selector, &CompileError> {
+        self.selectors[index.0 as usize].as_ref()
+    }
+
+    /// Whether a device matches; the selector must have compiled.
+    pub(crate) fn matches(&mut self, index: SelectorIndex, device: DeviceRef<'_>) -> Answer {
+        let Ok(selector) = &self.selectors[index.0 as usize] else { return Ok(false) };
+        if device.has_defect() {
+            return selector.matches(&device);
+        }
+        let shape = device.shape_index();
+        let plan = self.plans.entry((index, shape)).or_insert_with(|| Plan::new(selector, device));
+        let all = device.cells();
+        let answer = match &mut plan.answers {
+            Answers::None => return selector.matches(&device),
+            Answers::Short(answers) => {
+                let cell = |at: usize| plan.cells.get(at).map_or(0, |cell| u64::from(all[*cell as usize]));
+                let key = cell(0) | cell(1) << 32;
+                if let Some(answer) = answers.get(&key) {
+                    return answer.clone();
+                }
+                let answer = selector.matches(&device);
+                answers.insert(key, answer.clone());
+                answer
+            }
+            Answers::Long(answers) => {
+                let mut key = [0; MOST_CELLS];
+                let key = &mut key[..plan.cells.len()];
+                for (slot, cell) in key.iter_mut().zip(&plan.cells) {
+                    *slot = all[*cell as usize];
+                }
+                if let Some(answer) = answers.get(&*key) {
+                    return answer.clone();
+                }
+                let answer = selector.matches(&device);
+                answers.insert((&*key).into(), answer.clone());
+                answer
+            }
+        };
+        self.answers += 1;
+        answer
+    }
+}
+
+impl Plan {
+    fn new(selector: &Selector, device: DeviceRef<'_>) -> Self {
+        let (reads, shape, inventory) = (selector.reads(), device.shape(), device.inventory);
+        let driver = device.driver_name();
+        let mut cells = Vec::new();
+        for (index, name) in shape.attributes.iter().enumerate() {
+            let (domain, id) = tessera_cel::split_name(inventory.text(*name), driver);
+            let is_read = reads.all_attributes
+                || reads.attribute_domains.contains(domain)
+                || reads.attributes.contains(&(domain.to_owned(), id.to_owned()));
+            if is_read {
+                cells.push(index as u32);
+            }
+        }
+        for (index, name) in shape.capacities.iter().enumerate() {
+            let (domain, id) = tessera_cel::split_name(inventory.text(*name), driver);
+            let is_read = reads.all_capacity
+                || reads.capacity_domains.contains(domain)
+                || reads.capacity.contains(&(domain.to_owned(), id.to_owned()));
+            if is_read {
+                cells.push((shape.attributes.len() + index) as u32);
+            }
+        }
+        let answers = match cells.len() {
+            0..=2 => Answers::Short(HashMap::new()),
+            3..=MOST_CELLS => Answers::Long(HashMap::new()),
+            _ => Answers::None,
+        };
+        Plan { cells, answers }
+    }
+}

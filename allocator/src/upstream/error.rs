@@ -1,0 +1,16 @@
+//! Why nothing can be allocated, beyond "it does not fit".
+
+/// An error of the allocation, with Kubernetes' text. Except for [`AllocateError::InvalidPools`] it ends the pod's
+/// scheduling attempt: kube-scheduler tries no other node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AllocateError {
+    /// A claim, a class, a selector or a pool makes an answer impossible.
+    #[error("{0}")]
+    Fatal(String),
+    /// The claims do not fit on this node, and it has invalid pools. Another node may do.
+    #[error("invalid resource pools were encountered")]
+    InvalidPools,
+    /// Kubernetes' code panics on this input. The API server accepts no such object.
+    #[error("panic: {0}")]
+    Panic(String),
+}
