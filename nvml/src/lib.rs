@@ -17,6 +17,7 @@ mod compute_mode;
 mod cpu_set;
 mod driver_root;
 mod driver_version;
+mod elf;
 mod error;
 mod event;
 mod fabric;

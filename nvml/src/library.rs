@@ -13,6 +13,7 @@ use std::thread;
 
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::elf::is_cut_short;
 use crate::{
     Card, CommonAncestor, CudaVersion, DriverVersion, Event, EventWatch, Identity, MINIMUM_DRIVER_VERSION,
     Memory, Nvml, NvmlError, OpenError, Pair, PciAddress, PeerToPeer, Process, ProcessKind, Reading,
@@ -44,6 +45,9 @@ impl Library {
     /// [`OpenError`]: it does not load, does not start, sees no card or is too old.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let path = versioned_name(path);
+        if is_cut_short(&path) {
+            return Err(OpenError::CutShort { path });
+        }
         let functions =
             Functions::load(&path).map_err(|source| OpenError::NotLoadable { path: path.clone(), source })?;
         functions.init().map_err(|error| not_started(&path, error))?;
@@ -234,6 +238,16 @@ mod tests {
         std::fs::write(&path, "not a library").unwrap();
         let message = Library::open(&path).unwrap_err().to_string();
         assert!(message.contains("can't load") && message.contains("libnvidia-ml.so.1"), "{message}");
+    }
+
+    #[test]
+    fn a_library_that_is_still_being_copied_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("libnvidia-ml.so.1");
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 8]).unwrap();
+        let error = Library::open(&path).unwrap_err();
+        assert!(matches!(error, OpenError::CutShort { .. }), "{error}");
     }
 
     #[test]

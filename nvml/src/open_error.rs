@@ -28,6 +28,15 @@ pub enum OpenError {
         /// The first that was found.
         path: PathBuf,
     },
+    /// Its end is missing; loading it would kill this process.
+    #[error(
+        "{} lacks its end: if the NVIDIA driver is being installed just now this passes, else look for a full disk and \
+         install the driver again", path.display()
+    )]
+    CutShort {
+        /// The library.
+        path: PathBuf,
+    },
     /// The dynamic loader refused it.
     #[error("can't load {}: {source}; install the NVIDIA driver again or repair it", path.display())]
     NotLoadable {

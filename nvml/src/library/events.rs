@@ -12,7 +12,8 @@ use crate::{Event, EventWatch, NvmlError};
 /// How long one wait lasts, and so how long a watch may outlive its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);
 
-/// Pause before listening anew after the driver failed: a lost card makes every wait fail at once.
+/// Pause before listening anew when the driver failed again soon: a lost card may make every wait fail at once. What
+/// happens in it is not heard of.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// What there is to hear of. ECC events are left out: what matters of them comes as an XID too.
@@ -84,13 +85,17 @@ impl Listener {
     fn run(mut self, set: EventSet) {
         let mut created = Ok(set);
         let mut failing = false;
+        let mut failed: Option<Instant> = None;
         while !self.stopped.load(Ordering::Acquire) {
             if let Err(error) = created.and_then(|set| self.listen(&set, &mut failing)) {
                 if !failing {
                     (self.sink)(Event::Interrupted { error });
                 }
                 failing = true;
-                self.pause();
+                // What took one card down often takes others down with it: the first time there is no pause.
+                if failed.replace(Instant::now()).is_some_and(|last| last.elapsed() < PAUSE) {
+                    self.pause();
+                }
             }
             created = EventSet::create(self.library.clone());
         }
