@@ -11,7 +11,7 @@ pub mod nvidia_ctk;
 pub mod nvidia_ml_py;
 pub mod nvtop;
 
-use std::env;
+use std::{env, fs::File, path::Path};
 
 use thiserror::Error;
 
@@ -69,6 +69,15 @@ pub enum StrangersError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
+
+/// Lets only one process at a time fetch something into a directory of the cache; the lock is held until it is dropped.
+fn lock(directory: &Path) -> Result<File, NotFound> {
+    let path = directory.with_extension("lock");
+    let failed = |error: std::io::Error| NotFound(format!("cannot lock {}: {error}", path.display()));
+    let file = File::create(&path).map_err(failed)?;
+    file.lock().map_err(failed)?;
+    Ok(file)
+}
 
 /// What came of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

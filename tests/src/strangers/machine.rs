@@ -87,10 +87,7 @@ impl EmulatedMachine {
     /// # Errors
     /// See [`MachineError`].
     pub fn create(programs: &Path, hardware: &str) -> Result<Self, MachineError> {
-        let directory = tempfile::Builder::new()
-            .prefix(crate::STATE_PREFIX)
-            .tempdir()
-            .map_err(MachineError::Directory)?;
+        let directory = tempfile::tempdir().map_err(MachineError::Directory)?;
         let machine = Self { programs: programs.to_owned(), hardware: hardware.to_owned(), directory };
         machine.tell(&["create"], &["--hardware", hardware, "--seed", "strangers"])?;
         Ok(machine)

@@ -31,6 +31,10 @@ impl Interpreter {
         let requirements = folder().join("requirements.txt");
         let version = fs::read_to_string(&requirements).unwrap_or_default().trim().replace("==", "-");
         let environment = cache::cache_directory()?.join(version);
+        let _lock = match super::lock(&environment) {
+            Ok(lock) => lock,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let python = environment.join("bin/python");
         if !works(&python)
             && let Err(reason) = make(&environment, &requirements)

@@ -41,6 +41,10 @@ impl Nvtop {
             return Ok(Ok(on_the_system));
         }
         let directory = cache::cache_directory()?.join(format!("nvtop-{SUITE}"));
+        let _lock = match super::lock(&directory) {
+            Ok(lock) => lock,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let found = Self::unpacked_in(&directory);
         if found.as_ref().is_some_and(Self::prints_snapshots) {
             return Ok(found.ok_or_else(|| NotFound(NAME.to_owned())));
