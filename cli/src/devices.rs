@@ -1,0 +1,135 @@
+//! The devices of slices, as the CEL environment sees them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourceSlice};
+use serde::Serialize;
+use tessera_cel::{PublishedAttribute, QuantityError, split_name};
+
+/// Names a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct DeviceId {
+    /// Name of the driver.
+    pub driver: String,
+    /// Name of the pool.
+    pub pool: String,
+    /// Name in the pool.
+    pub device: String,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}/{}", self.driver, self.pool, self.device)
+    }
+}
+
+/// A device and where it is.
+#[derive(Debug, Clone)]
+pub struct Place<'s> {
+    /// Its name.
+    pub id: DeviceId,
+    /// The slice that lists it.
+    pub slice: &'s ResourceSlice,
+    /// What is published of it.
+    pub device: &'s Device,
+}
+
+impl Place<'_> {
+    /// The node it is on, or what stands for several.
+    pub fn node(&self) -> &str {
+        let node = self.device.node_name.as_deref().or(self.slice.spec.node_name.as_deref());
+        let all = self.slice.spec.all_nodes == Some(true) || self.device.all_nodes == Some(true);
+        node.unwrap_or(if all { "<all>" } else { "<selected>" })
+    }
+}
+
+/// The devices in kube-scheduler's order: by driver, pool and name of the slice, and then as listed. Of each pool only
+/// the newest generation counts.
+pub fn devices(slices: &[ResourceSlice]) -> Vec<Place<'_>> {
+    let mut newest: HashMap<(&str, &str), i64> = HashMap::new();
+    for slice in slices {
+        let pool = &slice.spec.pool;
+        let generation = newest.entry((&slice.spec.driver, &pool.name)).or_insert(pool.generation);
+        *generation = (*generation).max(pool.generation);
+    }
+    let mut current: Vec<&ResourceSlice> = slices
+        .iter()
+        .filter(|slice| {
+            let pool = &slice.spec.pool;
+            newest[&(slice.spec.driver.as_str(), pool.name.as_str())] == pool.generation
+        })
+        .collect();
+    current.sort_by_key(|slice| (&slice.spec.driver, &slice.spec.pool.name, &slice.metadata.name));
+    current
+        .into_iter()
+        .flat_map(|slice| {
+            slice.spec.devices.iter().flatten().map(move |device| Place {
+                id: DeviceId {
+                    driver: slice.spec.driver.clone(),
+                    pool: slice.spec.pool.name.clone(),
+                    device: device.name.clone(),
+                },
+                slice,
+                device,
+            })
+        })
+        .collect()
+}
+
+/// A device for evaluation.
+///
+/// # Errors
+/// A capacity is not a quantity, which an API server would not accept.
+pub fn for_evaluation(
+    driver: &str,
+    attributes: Option<&BTreeMap<String, DeviceAttribute>>,
+    capacity: Option<&BTreeMap<String, DeviceCapacity>>,
+    allow_multiple_allocations: bool,
+    list_type_attributes: bool,
+) -> Result<tessera_cel::Device, QuantityError> {
+    let attributes =
+        attributes.into_iter().flatten().map(|(name, value)| (name.clone(), published(value))).collect();
+    let capacity =
+        capacity.into_iter().flatten().map(|(name, value)| (name.clone(), value.value.0.clone())).collect();
+    tessera_cel::Device::new(driver)
+        .with_multiple_allocations(allow_multiple_allocations)
+        .with_attributes(&attributes, list_type_attributes)
+        .with_capacity(&capacity)
+}
+
+/// The names of attributes and of capacities that any of the devices has, with their domains.
+pub fn published_names(places: &[Place<'_>]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut attributes, mut capacities) = (BTreeSet::new(), BTreeSet::new());
+    for place in places {
+        let qualified = |name: &String| {
+            let (domain, id) = split_name(name, &place.id.driver);
+            format!("{domain}/{id}")
+        };
+        attributes.extend(place.device.attributes.iter().flatten().map(|(name, _)| qualified(name)));
+        capacities.extend(place.device.capacity.iter().flatten().map(|(name, _)| qualified(name)));
+    }
+    (attributes, capacities)
+}
+
+fn published(attribute: &DeviceAttribute) -> PublishedAttribute {
+    if let Some(value) = attribute.int {
+        PublishedAttribute::Int(value)
+    } else if let Some(value) = attribute.bool {
+        PublishedAttribute::Bool(value)
+    } else if let Some(value) = &attribute.string {
+        PublishedAttribute::String(value.clone())
+    } else if let Some(value) = &attribute.version {
+        PublishedAttribute::Version(value.clone())
+    } else if let Some(values) = &attribute.ints {
+        PublishedAttribute::Ints(values.clone())
+    } else if let Some(values) = &attribute.bools {
+        PublishedAttribute::Bools(values.clone())
+    } else if let Some(values) = &attribute.strings {
+        PublishedAttribute::Strings(values.clone())
+    } else if let Some(values) = &attribute.versions {
+        PublishedAttribute::Versions(values.clone())
+    } else {
+        PublishedAttribute::Unknown
+    }
+}

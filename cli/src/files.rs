@@ -1,0 +1,158 @@
+//! Objects from files: YAML and JSON, any number of documents, folders, standard input.
+
+mod document;
+mod object;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::objects::{Duplicate, Objects};
+
+/// Largest file that is read, in bytes: a hostile or mistaken path ends in an error, not in all memory taken.
+const FILE_LIMIT: u64 = 1 << 30;
+
+/// Why files could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A file or folder could not be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// The path as given.
+        file: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file is larger than is read.
+    #[error("{file}: is larger than 1 GiB; split it")]
+    TooLarge {
+        /// The path as given.
+        file: String,
+    },
+    /// A folder has nothing to read.
+    #[error("{file}: no file here ends in .yaml, .yml or .json{}", if *.recursive { "" } else { "; folders below are read with -R" })]
+    EmptyFolder {
+        /// The path as given.
+        file: String,
+        /// Whether the folders below were read too.
+        recursive: bool,
+    },
+    /// A document is not what it should be.
+    #[error("{file}, document {document}, line {line}: {reason}")]
+    Document {
+        /// The path as given, or `standard input`.
+        file: String,
+        /// Number of the document in the file, from 1.
+        document: usize,
+        /// Line in the file, from 1.
+        line: usize,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+}
+
+/// What files hold, and what about them deserves a word.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The objects.
+    pub objects: Objects,
+    /// For standard error: fields that Kubernetes does not know, documents that are not used.
+    pub warnings: Vec<String>,
+}
+
+/// Reads all objects of the paths; `-` is standard input. Objects without a namespace are in `namespace`.
+///
+/// # Errors
+/// See [`FileError`].
+pub fn load(paths: &[PathBuf], recursive: bool, namespace: &str) -> Result<Loaded, FileError> {
+    let mut loaded = Loaded::default();
+    let mut unused = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            let text = read_all(std::io::stdin().lock(), "standard input")?;
+            add(&text, "standard input", namespace, &mut loaded, &mut unused)?;
+            continue;
+        }
+        for file in expand(path, recursive)? {
+            let name = file.display().to_string();
+            let opened = fs::File::open(&file).map_err(|source| FileError::Read { file: name.clone(), source })?;
+            add(&read_all(opened, &name)?, &name, namespace, &mut loaded, &mut unused)?;
+        }
+    }
+    if !unused.is_empty() {
+        unused.sort();
+        unused.dedup();
+        loaded.warnings.push(format!("objects of these kinds are not used: {}", unused.join(", ")));
+    }
+    Ok(loaded)
+}
+
+fn add(
+    text: &str,
+    file: &str,
+    namespace: &str,
+    loaded: &mut Loaded,
+    unused: &mut Vec<String>,
+) -> Result<(), FileError> {
+    for document in document::split(text, file)? {
+        object::add(&document, namespace, loaded, unused)?;
+    }
+    Ok(())
+}
+
+fn read_all(reader: impl Read, file: &str) -> Result<String, FileError> {
+    let mut bytes = Vec::new();
+    reader
+        .take(FILE_LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|source| FileError::Read { file: file.to_owned(), source })?;
+    if bytes.len() as u64 > FILE_LIMIT {
+        return Err(FileError::TooLarge { file: file.to_owned() });
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        FileError::Document {
+            file: file.to_owned(),
+            document: 1,
+            line: 1 + valid.iter().filter(|byte| **byte == b'\n').count(),
+            reason: "not UTF-8 text".to_owned(),
+        }
+    })
+}
+
+/// The file itself, or the files of a folder by name.
+fn expand(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FileError> {
+    let failed = |source| FileError::Read { file: path.display().to_string(), source };
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let kind = entry.file_type().map_err(failed)?;
+            let found = entry.path();
+            let extension = found.extension().and_then(|extension| extension.to_str());
+            // A folder that is a link is not followed: it may lead back up.
+            if kind.is_dir() {
+                if recursive {
+                    folders.push(found);
+                }
+            } else if matches!(extension, Some("yaml" | "yml" | "json")) {
+                files.push(found);
+            }
+        }
+    }
+    if files.is_empty() {
+        return Err(FileError::EmptyFolder { file: path.display().to_string(), recursive });
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl From<(&document::Document<'_>, Duplicate)> for FileError {
+    fn from((document, duplicate): (&document::Document<'_>, Duplicate)) -> Self {
+        document.error(document.first_line, duplicate.to_string())
+    }
+}

@@ -1,0 +1,253 @@
+//! From a document to a Kubernetes object.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use super::document::{Document, Step};
+use super::{FileError, Loaded};
+use crate::defaults;
+use crate::objects::{self, Key};
+
+/// Adds the object of a document, or the objects of its list.
+pub fn add(
+    document: &Document<'_>,
+    namespace: &str,
+    loaded: &mut Loaded,
+    unused: &mut Vec<String>,
+) -> Result<(), FileError> {
+    let found = Found { document, path: Vec::new(), value: document.value() };
+    found.add(None, namespace, loaded, unused)
+}
+
+/// A value and where it was found.
+struct Found<'d, 'f> {
+    document: &'d Document<'f>,
+    path: Vec<Step>,
+    value: Value,
+}
+
+impl Found<'_, '_> {
+    fn error(&self, below: &[Step], reason: impl Into<String>) -> FileError {
+        let path: Vec<Step> = self.path.iter().chain(below).cloned().collect();
+        self.document.error(self.document.line_of(&path), reason)
+    }
+
+    /// `of_list`: apiVersion and kind that the list gives its items, which carry none of their own.
+    fn add(
+        mut self,
+        of_list: Option<(&str, &str)>,
+        namespace: &str,
+        loaded: &mut Loaded,
+        unused: &mut Vec<String>,
+    ) -> Result<(), FileError> {
+        let Value::Object(fields) = &mut self.value else {
+            return Err(self.error(&[], "no Kubernetes object: it has no apiVersion and kind"));
+        };
+        if let Some((version, kind)) = of_list {
+            fields.entry("apiVersion").or_insert_with(|| version.into());
+            fields.entry("kind").or_insert_with(|| kind.into());
+        }
+        let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
+        let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) else {
+            let missing = match (text("apiVersion"), text("kind")) {
+                (None, None) => "apiVersion and kind",
+                (None, _) => "apiVersion",
+                _ => "kind",
+            };
+            return Err(self.error(&[], format!("no Kubernetes object: it has no {missing}")));
+        };
+        if let Some(item_kind) = kind.strip_suffix("List")
+            && let Some(Value::Array(items)) = fields.get_mut("items").map(Value::take)
+        {
+            // A plain List says nothing of its items.
+            let of_list = (!item_kind.is_empty()).then_some((version.as_str(), item_kind));
+            for (index, value) in items.into_iter().enumerate() {
+                let mut path = self.path.clone();
+                path.extend([Step::Key("items".to_owned()), Step::Index(index)]);
+                Found { document: self.document, path, value }.add(of_list, namespace, loaded, unused)?;
+            }
+            return Ok(());
+        }
+        let group_version = match version.as_str() {
+            "resource.k8s.io/v1beta2" => "resource.k8s.io/v1",
+            "resource.k8s.io/v1alpha3" if kind == "DeviceTaintRule" => "resource.k8s.io/v1",
+            "resource.k8s.io/v1beta1" => {
+                return Err(self.error(
+                    &[Step::Key("apiVersion".to_owned())],
+                    "resource.k8s.io/v1beta1 has another form of claims and slices; write it as resource.k8s.io/v1 \
+                     (`kubectl convert` or `kubectl get` with the full name of the version can do it)",
+                ));
+            }
+            other => other,
+        };
+        fields.insert("apiVersion".to_owned(), group_version.into());
+        let objects = &mut loaded.objects;
+        let warnings = &mut loaded.warnings;
+        match (group_version, kind.as_str()) {
+            ("v1", "Node") => self.keep(&mut objects.nodes, "Node", None, warnings, |_| ()),
+            ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, |_| ()),
+            ("resource.k8s.io/v1", "ResourceClaim") => {
+                self.keep(&mut objects.claims, "ResourceClaim", Some(namespace), warnings, |claim| {
+                    defaults::claim(claim.spec.as_mut());
+                })
+            }
+            ("resource.k8s.io/v1", "ResourceClaimTemplate") => self.keep(
+                &mut objects.templates,
+                "ResourceClaimTemplate",
+                Some(namespace),
+                warnings,
+                |template| defaults::claim(template.spec.as_mut().and_then(|spec| spec.spec.as_mut())),
+            ),
+            ("resource.k8s.io/v1", "ResourceSlice") => {
+                self.keep(&mut objects.slices, "ResourceSlice", None, warnings, |_| ())
+            }
+            ("resource.k8s.io/v1", "DeviceClass") => {
+                self.keep(&mut objects.classes, "DeviceClass", None, warnings, |_| ())
+            }
+            ("resource.k8s.io/v1", "DeviceTaintRule") => {
+                self.keep(&mut objects.taint_rules, "DeviceTaintRule", None, warnings, |_| ())
+            }
+            (version, "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice" | "DeviceClass") => {
+                let reason = format!("{kind} is not known in {version}; use resource.k8s.io/v1");
+                Err(self.error(&[Step::Key("apiVersion".to_owned())], reason))
+            }
+            (version, _) => {
+                unused.push(format!("{kind} ({version})"));
+                Ok(())
+            }
+        }
+    }
+
+    fn keep<T>(
+        mut self,
+        kept: &mut BTreeMap<Key, T>,
+        kind: &'static str,
+        namespace: Option<&str>,
+        warnings: &mut Vec<String>,
+        complete: impl FnOnce(&mut T),
+    ) -> Result<(), FileError>
+    where
+        T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
+    {
+        quantities_as_text(&mut self.value, "", "");
+        let mut object: T = serde_path_to_error::deserialize(&self.value).map_err(|error| {
+            let path = steps(error.path());
+            let place = error.path().to_string();
+            let reason = error.inner();
+            let of = if place == "." { String::new() } else { format!(" at {place}") };
+            self.error(&path, format!("not a {kind}{of}: {reason}"))
+        })?;
+        if let Ok(understood) = serde_json::to_value(&object) {
+            let mut unknown = Vec::new();
+            not_understood(&self.value, &understood, &mut Vec::new(), &mut unknown);
+            for path in unknown {
+                let whole: Vec<Step> = self.path.iter().chain(&path).cloned().collect();
+                warnings.push(format!(
+                    "{}, line {}: {kind} has no field {}",
+                    self.document.file,
+                    self.document.line_of(&whole),
+                    display(&path)
+                ));
+            }
+        }
+        complete(&mut object);
+        let metadata = object.metadata_mut();
+        let Some(name) = metadata.name.clone().filter(|name| !name.is_empty()) else {
+            return Err(self.error(
+                &[Step::Key("metadata".to_owned())],
+                format!("the {kind} has no metadata.name; give it one"),
+            ));
+        };
+        let namespace =
+            namespace.map(|default| metadata.namespace.get_or_insert_with(|| default.to_owned()).clone());
+        objects::insert(kept, kind, (namespace.unwrap_or_default(), name), object)
+            .map_err(|duplicate| self.error(&[], duplicate.to_string()))
+    }
+}
+
+fn steps(path: &serde_path_to_error::Path) -> Vec<Step> {
+    path.iter()
+        .filter_map(|segment| match segment {
+            Segment::Seq { index } => Some(Step::Index(*index)),
+            Segment::Map { key } => Some(Step::Key(key.clone())),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        })
+        .collect()
+}
+
+fn display(path: &[Step]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Key(key) if text.is_empty() => text.push_str(key),
+            Step::Key(key) => text.push_str(&format!(".{key}")),
+            Step::Index(index) => text.push_str(&format!("[{index}]")),
+        }
+    }
+    text
+}
+
+/// Kubernetes reads a bare number as a quantity; the types here want text.
+fn quantities_as_text(value: &mut Value, key: &str, above: &str) {
+    const MAPS: [&str; 6] = ["requests", "limits", "capacity", "allocatable", "consumedCapacity", "overhead"];
+    let is_quantity = MAPS.contains(&above)
+        || key == "value" && above == "quantity"
+        || matches!(key, "default" | "min" | "max" | "step") && matches!(above, "requestPolicy" | "validRange")
+        || above == "validValues";
+    match value {
+        Value::Number(number) if is_quantity => *value = Value::String(number.to_string()),
+        Value::Array(items) => {
+            for item in items {
+                quantities_as_text(item, "", key);
+            }
+        }
+        Value::Object(entries) => {
+            // Values of capacities and counters are one level deeper: name, then value.
+            let within = if matches!(above, "capacity" | "counters") { "quantity" } else { key };
+            for (name, item) in entries.iter_mut() {
+                quantities_as_text(item, name, within);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Paths that are in `given` and not in what was understood of it. Null and empty values mean nothing.
+fn not_understood(given: &Value, understood: &Value, path: &mut Vec<Step>, unknown: &mut Vec<Vec<Step>>) {
+    match (given, understood) {
+        (Value::Object(given), Value::Object(understood)) => {
+            for (key, value) in given {
+                path.push(Step::Key(key.clone()));
+                match understood.get(key) {
+                    Some(understood) => not_understood(value, understood, path, unknown),
+                    None if !means_nothing(value) => unknown.push(path.clone()),
+                    None => {}
+                }
+                path.pop();
+            }
+        }
+        (Value::Array(given), Value::Array(understood)) => {
+            for (index, (given, understood)) in given.iter().zip(understood).enumerate() {
+                path.push(Step::Index(index));
+                not_understood(given, understood, path, unknown);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn means_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    }
+}

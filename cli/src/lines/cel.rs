@@ -1,0 +1,83 @@
+//! Answers to CEL requests.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceCapacity};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tessera_cel::{CompileError, Features, Selector};
+
+use super::Answers;
+use crate::devices;
+
+/// Compiled expressions that are kept; kube-scheduler keeps 10.
+const KEPT: usize = 1024;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    expression: String,
+    #[serde(default)]
+    driver: String,
+    #[serde(default)]
+    attributes: Option<BTreeMap<String, DeviceAttribute>>,
+    #[serde(default)]
+    capacity: Option<BTreeMap<String, DeviceCapacity>>,
+    #[serde(default)]
+    allow_multiple_allocations: Option<bool>,
+    #[serde(default)]
+    list_type_attributes: bool,
+}
+
+/// Answers CEL requests; keeps what it compiled.
+#[derive(Debug, Default)]
+pub struct Server {
+    compiled: HashMap<(String, bool), Result<Selector, CompileError>>,
+}
+
+impl Answers for Server {
+    fn answer(&mut self, mut request: Value) -> Result<Value, String> {
+        capacities_as_text(&mut request);
+        let request: Request = serde_path_to_error::deserialize(&request)
+            .map_err(|error| format!("{} (at {})", error.inner(), error.path()))?;
+        if self.compiled.len() >= KEPT {
+            self.compiled.clear();
+        }
+        let features = Features { list_type_attributes: request.list_type_attributes, ..Features::default() };
+        let key = (request.expression, request.list_type_attributes);
+        let selector = self.compiled.entry(key).or_insert_with_key(|(expression, _)| {
+            Selector::compile_with(expression, features)
+        });
+        let selector = match selector {
+            Ok(selector) => selector,
+            Err(error) => return Ok(json!({ "match": null, "compileError": error.to_string() })),
+        };
+        let device = devices::for_evaluation(
+            &request.driver,
+            request.attributes.as_ref(),
+            request.capacity.as_ref(),
+            request.allow_multiple_allocations == Some(true),
+            request.list_type_attributes,
+        )
+        .map_err(|error| format!("a capacity is no quantity: {error}"))?;
+        let evaluation = selector.evaluate(&device);
+        Ok(match evaluation.result {
+            Ok(matches) => json!({ "match": matches, "cost": evaluation.cost }),
+            Err(error) => {
+                json!({ "match": null, "matchError": error.to_string(), "cost": evaluation.cost })
+            }
+        })
+    }
+}
+
+/// Kubernetes reads a bare number as a quantity.
+fn capacities_as_text(request: &mut Value) {
+    let Some(Value::Object(capacities)) = request.get_mut("capacity") else { return };
+    for capacity in capacities.values_mut() {
+        if let Some(value) = capacity.get_mut("value")
+            && value.is_number()
+        {
+            *value = Value::String(value.to_string());
+        }
+    }
+}

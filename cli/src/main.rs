@@ -1,0 +1,41 @@
+//! `kubectl gpu`: what kube-scheduler would allocate and why, and which devices a CEL selector matches.
+//!
+//! Exit codes: 0 it fits (or matches), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod cluster;
+mod commands;
+mod defaults;
+mod devices;
+mod files;
+mod hints;
+mod lines;
+mod objects;
+mod output;
+mod source;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+use crate::output::Verdict;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.command {
+        Command::Cel(command) => commands::cel::run(command),
+    };
+    match result {
+        Ok(Verdict::Yes) => ExitCode::SUCCESS,
+        Ok(Verdict::No) => ExitCode::from(1),
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell where standard error is gone.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What is printed: tables, JSON, YAML, colours.
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::arguments::Format;
+
+/// The answer that the exit code tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It fits.
+    Yes,
+    /// It does not.
+    No,
+}
+
+/// Why a command could not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// Files could not be used.
+    #[error(transparent)]
+    File(#[from] crate::files::FileError),
+    /// The cluster did not answer as it should.
+    #[error(transparent)]
+    Cluster(#[from] crate::cluster::ClusterError),
+    /// Standard output or input failed.
+    #[error("{0}")]
+    Stream(#[from] std::io::Error),
+    /// The answer could not be written in the format asked for.
+    #[error("could not be written: {0}")]
+    Write(String),
+    /// What was asked for cannot be answered; the text says why and what to do.
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl CommandError {
+    /// The reader of standard output went away, which is its right.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, CommandError::Stream(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Prints as JSON or YAML.
+///
+/// # Errors
+/// Standard output failed.
+pub fn structured(format: Format, value: &impl Serialize) -> Result<(), CommandError> {
+    let text = match format {
+        Format::Json => {
+            serde_json::to_string_pretty(value).map_err(|error| CommandError::Write(error.to_string()))? + "\n"
+        }
+        Format::Yaml => {
+            serde_saphyr::to_string(value).map_err(|error| CommandError::Write(error.to_string()))?
+        }
+    };
+    print(&text)
+}
+
+/// Prints text.
+///
+/// # Errors
+/// Standard output failed.
+pub fn print(text: &str) -> Result<(), CommandError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Warnings on standard error.
+pub fn warn(warnings: &[String]) {
+    let mut out = std::io::stderr().lock();
+    for warning in warnings {
+        // Nobody is left to tell where standard error is gone.
+        let _ = writeln!(out, "warning: {warning}");
+    }
+}
+
+/// A table as kubectl prints them: columns without lines.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| printable(&cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    let mut text = String::new();
+    for line in table.to_string().lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Text of others without what would steer the terminal or break the lines of a table.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|letter| {
+            let escaped = letter.is_control().then(|| letter.escape_default());
+            let plain = escaped.is_none().then_some(letter);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+/// Colours, at a terminal only.
+#[derive(Debug, Clone, Copy)]
+pub struct Paint(bool);
+
+impl Paint {
+    /// For standard output: colours at a terminal that has them, unless `NO_COLOR` is set.
+    pub fn standard_output() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Paint(std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb)
+    }
+
+    /// Bold.
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// Green: it fits.
+    pub fn good(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// Red: it does not, or an error.
+    pub fn bad(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    /// Yellow: a hint.
+    pub fn hint(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nä"), "a\\u{1b}[2Jb\\nä");
+    }
+
+    #[test]
+    fn tables_have_no_lines_and_no_trailing_space() {
+        let text = table(&["NAME", "VALUE"], [vec!["a".to_owned(), "1".to_owned()]]);
+        assert_eq!(text, "NAME   VALUE\na      1\n");
+    }
+}
