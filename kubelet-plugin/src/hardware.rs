@@ -135,6 +135,7 @@ fn label(error: &OpenError) -> &'static str {
     match error {
         OpenError::NotFound { .. } => "not_found",
         OpenError::OtherProcessor { .. } => "other_processor",
+        OpenError::CutShort { .. } => "cut_short",
         OpenError::NotLoadable { .. } => "not_loadable",
         OpenError::NotStarted { .. } => "not_started",
         OpenError::NoCards { .. } => "no_cards",

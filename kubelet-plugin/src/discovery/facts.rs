@@ -99,23 +99,42 @@ fn nvlinks(
             return known;
         }
     };
-    let mut active = Vec::new();
-    for link in links.into_iter().filter(|link| link.active) {
-        let remote_type = problems.take(Some(pci), "nvlink's remote type", link.remote_type, None);
-        let remote = match remote_type {
-            Some(nvml::NvLinkRemote::Switch) => machine::NvLinkRemote::Switch,
-            Some(nvml::NvLinkRemote::Gpu) => problems
-                .take(Some(pci), "nvlink's remote address", link.remote_address, None)
-                .and_then(pci_bus_id)
-                .map_or(machine::NvLinkRemote::Other, machine::NvLinkRemote::Gpu),
-            Some(nvml::NvLinkRemote::Npu) | None => machine::NvLinkRemote::Other,
-        };
-        let version = problems
-            .take(Some(pci), "nvlink's version", link.version, None)
-            .and_then(machine::NvLinkVersion::from_nvml);
-        active.push(machine::NvLink { remote, version });
-    }
-    Some(active)
+    let active: Vec<_> = links.into_iter().filter(|link| link.active).collect();
+    // Else it can't be told which of them is which of those known.
+    let known = known.filter(|known| known.len() == active.len()).unwrap_or_default();
+    let mut known = known.into_iter();
+    let link = |link: nvml::NvLink| {
+        let known = known.next();
+        let version = link.version.map(|version| version.and_then(machine::NvLinkVersion::from_nvml));
+        let known_version = known.and_then(|known| known.version);
+        let version = problems.take(Some(pci), "nvlink's version", version, known_version);
+        let known_remote = known.map(|known| known.remote);
+        let remote = remote(pci, link.remote_type, link.remote_address, problems).or(known_remote);
+        machine::NvLink { remote: remote.unwrap_or(machine::NvLinkRemote::Other), version }
+    };
+    Some(active.into_iter().map(link).collect())
+}
+
+/// What a link leads to; `None` where that can't be read.
+fn remote(
+    pci: PciBusId,
+    kind: nvml::Reading<nvml::NvLinkRemote>,
+    address: nvml::Reading<PciAddress>,
+    problems: &mut Problems,
+) -> Option<machine::NvLinkRemote> {
+    let other = machine::NvLinkRemote::Other;
+    let remote = match kind {
+        Ok(Some(nvml::NvLinkRemote::Switch)) => Ok(machine::NvLinkRemote::Switch),
+        Ok(Some(nvml::NvLinkRemote::Gpu)) => {
+            let gpu = |address| pci_bus_id(address).map(machine::NvLinkRemote::Gpu);
+            address
+                .map(|address| address.and_then(gpu).unwrap_or(other))
+                .map_err(|error| ("nvlink's remote address", error))
+        }
+        Ok(Some(nvml::NvLinkRemote::Npu) | None) => Ok(other),
+        Err(error) => Err(("nvlink's remote type", error)),
+    };
+    remote.inspect_err(|(fact, error)| problems.add(Some(pci), fact, error)).ok()
 }
 
 fn fabric(read: nvml::Fabric) -> Option<machine::Fabric> {

@@ -30,15 +30,23 @@ impl HealthBook {
         };
         let of_program = OF_PROGRAMS.contains(&xid);
         if self.told.insert((card, xid)) {
-            let card = card.map_or_else(|| "unknown".to_owned(), |card| card.to_string());
-            if of_program {
-                tracing::info!(
-                    card,
+            let name = card.map(tracing::field::display);
+            match card {
+                _ if of_program => tracing::info!(
+                    card = name,
                     xid,
                     "XID error that a program brought about (told once for each card and XID)"
-                );
-            } else {
-                tracing::error!(card, xid, "XID error: the card gets no new work until it was reset");
+                ),
+                Some(_) => {
+                    tracing::error!(
+                        card = name,
+                        xid,
+                        "XID error: the card gets no new work until it was reset"
+                    );
+                }
+                None => {
+                    tracing::error!(xid, "XID error of a card that does not say which; looking at all cards")
+                }
             }
         }
         match card {

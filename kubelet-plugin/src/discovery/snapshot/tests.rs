@@ -142,6 +142,38 @@ fn a_fact_once_read_does_not_flicker() {
 }
 
 #[test]
+fn what_a_link_leads_to_does_not_flicker() {
+    let link = |link, to| tessera_nvml::NvLink {
+        link,
+        active: true,
+        version: Ok(Some(2)),
+        megabytes_per_second: Ok(None),
+        remote_type: Ok(Some(tessera_nvml::NvLinkRemote::Gpu)),
+        remote_address: Ok(Some(address(to))),
+    };
+    let fake = Fake::with([tessera_nvml::Card { links: Ok(vec![link(0, 2), link(1, 3)]), ..card(1) }]);
+    let mut discovery = discovery();
+    discovery.read_once(&fake);
+    let before = discovery.machine();
+    let unanswered = tessera_nvml::NvLink {
+        version: Err(failed("nvmlDeviceGetNvLinkVersion", UNKNOWN)),
+        remote_type: Err(failed("nvmlDeviceGetNvLinkRemoteDeviceType", UNKNOWN)),
+        remote_address: Err(failed("nvmlDeviceGetNvLinkRemotePciInfo_v2", UNKNOWN)),
+        ..link(1, 3)
+    };
+    fake.change(0, |card| card.links = Ok(vec![link(0, 2), unanswered.clone()]));
+    discovery.read_once(&fake);
+    assert_eq!(discovery.machine(), before);
+
+    // Another link than before: nothing is known of it.
+    fake.change(0, |card| card.links = Ok(vec![tessera_nvml::NvLink { link: 2, ..unanswered }]));
+    discovery.read_once(&fake);
+    let links = card_of(&discovery, 1).unwrap().nvlinks.unwrap();
+    assert_eq!(links.len(), 1);
+    assert_eq!(links[0].remote, tessera_inventory::machine::NvLinkRemote::Other);
+}
+
+#[test]
 fn a_card_that_never_said_who_it_is_is_left_out() {
     let fake = Fake::with([card(1), card(2)]);
     fake.change(0, |card| card.uuid = Err(failed("nvmlDeviceGetUUID", UNKNOWN)));
