@@ -41,7 +41,10 @@ pub fn build_programs() -> Result<PathBuf, WorkspaceError> {
         return Ok(folder);
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--workspace", "--exclude", "xtask"]).current_dir(root());
+    cargo.args(["build", "--quiet"]).current_dir(root());
+    for package in ["tessera-kubelet-plugin", "tessera-emulator", "tessera-tests"] {
+        cargo.args(["--package", package]);
+    }
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
