@@ -93,10 +93,11 @@ async fn up(arguments: UpArguments) -> Result<()> {
 
 /// Fails when a cluster is up already: `down` knows of one only.
 pub async fn refuse_second() -> Result<()> {
-    if let Some(state) = recorded()? {
-        if Cluster::attach(&state).await.is_ok() {
-            bail!("a cluster is up already in {}: end it by `cargo xtask cluster down`", state.display());
-        }
+    if let Some(state) = recorded()?
+        && Cluster::attach(&state).await.is_ok()
+    {
+        bail!("a cluster is up already in {}: end it by `cargo xtask cluster down`", state.display());
+    }
     }
     Ok(())
 }

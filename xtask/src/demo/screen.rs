@@ -61,7 +61,7 @@ pub fn container_views(views: &[(String, Option<ContainerView>)]) -> String {
     for (pod, view) in views {
         let (nodes, environment) = view.as_ref().map_or_else(
             || ("(no report)".to_owned(), String::new()),
-            |view| (view.device_nodes().join("\n"), view.environment().join("\n")),
+            |view| (view.device_nodes().join(" "), view.environment().join("\n")),
         );
         table.add_row([pod.clone(), nodes, environment]);
     }

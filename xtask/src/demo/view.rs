@@ -67,13 +67,17 @@ impl ContainerView {
             .collect()
     }
 
-    /// The NVIDIA device nodes in `/dev`.
+    /// The NVIDIA device nodes in `/dev`: the cards first, then what every container with a card needs.
     pub fn device_nodes(&self) -> Vec<&str> {
-        self.devices
+        let no_card = |path: &&str| !path.ends_with(|last: char| last.is_ascii_digit());
+        let mut nodes: Vec<&str> = self
+            .devices
             .iter()
             .map(|node| node.path.as_str())
             .filter(|path| path.starts_with("/dev/nvidia"))
-            .collect()
+            .collect();
+        nodes.sort_by_key(no_card);
+        nodes
     }
 }
 
@@ -108,7 +112,9 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
         .iter()
         .flatten()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-        .and_then(|condition| condition.message.clone());
+        .and_then(|condition| condition.message.as_deref())
+        // What follows the first sentence is about preemption, which there is none of for devices.
+        .map(|message| message.split(". ").next().unwrap_or(message).to_owned());
     names
         .into_iter()
         .map(|name| {
