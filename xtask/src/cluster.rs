@@ -98,7 +98,6 @@ pub async fn refuse_second() -> Result<()> {
     {
         bail!("a cluster is up already in {}: end it by `cargo xtask cluster down`", state.display());
     }
-    }
     Ok(())
 }
 
