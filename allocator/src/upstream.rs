@@ -1,8 +1,15 @@
 //! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
 //! the same order, with the same errors. The search differs, the first solution in Kubernetes' order is the answer.
 
+mod capacity;
+mod constraints;
+mod counters;
 mod error;
 mod features;
+mod plan;
+mod pools;
+mod result;
+mod search;
 
 use std::collections::HashMap;
 
@@ -73,7 +80,16 @@ impl<'a> Allocator<'a> {
         selectors: &mut SelectorCache,
         share_id: &mut dyn FnMut() -> String,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
-        let _ = (node, claims, selectors, share_id);
-        Err(AllocateError::Fatal("not built yet".to_owned()))
+        selectors.begin(self.inventory);
+        let pools = pools::gather(self.inventory, node, self.features)?;
+        let mut search = search::Search::new(*self, node, claims, selectors, pools);
+        search.prepare()?;
+        if search.run()? {
+            return search.allocation_results(share_id).map(Some);
+        }
+        if search.pools.iter().any(|pool| pool.fault.is_some()) {
+            return Err(AllocateError::InvalidPools);
+        }
+        Ok(None)
     }
 }

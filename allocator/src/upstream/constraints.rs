@@ -1,0 +1,142 @@
+//! Constraints between the devices of a claim.
+
+use std::collections::HashMap;
+
+use super::UpstreamBugs;
+use crate::claim::{Claim, Constraint, Rule};
+use crate::inventory::{DeviceRef, Inventory, Value};
+use crate::names::Name;
+
+/// A constraint with what the search has put under it.
+#[derive(Debug)]
+pub(crate) struct ConstraintState {
+    is_match: bool,
+    /// For each request of the claim and each of its alternatives: whether the constraint is about it.
+    applies: Vec<Vec<bool>>,
+    attribute: Attribute,
+    count: u32,
+    /// The value that all share, of a matchAttribute constraint with devices.
+    value: u32,
+    /// The values by request, of a distinctAttribute constraint.
+    distinct: Vec<(u32, u32)>,
+    forgets: bool,
+    unknown: Option<u32>,
+}
+
+/// An attribute, found in devices by their shape.
+#[derive(Debug)]
+struct Attribute {
+    full: Option<Name>,
+    /// The name without its domain, for devices of this driver.
+    bare: Option<(Name, Name)>,
+    of_shape: HashMap<u32, Option<u32>>,
+}
+
+impl Attribute {
+    fn new(inventory: &Inventory, name: &str) -> Self {
+        let bare = name
+            .split_once('/')
+            .and_then(|(domain, id)| Some((inventory.names.find(domain)?, inventory.names.find(id)?)));
+        Attribute { full: inventory.names.find(name), bare, of_shape: HashMap::new() }
+    }
+
+    /// The cell of the device's value.
+    fn of(&mut self, device: DeviceRef<'_>) -> Option<u32> {
+        let (full, bare) = (self.full, self.bare);
+        let place = *self.of_shape.entry(device.shape_index()).or_insert_with(|| {
+            let shape = device.shape();
+            let find = |name: Name| shape.attributes.iter().position(|other| *other == name);
+            let bare = bare.filter(|(driver, _)| *driver == shape.driver).map(|(_, id)| id);
+            full.and_then(find).or_else(|| bare.and_then(find)).map(|place| place as u32)
+        });
+        place.map(|place| device.attribute_cells()[place as usize])
+    }
+}
+
+impl ConstraintState {
+    /// None for a constraint of an unknown kind.
+    pub fn new(
+        inventory: &Inventory,
+        claim: &Claim,
+        constraint: &Constraint,
+        bugs: UpstreamBugs,
+    ) -> Option<Self> {
+        let (is_match, name) = match &constraint.rule {
+            Rule::MatchAttribute(name) => (true, name),
+            Rule::DistinctAttribute(name) => (false, name),
+            Rule::Unknown => return None,
+        };
+        let names = &constraint.requests;
+        let applies = claim
+            .requests
+            .iter()
+            .map(|request| {
+                let is_named = names.is_empty() || names.contains(&request.name);
+                match &request.ask {
+                    crate::claim::Ask::FirstAvailable(alternatives) => alternatives
+                        .iter()
+                        .map(|alternative| {
+                            is_named || names.contains(&format!("{}/{}", request.name, alternative.name))
+                        })
+                        .collect(),
+                    _ => vec![is_named],
+                }
+            })
+            .collect();
+        Some(ConstraintState {
+            is_match,
+            applies,
+            attribute: Attribute::new(inventory, name),
+            count: 0,
+            value: 0,
+            distinct: Vec::new(),
+            forgets: bugs.distinct_attribute_forgets,
+            unknown: inventory.values.attributes.find(&Value::Unknown),
+        })
+    }
+
+    /// Whether it is about a request or alternative.
+    pub fn is_about(&self, request: usize, alternative: usize) -> bool {
+        self.applies[request][alternative]
+    }
+
+    /// Puts a device under the constraint, if it holds with it.
+    pub fn add(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
+        if !self.is_about(request, alternative) {
+            return true;
+        }
+        let Some(value) = self.attribute.of(device) else { return false };
+        if self.is_match {
+            if self.count > 0 && (value != self.value || Some(value) == self.unknown) {
+                return false;
+            }
+            self.value = value;
+        } else {
+            let is_taken = |(_, taken): &(u32, u32)| *taken == value || Some(value) == self.unknown;
+            if self.count > 0 && self.distinct.iter().any(is_taken) {
+                return false;
+            }
+            if self.forgets {
+                self.distinct.retain(|(other, _)| *other != request as u32);
+            }
+            self.distinct.push((request as u32, value));
+        }
+        self.count += 1;
+        true
+    }
+
+    /// Takes back the last [`Self::add`] that said yes.
+    pub fn remove(&mut self, request: usize, alternative: usize) {
+        if !self.is_about(request, alternative) {
+            return;
+        }
+        self.count -= 1;
+        if !self.is_match {
+            if self.forgets {
+                self.distinct.retain(|(other, _)| *other != request as u32);
+            } else {
+                self.distinct.pop();
+            }
+        }
+    }
+}

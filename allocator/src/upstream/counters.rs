@@ -1,0 +1,152 @@
+//! What is left of the counters of pools.
+
+use std::collections::HashMap;
+
+use super::UpstreamBugs;
+use super::pools::Pool;
+use crate::amount::Nanos;
+use crate::held::Held;
+use crate::inventory::{DeviceRef, Inventory};
+use crate::names::Name;
+
+/// Counters of all pools, made when first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    books: Vec<Book>,
+    by_key: HashMap<(Option<Name>, Name), u32>,
+    of_pool: Vec<Option<u32>>,
+}
+
+/// The counters of one pool; with upstream's bug, of all pools with one name.
+#[derive(Debug, Default)]
+struct Book {
+    counters: HashMap<(Name, Name), u32>,
+    /// Place of the counter that a consumption is about; [`UNKNOWN`] if the book has none.
+    of_cell: HashMap<u32, u32>,
+    /// What nobody holds, less what this search has taken.
+    left: Vec<Nanos>,
+    /// A counter was overcommitted from the start.
+    is_blocked: bool,
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl Counters {
+    pub fn new(pools: usize) -> Self {
+        Counters { of_pool: vec![None; pools], ..Counters::default() }
+    }
+
+    /// The book of the pool, made now if this is the first time.
+    fn book(
+        &mut self,
+        inventory: &Inventory,
+        held: &Held,
+        pools: &[Pool],
+        pool: u32,
+        bugs: UpstreamBugs,
+    ) -> &mut Book {
+        let index = match self.of_pool[pool as usize] {
+            Some(index) => index,
+            None => {
+                let of_pool = &inventory.pools[pools[pool as usize].pool as usize];
+                let driver = (!bugs.counters_ignore_driver).then_some(of_pool.driver);
+                let books = &mut self.books;
+                let index = *self.by_key.entry((driver, of_pool.name)).or_insert_with(|| {
+                    books.push(Book::new(inventory, held, &pools[pool as usize], bugs));
+                    books.len() as u32 - 1
+                });
+                self.of_pool[pool as usize] = Some(index);
+                index
+            }
+        };
+        &mut self.books[index as usize]
+    }
+
+    /// Takes what the device consumes, if there is enough.
+    pub fn take(
+        &mut self,
+        (inventory, held, pools): (&Inventory, &Held, &[Pool]),
+        pool: u32,
+        device: DeviceRef<'_>,
+        bugs: UpstreamBugs,
+    ) -> bool {
+        self.book(inventory, held, pools, pool, bugs).take(inventory, device)
+    }
+
+    /// Gives back what [`Self::take`] took.
+    pub fn give_back(&mut self, inventory: &Inventory, pool: u32, device: DeviceRef<'_>) {
+        if let Some(index) = self.of_pool[pool as usize] {
+            let book = &mut self.books[index as usize];
+            for cell in device.consumption_cells() {
+                let place = book.place(inventory, *cell);
+                if place != UNKNOWN {
+                    book.left[place as usize] += inventory.values.consumptions.items[*cell as usize].amount;
+                }
+            }
+        }
+    }
+}
+
+impl Book {
+    fn new(inventory: &Inventory, held: &Held, pool: &Pool, bugs: UpstreamBugs) -> Self {
+        let mut book = Book::default();
+        let slice = |index: &u32| &inventory.slices[*index as usize];
+        for set in pool.counter_slices.iter().flat_map(|index| &slice(index).counter_sets) {
+            for (counter, value) in &set.counters {
+                book.counters.insert((set.name, *counter), book.left.len() as u32);
+                book.left.push(*value);
+            }
+        }
+        if held.device_count() > 0 {
+            for index in pool.slices.iter().chain(&pool.others) {
+                for index in slice(index).first_device..slice(index).end_device {
+                    if held.get(index).is_none() {
+                        continue;
+                    }
+                    for taken in (DeviceRef { inventory, index }).consumptions() {
+                        if let Some(place) = book.counters.get(&(taken.set, taken.counter)) {
+                            book.left[*place as usize] -= taken.amount;
+                        }
+                    }
+                }
+            }
+        }
+        book.is_blocked = bugs.overcommitted_counter_blocks_pool && book.left.iter().any(|left| *left < 0);
+        book
+    }
+
+    fn place(&mut self, inventory: &Inventory, cell: u32) -> u32 {
+        let counters = &self.counters;
+        *self.of_cell.entry(cell).or_insert_with(|| {
+            let taken = &inventory.values.consumptions.items[cell as usize];
+            counters.get(&(taken.set, taken.counter)).copied().unwrap_or(UNKNOWN)
+        })
+    }
+
+    fn take(&mut self, inventory: &Inventory, device: DeviceRef<'_>) -> bool {
+        if self.is_blocked {
+            return false;
+        }
+        let cells = device.consumption_cells();
+        for (count, cell) in cells.iter().enumerate() {
+            let place = self.place(inventory, *cell);
+            if place == UNKNOWN {
+                continue;
+            }
+            let amount = inventory.values.consumptions.items[*cell as usize].amount;
+            let left = &mut self.left[place as usize];
+            *left -= amount;
+            if *left < 0 {
+                for cell in &cells[..=count] {
+                    let place = self.place(inventory, *cell);
+                    if place != UNKNOWN {
+                        self.left[place as usize] +=
+                            inventory.values.consumptions.items[*cell as usize].amount;
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+}

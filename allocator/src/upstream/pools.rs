@@ -1,0 +1,244 @@
+//! The pools that a node can use.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{AllocateError, Features};
+use crate::inventory::{DeviceRef, Inventory};
+use crate::names::Name;
+use crate::node::{Node, NodeSelector};
+
+/// A pool as one node sees it.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Index in the inventory.
+    pub pool: u32,
+    /// Slices are missing: the driver is about to publish them.
+    pub is_incomplete: bool,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+    /// Slices with devices that concern the node, by name.
+    pub slices: Vec<u32>,
+    /// Slices of the same generation that concern other nodes only: their devices take counters, too.
+    pub others: Vec<u32>,
+    /// Slices with counter sets.
+    pub counter_slices: Vec<u32>,
+}
+
+impl Pool {
+    /// Whether devices may be taken from it.
+    pub fn is_usable(&self) -> bool {
+        !self.is_incomplete && self.fault.is_none()
+    }
+}
+
+/// Whether something published for a node, all nodes or the nodes of a selector is for this node.
+pub(crate) fn node_matches(
+    node: &Node,
+    name: &str,
+    all_nodes: bool,
+    selector: Option<&NodeSelector>,
+) -> Result<bool, String> {
+    match selector {
+        _ if !name.is_empty() => Ok(node.name == name),
+        _ if all_nodes => Ok(true),
+        Some(selector) => {
+            selector.matches(node).map_err(|reason| format!("failed to parse node selector: {reason}"))
+        }
+        None => Ok(false),
+    }
+}
+
+/// Whether a device of a slice with perDeviceNodeSelection is for this node.
+pub(crate) fn device_matches(node: &Node, device: DeviceRef<'_>) -> Result<bool, String> {
+    let Some(extra) = device.extra() else { return Ok(false) };
+    let name = extra.node_name.as_deref().unwrap_or_default();
+    node_matches(node, name, extra.all_nodes, extra.node_selector.as_ref())
+}
+
+/// Whether a slice concerns the node; None if nobody can tell.
+fn is_relevant(inventory: &Inventory, index: u32, node: &Node) -> Result<Option<bool>, String> {
+    let slice = &inventory.slices[index as usize];
+    if !slice.counter_sets.is_empty() {
+        return Ok(Some(true));
+    }
+    let name = slice.node_name.map_or("", |name| inventory.text(name));
+    if !name.is_empty() || slice.all_nodes || slice.node_selector.is_some() {
+        return node_matches(node, name, slice.all_nodes, slice.node_selector.as_deref()).map(Some).map_err(
+            |reason| format!("failed to perform node selection for slice {}: {reason}", slice.name),
+        );
+    }
+    if slice.per_device != Some(true) {
+        return Ok(None);
+    }
+    for index in slice.first_device..slice.end_device {
+        let device = DeviceRef { inventory, index };
+        let is_match = device_matches(node, device).map_err(|reason| {
+            format!(
+                "failed to perform node selection for device {} in slice {}: {reason}",
+                device.name(),
+                slice.name
+            )
+        })?;
+        if is_match {
+            return Ok(Some(true));
+        }
+    }
+    Ok(Some(false))
+}
+
+/// The pools that have devices for a node, in the order in which devices are tried.
+pub(crate) fn gather(
+    inventory: &Inventory,
+    node: &Node,
+    features: Features,
+) -> Result<Vec<Pool>, AllocateError> {
+    let own = inventory.names.find(&node.name).and_then(|name| inventory.on_node.get(&name));
+    let mut relevant: Vec<(u32, u32)> = Vec::new();
+    for index in own.into_iter().flatten().chain(&inventory.shared) {
+        let slice = &inventory.slices[*index as usize];
+        if !features.partitionable_devices && (slice.per_device.is_some() || !slice.counter_sets.is_empty()) {
+            continue;
+        }
+        let is_relevant = is_relevant(inventory, *index, node)
+            .map_err(|reason| AllocateError::Fatal(format!("gather pool information: {reason}")))?;
+        if is_relevant == Some(true) {
+            relevant.push((slice.pool, *index));
+        }
+    }
+    // Stable: which slice of a pool comes first decides how many slices the pool has.
+    relevant.sort_by_key(|(pool, _)| *pool);
+    let (mut pools, mut with_conditions) = (Vec::new(), Vec::new());
+    for group in relevant.chunk_by(|one, two| one.0 == two.0) {
+        let Some(pool) = gather_pool(inventory, group, features) else { continue };
+        let has_conditions =
+            pool.slices.iter().any(|slice| inventory.slices[*slice as usize].has_binding_conditions);
+        if has_conditions { with_conditions.push(pool) } else { pools.push(pool) }
+    }
+    let rank = |pool: &Pool| inventory.pools[pool.pool as usize].rank;
+    pools.sort_by_key(rank);
+    with_conditions.sort_by_key(rank);
+    pools.append(&mut with_conditions);
+    Ok(pools)
+}
+
+fn gather_pool(inventory: &Inventory, group: &[(u32, u32)], features: Features) -> Option<Pool> {
+    let slice = |index: u32| &inventory.slices[index as usize];
+    let generation = group.iter().map(|(_, index)| slice(*index).generation).max()?;
+    let slices: Vec<u32> = group
+        .iter()
+        .map(|(_, index)| *index)
+        .filter(|index| slice(*index).generation == generation)
+        .collect();
+    let (pool, first) = (group[0].0, *slices.first()?);
+    let expected = slice(first).resource_slice_count;
+    let all_of_pool = &inventory.pools[pool as usize];
+    if slices.len() as i64 == expected {
+        return Some(build(inventory, pool, slices, None, features));
+    }
+    if all_of_pool.newest > generation {
+        // The driver is replacing this generation, and the next has nothing for this node.
+        return None;
+    }
+    let all: Vec<u32> =
+        all_of_pool.slices.iter().copied().filter(|index| slice(*index).generation == generation).collect();
+    if all.len() as i64 != expected {
+        return Some(Pool {
+            pool,
+            is_incomplete: true,
+            fault: None,
+            slices: Vec::new(),
+            others: Vec::new(),
+            counter_slices: Vec::new(),
+        });
+    }
+    Some(build(inventory, pool, slices, Some(all), features))
+}
+
+fn build(
+    inventory: &Inventory,
+    pool: u32,
+    mut slices: Vec<u32>,
+    all: Option<Vec<u32>>,
+    features: Features,
+) -> Pool {
+    let slice = |index: u32| &inventory.slices[index as usize];
+    slices.sort_by_key(|index| slice(*index).rank);
+    let generation = slices.first().map_or(0, |index| slice(*index).generation);
+    let of_pool = &inventory.pools[pool as usize];
+    let is_known_valid = of_pool.is_valid && of_pool.newest == generation;
+    let count = slices.len();
+    let (counter_slices, device_slices): (Vec<u32>, Vec<u32>) =
+        slices.iter().partition(|index| !slice(**index).counter_sets.is_empty());
+    let others: Vec<u32> = match all {
+        Some(all) if features.partitionable_devices && all.len() != count => {
+            let names: HashSet<&str> = slices.iter().map(|index| slice(*index).name.as_str()).collect();
+            all.into_iter().filter(|index| !names.contains(slice(*index).name.as_str())).collect()
+        }
+        _ => Vec::new(),
+    };
+    let fault = if is_known_valid {
+        None
+    } else {
+        find_fault(inventory, &device_slices, &counter_slices, &slices, &others, features)
+    };
+    let has_fault = fault.is_some();
+    Pool {
+        pool,
+        is_incomplete: false,
+        fault,
+        slices: if has_fault { Vec::new() } else { device_slices },
+        others,
+        counter_slices,
+    }
+}
+
+fn find_fault(
+    inventory: &Inventory,
+    device_slices: &[u32],
+    counter_slices: &[u32],
+    slices: &[u32],
+    others: &[u32],
+    features: Features,
+) -> Option<String> {
+    let slice = |index: &u32| &inventory.slices[*index as usize];
+    let mut names: HashSet<Name> = HashSet::new();
+    for index in device_slices {
+        for device in slice(index).first_device..slice(index).end_device {
+            let name = inventory.devices[device as usize].name;
+            if !names.insert(name) {
+                return Some(format!("duplicate device name {}", inventory.text(name)));
+            }
+        }
+    }
+    if !features.partitionable_devices {
+        return None;
+    }
+    let mut sets: HashMap<Name, HashSet<Name>> = HashMap::new();
+    for set in counter_slices.iter().flat_map(|index| &slice(index).counter_sets) {
+        let counters = set.counters.iter().map(|(counter, _)| *counter).collect();
+        if sets.insert(set.name, counters).is_some() {
+            return Some(format!("duplicate counter set name {}", inventory.text(set.name)));
+        }
+    }
+    for index in slices.iter().chain(others) {
+        for device in slice(index).first_device..slice(index).end_device {
+            let device = DeviceRef { inventory, index: device };
+            let bare = device.extra().into_iter().flat_map(|extra| extra.bare_sets.iter());
+            for set in bare.copied().chain(device.consumptions().map(|taken| taken.set)) {
+                if !sets.contains_key(&set) {
+                    return Some(format!("counter set {} not found", inventory.text(set)));
+                }
+            }
+            for taken in device.consumptions() {
+                if !sets.get(&taken.set).is_some_and(|counters| counters.contains(&taken.counter)) {
+                    return Some(format!(
+                        "counter {} not found in counter set {}",
+                        inventory.text(taken.counter),
+                        inventory.text(taken.set)
+                    ));
+                }
+            }
+        }
+    }
+    None
+}

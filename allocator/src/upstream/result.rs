@@ -1,0 +1,202 @@
+//! The allocation results of a solution.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequestAllocationResult,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::AllocateError;
+use super::capacity;
+use super::plan::Slot;
+use super::search::{Picked, Search};
+use crate::claim::Claim;
+use crate::node::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+
+impl Search<'_, '_> {
+    /// One result for each claim.
+    pub(crate) fn allocation_results(
+        &self,
+        share_id: &mut dyn FnMut() -> String,
+    ) -> Result<Vec<AllocationResult>, AllocateError> {
+        (0..self.claims.len()).map(|claim| self.allocation_result(claim, share_id)).collect()
+    }
+
+    fn allocation_result(
+        &self,
+        claim: usize,
+        share_id: &mut dyn FnMut() -> String,
+    ) -> Result<AllocationResult, AllocateError> {
+        let results = self.results[claim]
+            .iter()
+            .map(|picked| self.device_result(*picked, share_id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let config = self.configuration(claim);
+        Ok(AllocationResult {
+            allocation_timestamp: None,
+            devices: Some(DeviceAllocationResult {
+                config: (!config.is_empty()).then_some(config),
+                results: (!results.is_empty()).then_some(results),
+            }),
+            node_selector: self.node_selector(claim)?.map(|selector| core::NodeSelector::from(&selector)),
+        })
+    }
+
+    fn slot_name(&self, slot: &Slot<'_>) -> String {
+        if !slot.is_alternative {
+            return slot.ask.name.clone();
+        }
+        let request = &self.claims[slot.claim as usize].requests[slot.request as usize];
+        format!("{}/{}", request.name, slot.ask.name)
+    }
+
+    fn device_result(
+        &self,
+        picked: Picked,
+        share_id: &mut dyn FnMut() -> String,
+    ) -> Result<DeviceRequestAllocationResult, AllocateError> {
+        let slot = &self.slots[picked.slot as usize];
+        let device = self.device(picked.candidate);
+        let features = self.allocator.features;
+        let is_share = features.consumable_capacity && device.shape().allow_multiple_allocations;
+        let mut consumed = BTreeMap::new();
+        if is_share {
+            for capacity in device.capacities() {
+                let requested = slot.capacity.iter().find(|(name, _)| *name == Some(capacity.name));
+                let amount = capacity::consumed(
+                    requested.map(|(_, amount)| *amount),
+                    capacity,
+                    self.allocator.bugs.default_compared_as_written,
+                )?;
+                if let Some(amount) = amount {
+                    let name = self.allocator.inventory.text(capacity.name).to_owned();
+                    consumed.insert(name, Quantity(amount.text().to_owned()));
+                }
+            }
+        }
+        let extra = device.extra().filter(|_| features.device_binding_and_status);
+        let conditions = |all: Option<&Vec<String>>| all.filter(|all| !all.is_empty()).cloned();
+        Ok(DeviceRequestAllocationResult {
+            admin_access: slot.admin_access.then_some(true),
+            binding_conditions: conditions(extra.and_then(|extra| extra.binding_conditions.as_ref())),
+            binding_failure_conditions: conditions(
+                extra.and_then(|extra| extra.binding_failure_conditions.as_ref()),
+            ),
+            consumed_capacity: (!consumed.is_empty()).then_some(consumed),
+            device: device.name().to_owned(),
+            driver: device.driver_name().to_owned(),
+            pool: device.pool().to_owned(),
+            request: self.slot_name(slot),
+            share_id: is_share.then(share_id),
+            skip_node_operations: None,
+            tolerations: (!slot.ask.tolerations.is_empty()).then(|| slot.ask.tolerations.clone()),
+        })
+    }
+
+    fn configuration(&self, claim_index: usize) -> Vec<DeviceAllocationConfiguration> {
+        let claim: &Claim = &self.claims[claim_index];
+        let mut all: Vec<DeviceAllocationConfiguration> = Vec::new();
+        // Name of the class, and where its entries are.
+        let mut classes: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
+        for (request, (first, _)) in self.slots_of[claim_index].iter().enumerate() {
+            let slot = &self.slots[(*first + self.chosen[claim_index][request]) as usize];
+            let name = self.slot_name(slot);
+            if let Some((_, entries)) = classes.iter().find(|(class, _)| *class == slot.class.name) {
+                for entry in &mut all[entries.clone()] {
+                    entry.requests.get_or_insert_default().push(name.clone());
+                }
+                continue;
+            }
+            let start = all.len();
+            all.extend(slot.class.config.iter().map(|opaque| DeviceAllocationConfiguration {
+                opaque: opaque.clone(),
+                requests: Some(vec![name.clone()]),
+                source: "FromClass".to_owned(),
+            }));
+            classes.push((&slot.class.name, start..all.len()));
+        }
+        for config in &claim.config {
+            let times = if config.requests.is_empty() {
+                1
+            } else {
+                let named = (0..claim.requests.len()).filter(|request| {
+                    let name = &claim.requests[*request].name;
+                    let (first, _) = self.slots_of[claim_index][*request];
+                    let slot = &self.slots[(first + self.chosen[claim_index][*request]) as usize];
+                    config.requests.contains(name)
+                        || (slot.is_alternative && config.requests.contains(&self.slot_name(slot)))
+                });
+                let count = named.count();
+                if self.allocator.bugs.claim_configuration_repeats { count } else { count.min(1) }
+            };
+            all.extend((0..times).map(|_| DeviceAllocationConfiguration {
+                opaque: config.opaque.clone(),
+                requests: (!config.requests.is_empty()).then(|| config.requests.clone()),
+                source: "FromClaim".to_owned(),
+            }));
+        }
+        all
+    }
+
+    fn node_selector(&self, claim: usize) -> Result<Option<NodeSelector>, AllocateError> {
+        let inventory = self.allocator.inventory;
+        let mut term = NodeSelectorTerm::default();
+        for picked in &self.results[claim] {
+            let device = self.device(picked.candidate);
+            let slice = &inventory.slices[self.candidates[picked.candidate as usize].slice as usize];
+            let extra = device.extra();
+            let (has_node_name, selector) = if slice.per_device == Some(true) {
+                (
+                    extra.is_some_and(|extra| extra.node_name.is_some()),
+                    extra.and_then(|extra| extra.node_selector.as_ref()),
+                )
+            } else {
+                (slice.node_name.is_some(), slice.node_selector.as_deref())
+            };
+            if has_node_name || extra.is_some_and(|extra| extra.binds_to_node) {
+                let requirement = NodeSelectorRequirement {
+                    key: "metadata.name".to_owned(),
+                    operator: "In".to_owned(),
+                    values: vec![self.node.name.clone()],
+                };
+                return Ok(Some(NodeSelector {
+                    terms: vec![NodeSelectorTerm { expressions: Vec::new(), fields: vec![requirement] }],
+                }));
+            }
+            match selector.map_or(&[][..], |selector| &selector.terms) {
+                [] => {}
+                [only] => {
+                    merge(&only.fields, &mut term.fields);
+                    merge(&only.expressions, &mut term.expressions);
+                }
+                many => {
+                    return Err(AllocateError::Fatal(format!(
+                        "create NodeSelector for claim {}: unsupported ResourceSlice.NodeSelector with {} terms",
+                        self.claims[claim].name,
+                        many.len()
+                    )));
+                }
+            }
+        }
+        let is_empty = term.fields.is_empty() && term.expressions.is_empty();
+        Ok((!is_empty).then(|| NodeSelector { terms: vec![term] }))
+    }
+}
+
+fn merge(from: &[NodeSelectorRequirement], to: &mut Vec<NodeSelectorRequirement>) {
+    fn set(values: &[String]) -> BTreeSet<&String> {
+        values.iter().collect()
+    }
+    for requirement in from {
+        let is_known = to.iter().any(|known| {
+            known.key == requirement.key
+                && known.operator == requirement.operator
+                && set(&known.values) == set(&requirement.values)
+        });
+        if !is_known {
+            to.push(requirement.clone());
+        }
+    }
+}
