@@ -113,6 +113,16 @@ impl Claim {
     }
 }
 
+impl Constraint {
+    /// The attribute that it is about; None for a constraint of an unknown kind.
+    pub fn attribute(&self) -> Option<&str> {
+        match &self.rule {
+            Rule::MatchAttribute(name) | Rule::DistinctAttribute(name) => Some(name),
+            Rule::Unknown => None,
+        }
+    }
+}
+
 impl DeviceRequest {
     /// Whether it asks for all devices.
     pub fn is_all(&self) -> bool {

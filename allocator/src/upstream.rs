@@ -5,6 +5,7 @@ mod capacity;
 mod constraints;
 mod counters;
 mod error;
+pub mod explain;
 mod features;
 mod plan;
 mod pools;

@@ -100,6 +100,11 @@ impl ConstraintState {
         self.applies[request][alternative]
     }
 
+    /// The device's value of the attribute, as a number that equal values share.
+    pub fn value_of(&mut self, device: DeviceRef<'_>) -> Option<u32> {
+        self.attribute.of(device)
+    }
+
     /// Puts a device under the constraint, if it holds with it.
     pub fn add(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
         if !self.is_about(request, alternative) {

@@ -73,6 +73,31 @@ impl Counters {
         self.book(inventory, held, pools, pool, bugs).take(inventory, device)
     }
 
+    /// The first counter that keeps the device from being taken: set, counter, needed, left. With upstream's bug that
+    /// may be a counter that the device does not need.
+    pub fn shortage(
+        &mut self,
+        (inventory, held, pools): (&Inventory, &Held, &[Pool]),
+        pool: u32,
+        device: DeviceRef<'_>,
+        bugs: UpstreamBugs,
+    ) -> Option<(Name, Name, Nanos, Nanos)> {
+        let book = self.book(inventory, held, pools, pool, bugs);
+        let short = device.consumption_cells().iter().find_map(|cell| {
+            let taken = &inventory.values.consumptions.items[*cell as usize];
+            let place = book.place(inventory, *cell);
+            let left = *book.left.get(place as usize)?;
+            (left < taken.amount).then_some((taken.set, taken.counter, taken.amount, left))
+        });
+        if short.is_some() || !book.is_blocked {
+            return short;
+        }
+        let overcommitted = |(_, place): &(&(Name, Name), &u32)| book.left[**place as usize] < 0;
+        let worst = book.counters.iter().filter(overcommitted).min()?;
+        let ((set, counter), place) = worst;
+        Some((*set, *counter, 0, book.left[*place as usize]))
+    }
+
     /// Gives back what [`Self::take`] took.
     pub fn give_back(&mut self, inventory: &Inventory, pool: u32, device: DeviceRef<'_>) {
         if let Some(index) = self.of_pool[pool as usize] {

@@ -44,7 +44,7 @@ impl Search<'_, '_> {
         })
     }
 
-    fn slot_name(&self, slot: &Slot<'_>) -> String {
+    pub(super) fn slot_name(&self, slot: &Slot<'_>) -> String {
         if !slot.is_alternative {
             return slot.ask.name.clone();
         }

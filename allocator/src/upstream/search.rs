@@ -441,6 +441,18 @@ impl<'a, 's> Search<'a, 's> {
         Ok(Some(undo))
     }
 
+    /// The first counter of which the device needs more than is left: set, counter, needed, left.
+    pub fn counter_shortage(&mut self, candidate: u32) -> Option<(Name, Name, Nanos, Nanos)> {
+        let device = self.device(candidate);
+        let is_first_share = !(self.is_shareable(candidate) && self.is_capacity_in_use(candidate));
+        if !is_first_share || !device.has_consumptions() {
+            return None;
+        }
+        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let pool = self.candidates[candidate as usize].pool;
+        self.counters.shortage((inventory, held, &self.pools), pool, device, bugs)
+    }
+
     fn is_capacity_in_use(&self, candidate: u32) -> bool {
         let device = self.candidates[candidate as usize].device;
         self.allocator.held.get(device).is_some_and(|held| held.capacity_shares > 0)

@@ -1,0 +1,274 @@
+//! Why devices can or cannot be had: each device alone, against what is allocated now.
+
+use super::plan::taint_prevents;
+use super::search::Search;
+use super::{AllocateError, Allocator, pools};
+use crate::amount;
+use crate::claim::Claim;
+use crate::inventory::DeviceRef;
+use crate::node::Node;
+use crate::selectors::SelectorCache;
+
+/// Why a device cannot be had for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// A selector says no.
+    Selector {
+        /// Name of the class that the selector is of; None for the request's own.
+        class: Option<String>,
+        /// Place among the selectors there.
+        place: usize,
+        /// The expression.
+        expression: String,
+    },
+    /// A selector fails; this ends the whole scheduling attempt. The text is kube-scheduler's.
+    SelectorFails(String),
+    /// The device is for other nodes, or has binding conditions while the gate is off.
+    NotForNode,
+    /// Claims hold it: `namespace/name` of each.
+    InUse(Vec<String>),
+    /// It does not have a capacity that is requested.
+    NoSuchCapacity(String),
+    /// Too little of a capacity is left, or its policy forbids the amount.
+    Capacity {
+        /// Name of the capacity.
+        name: String,
+        /// What the request would take, a quantity; None where the policy forbids it.
+        needed: Option<String>,
+        /// What is left, a quantity.
+        left: String,
+        /// Claims that hold some of it.
+        holders: Vec<String>,
+    },
+    /// Too little of a counter is left.
+    Counter {
+        /// Name of the counter set.
+        set: String,
+        /// Name of the counter.
+        counter: String,
+        /// What the device takes, a quantity.
+        needed: String,
+        /// What is left, a quantity.
+        left: String,
+    },
+    /// A taint is not tolerated.
+    Taint {
+        /// Its key.
+        key: String,
+        /// Its value; may be empty.
+        value: String,
+        /// Its effect: `NoSchedule` or `NoExecute`.
+        effect: String,
+    },
+    /// A constraint needs an attribute that the device does not have.
+    NoSuchAttribute {
+        /// Place among the claim's constraints.
+        constraint: usize,
+        /// Name of the attribute.
+        attribute: String,
+    },
+}
+
+/// A device, and why it cannot be had.
+#[derive(Debug, Clone)]
+pub struct DeviceReport<'i> {
+    /// The device.
+    pub device: DeviceRef<'i>,
+    /// The first thing that is in the way; None if the device alone could be had.
+    pub reason: Option<Reason>,
+}
+
+/// What a request, or an alternative of one, finds on a node.
+#[derive(Debug, Clone)]
+pub struct RequestReport<'i> {
+    /// Index of the claim.
+    pub claim: usize,
+    /// Name of the request: `request` or `request/subrequest`.
+    pub request: String,
+    /// How many devices it wants; for `All`, how many there are.
+    pub count: i64,
+    /// All devices of usable pools, in the order in which they are tried.
+    pub devices: Vec<DeviceReport<'i>>,
+}
+
+/// A pool from which nothing can be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusablePool {
+    /// Name of the driver.
+    pub driver: String,
+    /// Name of the pool.
+    pub pool: String,
+    /// What is wrong with it; None if slices are missing because the driver is updating it.
+    pub fault: Option<String>,
+}
+
+/// What claims find on a node.
+#[derive(Debug, Clone, Default)]
+pub struct Explanation<'i> {
+    /// Pools that are incomplete or invalid.
+    pub unusable_pools: Vec<UnusablePool>,
+    /// What each request and alternative finds, in the claims' order.
+    pub requests: Vec<RequestReport<'i>>,
+    /// What ends the attempt before any device is tried, such as a missing class; requests after it are not reported.
+    pub error: Option<AllocateError>,
+}
+
+impl<'a> Allocator<'a> {
+    /// Why each device can or cannot be had for each request on this node. A device is looked at alone: what other
+    /// requests of the same claims would take is not counted.
+    ///
+    /// # Errors
+    /// The node's pools cannot be told; see [`AllocateError`].
+    pub fn explain<'b>(
+        &self,
+        node: &'b Node,
+        claims: &'b [Claim],
+        selectors: &mut SelectorCache,
+    ) -> Result<Explanation<'b>, AllocateError>
+    where
+        'a: 'b,
+    {
+        selectors.begin(self.inventory);
+        let pools = pools::gather(self.inventory, node, self.features)?;
+        let unusable_pools = pools
+            .iter()
+            .filter(|pool| !pool.is_usable())
+            .map(|pool| {
+                let of_pool = &self.inventory.pools[pool.pool as usize];
+                UnusablePool {
+                    driver: self.inventory.text(of_pool.driver).to_owned(),
+                    pool: self.inventory.text(of_pool.name).to_owned(),
+                    fault: pool.fault.clone(),
+                }
+            })
+            .collect();
+        let mut search = Search::new(*self, node, claims, selectors, pools);
+        let error = search.prepare().err();
+        let mut requests = Vec::new();
+        for slot in 0..search.slots.len() {
+            // A claim with a fault has no constraints to look at.
+            if search.constraints.len() > search.slots[slot].claim as usize {
+                requests.push(search.report(slot));
+            }
+        }
+        Ok(Explanation { unusable_pools, requests, error })
+    }
+}
+
+impl<'a> Search<'a, '_> {
+    fn report(&mut self, slot: usize) -> RequestReport<'a> {
+        let devices = (0..self.candidates.len() as u32)
+            .map(|candidate| {
+                let index = self.candidates[candidate as usize].device;
+                let device = DeviceRef { inventory: self.allocator.inventory, index };
+                DeviceReport { device, reason: self.reason(slot, candidate) }
+            })
+            .collect();
+        let of = &self.slots[slot];
+        RequestReport { claim: of.claim as usize, request: self.slot_name(of), count: of.count, devices }
+    }
+
+    fn reason(&mut self, slot: usize, candidate: u32) -> Option<Reason> {
+        let device = self.device(candidate);
+        match self.is_selectable(slot, candidate) {
+            Err(error) => return Some(Reason::SelectorFails(error.to_string())),
+            Ok(false) => return Some(self.refusal(slot, candidate)),
+            Ok(true) => {}
+        }
+        let admin_access = self.slots[slot].admin_access;
+        if !admin_access && self.allocator.held.is_whole(device.index) {
+            return Some(Reason::InUse(self.allocator.held.holders(device).to_vec()));
+        }
+        if self.allocator.features.consumable_capacity
+            && let Some(reason) = self.capacity_reason(slot, device)
+        {
+            return Some(reason);
+        }
+        if let Some((set, counter, needed, left)) = self.counter_shortage(candidate) {
+            let text = |name| self.allocator.inventory.text(name).to_owned();
+            return Some(Reason::Counter {
+                set: text(set),
+                counter: text(counter),
+                needed: amount::show(needed),
+                left: amount::show(left),
+            });
+        }
+        let ask = self.slots[slot].ask;
+        if self.allocator.features.device_taints
+            && let Some(taint) =
+                device.extra().and_then(|extra| extra.taints.iter().find(|taint| taint_prevents(taint, ask)))
+        {
+            return Some(Reason::Taint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.clone(),
+            });
+        }
+        let of = &self.slots[slot];
+        let (claim, request, alternative) = (of.claim as usize, of.request as usize, of.alternative as usize);
+        let claims = self.claims;
+        let constraints = self.constraints[claim].iter_mut().zip(&claims[claim].constraints);
+        for (constraint, (state, published)) in constraints.enumerate() {
+            if state.is_about(request, alternative) && state.value_of(device).is_none() {
+                let attribute = published.attribute().unwrap_or_default().to_owned();
+                return Some(Reason::NoSuchAttribute { constraint, attribute });
+            }
+        }
+        None
+    }
+
+    /// Which selector refuses a device that is not selectable.
+    fn refusal(&mut self, slot: usize, candidate: u32) -> Reason {
+        let device = self.device(candidate);
+        for place in 0..self.slots[slot].selectors.len() {
+            let selector = self.slots[slot].selectors[place];
+            let Some(index) = selector.selector else { continue };
+            if self.selectors.matches(index, device) != Ok(false) {
+                continue;
+            }
+            let expression = self
+                .selectors
+                .selector(index)
+                .map_or_else(|_| String::new(), |known| known.source().to_owned());
+            let class = selector.is_of_class.then(|| self.slots[slot].class.name.clone());
+            return Reason::Selector { class, place: selector.place as usize, expression };
+        }
+        Reason::NotForNode
+    }
+
+    fn capacity_reason(&mut self, slot: usize, device: DeviceRef<'a>) -> Option<Reason> {
+        let inventory = self.allocator.inventory;
+        let shape = device.shape();
+        let missing = self.slots[slot]
+            .capacity
+            .iter()
+            .position(|(name, _)| !name.is_some_and(|name| shape.capacities.contains(&name)));
+        if let Some(missing) = missing {
+            let requested = self.slots[slot].ask.capacity.iter().flatten().nth(missing);
+            return Some(Reason::NoSuchCapacity(
+                requested.map_or_else(String::new, |(name, _)| name.clone()),
+            ));
+        }
+        for cell in device.capacity_cells() {
+            let capacity = &inventory.values.capacities[*cell as usize];
+            let held = self.allocator.held.get(device.index);
+            let taken = held
+                .and_then(|held| held.consumed.iter().find(|(name, ..)| *name == capacity.name))
+                .map_or(0, |(_, taken, _)| *taken);
+            let left = capacity.amount.nanos().saturating_sub(taken);
+            let needed = match self.consumed(slot, *cell) {
+                Ok(needed) => needed,
+                Err(error) => return Some(Reason::SelectorFails(error.to_string())),
+            };
+            if needed.is_none_or(|needed| needed > left) {
+                return Some(Reason::Capacity {
+                    name: inventory.text(capacity.name).to_owned(),
+                    needed: needed.map(amount::show),
+                    left: amount::show(left),
+                    holders: held.map(|held| held.holders.clone()).unwrap_or_default(),
+                });
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,343 @@
+//! What need not be tried, because it cannot lead to a solution: used once a search turns out to be long.
+//!
+//! Only parts of the search without a solution are left out, so the first solution stays the first. Where upstream would
+//! find an error in such a part, or would remember something of it, nothing is left out (see [`Search::begin_pruning`]).
+//!
+//! - **Too few**: a request or a later one has fewer devices left that it could take, each looked at alone, than it
+//!   needs; or fewer values are left than a distinctAttribute constraint needs.
+//! - **Alike**: devices that no request and no constraint can tell apart, and that take the same of counters which are
+//!   themselves alike (two cards with the same partitions in use), fail alike.
+//! - **Seen**: a request was begun before in a state that is the same but for what is alike, and failed.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use super::plan::taint_prevents;
+use super::search::Search;
+use crate::amount::Nanos;
+
+/// Most states that are remembered; beyond, the search goes on without remembering more.
+const MOST_STATES: usize = 1 << 20;
+
+/// Which devices are alike, and what was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Pruning {
+    /// By candidate: its component.
+    component: Vec<u32>,
+    /// By candidate: its kind; candidates of one kind in one component differ in nothing but their name.
+    kind: Vec<u32>,
+    /// By candidate: its place in the component.
+    local: Vec<u32>,
+    components: Vec<Component>,
+    /// Sum over all components of what they look like now.
+    total: u128,
+    /// States in which a request was begun and failed.
+    failed: HashSet<u128>,
+}
+
+/// Candidates that share counters; most often the partitions of one card.
+#[derive(Debug, Default, Clone)]
+struct Component {
+    /// The same for components whose candidates are alike, one by one.
+    signature: u32,
+    /// First of its candidates.
+    first: u32,
+    /// What is in use of it.
+    state: u128,
+}
+
+fn mix(value: impl std::hash::Hash) -> u128 {
+    let half = |seed: u64| {
+        let mut hasher = DefaultHasher::new();
+        seed.hash(&mut hasher);
+        value.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(1) << 64 | half(2)
+}
+
+impl Component {
+    fn look(&self) -> u128 {
+        mix((self.signature, self.state))
+    }
+}
+
+/// Numbers for things, in the order in which they are first seen.
+struct Numbers<T>(HashMap<T, u32>);
+
+impl<T: Eq + std::hash::Hash> Numbers<T> {
+    fn of(&mut self, thing: T) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(thing).or_insert(next)
+    }
+}
+
+impl Pruning {
+    /// Marks a device as taken or given back.
+    pub fn change(&mut self, candidate: u32, what: (u32, bool), is_taken: bool) {
+        let local = self.local[candidate as usize];
+        let component = &mut self.components[self.component[candidate as usize] as usize];
+        self.total = self.total.wrapping_sub(component.look());
+        let mark = mix((local, what));
+        component.state =
+            if is_taken { component.state.wrapping_add(mark) } else { component.state.wrapping_sub(mark) };
+        self.total = self.total.wrapping_add(component.look());
+    }
+
+    /// What stands for a candidate and all that are alike, for a request whose search began at `start`.
+    pub fn alike(&self, candidate: u32, device: i64, start: u32) -> u128 {
+        let index = self.component[candidate as usize];
+        let component = &self.components[index as usize];
+        let kind = self.kind[candidate as usize];
+        // Components may only be exchanged as wholes, so all of both must be still ahead.
+        if device == 0 || component.first >= start {
+            mix((component.signature, component.state, kind))
+        } else {
+            mix((index, kind, "same component"))
+        }
+    }
+
+    /// Whether the request was begun in such a state before, and failed.
+    pub fn has_failed(&self, state: u128) -> bool {
+        self.failed.contains(&state)
+    }
+
+    /// Remembers that the request failed, begun in this state.
+    pub fn remember(&mut self, state: u128) {
+        if self.failed.len() < MOST_STATES {
+            self.failed.insert(state);
+        }
+    }
+}
+
+impl Search<'_, '_> {
+    /// Works out what is alike. None where leaving something out could change the answer: a selector or capacity policy
+    /// fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets by what was
+    /// tried, or two drivers' pools share their counters.
+    pub(crate) fn begin_pruning(&mut self) -> Option<Pruning> {
+        let mut names = HashSet::new();
+        let is_twice = |pool: &super::pools::Pool| {
+            !names.insert(self.allocator.inventory.pools[pool.pool as usize].name)
+        };
+        if self.allocator.bugs.counters_ignore_driver && self.pools.iter().any(is_twice) {
+            return None;
+        }
+        for slot in 0..self.slots.len() {
+            let (claim, request, alternative) = self.place(slot);
+            let of = &self.slots[slot];
+            let (is_all, count) = (of.is_all, of.count);
+            for constraint in &self.constraints[claim] {
+                let is_about = constraint.is_about(request, alternative);
+                if is_about && (is_all || (count > 1 && constraint.can_forget())) {
+                    return None;
+                }
+            }
+            for candidate in 0..self.candidates.len() as u32 {
+                self.is_selectable(slot, candidate).ok()?;
+                for cell in self.device(candidate).capacity_cells() {
+                    self.consumed(slot, *cell).ok()?;
+                }
+            }
+        }
+        let (component, local, firsts) = self.components();
+        let mut pruning = Pruning {
+            component,
+            local,
+            components: firsts.into_iter().map(|first| Component { first, ..Component::default() }).collect(),
+            ..Pruning::default()
+        };
+        let mut kinds = Numbers(HashMap::new());
+        let mut signatures = Numbers(HashMap::new());
+        // By component: the kinds of its candidates, its counters in the order in which these name them.
+        let mut seen: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); pruning.components.len()];
+        for candidate in 0..self.candidates.len() as u32 {
+            let (members, counters) = &mut seen[pruning.component[candidate as usize] as usize];
+            let places = self.counter_places(candidate);
+            let taken: Vec<(usize, Nanos)> = places
+                .iter()
+                .map(|(place, amount)| {
+                    let known = counters.iter().position(|other| other == place);
+                    let index = known.unwrap_or_else(|| {
+                        counters.push(*place);
+                        counters.len() - 1
+                    });
+                    (index, *amount)
+                })
+                .collect();
+            let kind = kinds.of((self.traits(candidate), taken));
+            pruning.kind.push(kind);
+            members.push(kind);
+        }
+        for (index, (members, counters)) in seen.into_iter().enumerate() {
+            let first = pruning.components[index].first;
+            let left = self.counters_left(first, &counters);
+            pruning.components[index].signature = signatures.of((members, left));
+            pruning.total = pruning.total.wrapping_add(pruning.components[index].look());
+        }
+        Some(pruning)
+    }
+
+    fn place(&self, slot: usize) -> (usize, usize, usize) {
+        let slot = &self.slots[slot];
+        (slot.claim as usize, slot.request as usize, slot.alternative as usize)
+    }
+
+    /// Groups candidates that share counters: by candidate its group and place therein, by group its first candidate.
+    fn components(&mut self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+        let mut parent: Vec<u32> = (0..self.candidates.len() as u32).collect();
+        fn root(parent: &mut [u32], mut of: u32) -> u32 {
+            while parent[of as usize] != of {
+                parent[of as usize] = parent[parent[of as usize] as usize];
+                of = parent[of as usize];
+            }
+            of
+        }
+        let mut first_with: HashMap<(u32, u32), u32> = HashMap::new();
+        for candidate in 0..self.candidates.len() as u32 {
+            let pool = self.candidates[candidate as usize].pool;
+            for (place, _) in self.counter_places(candidate) {
+                let other = *first_with.entry((pool, place)).or_insert(candidate);
+                let (one, two) = (root(&mut parent, candidate), root(&mut parent, other));
+                parent[one.max(two) as usize] = one.min(two);
+            }
+        }
+        let (mut component, mut local, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sizes: Vec<u32> = Vec::new();
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
+        for candidate in 0..parent.len() as u32 {
+            let root = root(&mut parent, candidate);
+            let number = *numbers.entry(root).or_insert_with(|| {
+                firsts.push(candidate);
+                sizes.push(0);
+                firsts.len() as u32 - 1
+            });
+            component.push(number);
+            local.push(sizes[number as usize]);
+            sizes[number as usize] += 1;
+        }
+        (component, local, firsts)
+    }
+
+    /// All that requests and constraints can see of a candidate, but for its counters.
+    fn traits(&mut self, candidate: u32) -> Vec<u64> {
+        let device = self.device(candidate);
+        let held = self.allocator.held.get(device.index);
+        let mut traits = vec![
+            u64::from(self.is_shareable(candidate)),
+            u64::from(device.has_consumptions()),
+            // The consumed capacity of no two devices is taken for the same.
+            held.map_or(0, |held| if held.shares > 0 { u64::from(candidate) + 2 } else { 1 }),
+        ];
+        for slot in 0..self.slots.len() {
+            let ask = self.slots[slot].ask;
+            let is_match = matches!(self.is_selectable(slot, candidate), Ok(true));
+            let is_tainted = self.allocator.features.device_taints
+                && device
+                    .extra()
+                    .is_some_and(|extra| extra.taints.iter().any(|taint| taint_prevents(taint, ask)));
+            traits.push(u64::from(is_match) | u64::from(is_tainted) << 1);
+        }
+        traits.extend(device.capacity_cells().iter().map(|cell| u64::from(*cell)));
+        for claim in &mut self.constraints {
+            for constraint in claim {
+                traits.push(constraint.value_of(device).map_or(u64::MAX, u64::from));
+            }
+        }
+        traits
+    }
+
+    /// The state in which a request begins, but for what is alike.
+    pub(crate) fn state_at(&self, pruning: &Pruning, slot: u32) -> u128 {
+        let of_constraints: Vec<_> =
+            self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
+        let claim = self.slots[slot as usize].claim as usize;
+        mix((slot, pruning.total, of_constraints, self.results[claim].len(), self.later_alternatives(slot)))
+    }
+
+    /// Nothing of earlier choices but what is in use matters to later requests.
+    fn later_alternatives(&self, _slot: u32) -> u8 {
+        0
+    }
+
+    /// Whether a request, or one that is to come, cannot be satisfied any more.
+    pub(crate) fn has_too_few(&mut self, slot: u32, device: i64, start: u32) -> bool {
+        let needed = self.slots[slot as usize].count - device;
+        if !self.has_candidates(slot as usize, needed, start) {
+            return true;
+        }
+        if device > 0 {
+            return false;
+        }
+        let (claim, request) = (self.slots[slot as usize].claim, self.slots[slot as usize].request);
+        for later in slot as usize + 1..self.slots.len() {
+            let of = &self.slots[later];
+            let is_certain = !of.is_alternative && !of.is_all && (of.claim, of.request) > (claim, request);
+            let count = of.count;
+            if is_certain && !self.has_candidates(later, count, 0) {
+                return true;
+            }
+        }
+        self.has_too_few_values(slot as usize)
+    }
+
+    /// Whether at least this many candidates could be taken by the slot, each alone.
+    fn has_candidates(&mut self, slot: usize, needed: i64, start: u32) -> bool {
+        let mut found = 0;
+        let mut candidate = start;
+        while found < needed {
+            if candidate as usize >= self.candidates.len() {
+                return false;
+            }
+            found += i64::from(self.is_possible(slot, candidate));
+            candidate += 1;
+        }
+        true
+    }
+
+    /// Whether a candidate could be taken by the slot now.
+    fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
+        if !matches!(self.is_available(slot, candidate), Ok(true)) {
+            return false;
+        }
+        let (claim, request, alternative) = self.place(slot);
+        let device = self.device(candidate);
+        let is_allowed = self.constraints[claim]
+            .iter_mut()
+            .all(|constraint| constraint.would_accept(request, alternative, device));
+        is_allowed && self.counter_shortage(candidate).is_none()
+    }
+
+    /// Whether a distinctAttribute constraint needs more values than there are.
+    fn has_too_few_values(&mut self, from: usize) -> bool {
+        let claim = self.slots[from].claim as usize;
+        for constraint in 0..self.constraints[claim].len() {
+            if self.constraints[claim][constraint].is_match() {
+                continue;
+            }
+            let mut needed = 0;
+            let mut values = HashSet::new();
+            for slot in from..self.slots.len() {
+                let (of_claim, request, alternative) = self.place(slot);
+                let of = &self.slots[slot];
+                let is_certain = slot == from || !of.is_alternative;
+                if of_claim != claim
+                    || !is_certain
+                    || !self.constraints[claim][constraint].is_about(request, alternative)
+                {
+                    continue;
+                }
+                needed += of.count;
+                for candidate in 0..self.candidates.len() as u32 {
+                    if self.is_possible(slot, candidate) {
+                        let device = self.device(candidate);
+                        values.extend(self.constraints[claim][constraint].value_of(device));
+                    }
+                }
+            }
+            if needed > values.len() as i64 {
+                return true;
+            }
+        }
+        false
+    }
+}
