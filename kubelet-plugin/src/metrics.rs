@@ -22,6 +22,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     claims: Family<ClaimLabels, Histogram>,
     phases: Family<PhaseLabels, Histogram>,
+    waiting: Family<ReasonLabel, Gauge>,
     calls: Family<CallLabels, Histogram>,
     calls_in_flight: Family<MethodLabel, Gauge>,
     hardware_failures: Family<ReasonLabel, Counter>,
@@ -115,6 +116,7 @@ impl Metrics {
                 "Time in one phase of a claim's work",
                 seconds(),
             ),
+            waiting: add(&mut registry, "claims_waiting", "Claims whose Prepare waits for something to pass"),
             calls: timed(
                 &mut registry,
                 "grpc_call_duration",
@@ -214,6 +216,10 @@ impl PrepareObserver for Metrics {
         self.phases.get_or_create(&labels).observe(elapsed.as_secs_f64());
     }
 
+    fn waiting(&self, reason: &'static str, begins: bool) {
+        self.waiting.get_or_create(&ReasonLabel { reason }).inc_by(if begins { 1 } else { -1 });
+    }
+
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration) {
         let labels = ClaimLabels { operation: operation.as_str(), outcome };
         self.claims.get_or_create(&labels).observe(elapsed.as_secs_f64());
@@ -268,6 +274,9 @@ mod tests {
         let metrics = Metrics::new();
         metrics.phase(Operation::Prepare, Phase::Journal, true, Duration::from_millis(3));
         metrics.claim(Operation::Unprepare, "success", Duration::from_millis(3));
+        metrics.waiting("held", true);
+        metrics.waiting("held", true);
+        metrics.waiting("held", false);
         metrics.call("NodePrepareResources").answered(false);
         metrics.hardware_failed("not_found");
         metrics.registered.set(1);
@@ -277,6 +286,7 @@ mod tests {
             "tessera_claim_phase_duration_seconds_count{operation=\"prepare\",phase=\"journal\",outcome=\"success\"} 1",
             "tessera_claim_duration_seconds_count{operation=\"unprepare\",outcome=\"success\"} 1",
             "tessera_grpc_call_duration_seconds_count{method=\"NodePrepareResources\",outcome=\"error\"} 1",
+            "tessera_claims_waiting{reason=\"held\"} 1",
             "tessera_grpc_calls_in_flight{method=\"NodePrepareResources\"} 0",
             "tessera_hardware_failures_total{reason=\"not_found\"} 1",
             "tessera_registered 1",

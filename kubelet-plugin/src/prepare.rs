@@ -17,10 +17,12 @@
 
 mod allocation;
 mod blocking;
+mod call;
 mod card;
 mod claim;
 mod conflict;
 mod error;
+mod events;
 mod files;
 mod forgotten;
 mod holder;
@@ -32,6 +34,7 @@ mod recover;
 mod reference;
 mod sweep;
 mod unprepare;
+mod waiting;
 mod work;
 mod worker;
 

@@ -1,9 +1,14 @@
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::{Api, Client};
 
 use super::{ClaimReference, PrepareError};
+use crate::error_text::with_causes;
+
+/// How many pods of a claim are told what it waits for.
+const MOST_PODS: usize = 8;
 
 /// What the API says of the claim that was asked for.
 #[derive(Debug)]
@@ -25,18 +30,48 @@ pub(super) async fn get(
     claim: &ClaimReference,
     patience: Duration,
 ) -> Result<Found, PrepareError> {
-    let failed = |reason| PrepareError::Api { claim: claim.to_string(), reason };
+    let failed = |reason, may_pass| PrepareError::Api { claim: claim.to_string(), reason, may_pass };
     let claims = Api::<ResourceClaim>::namespaced(client.clone(), &claim.namespace);
     let answer = tokio::time::timeout(patience, claims.get_opt(&claim.name))
         .await
-        .map_err(|_| failed(format!("no answer within {patience:?}")))?;
+        .map_err(|_| failed(format!("no answer within {patience:?}"), true))?;
     match answer {
         Ok(Some(found)) => {
             let uid = found.metadata.uid.clone().unwrap_or_default();
             Ok(if uid == claim.uid { Found::Claim(Box::new(found)) } else { Found::Other(uid) })
         }
         Ok(None) => Ok(Found::Gone),
-        Err(kube::Error::Api(status)) => Err(failed(format!("{} ({})", status.message, status.code))),
-        Err(error) => Err(failed(error.to_string())),
+        Err(kube::Error::Api(status)) => {
+            let may_pass = matches!(status.code, 408 | 429 | 500..);
+            Err(failed(format!("{} ({})", status.message, status.code), may_pass))
+        }
+        Err(error) => {
+            let may_pass = matches!(error, kube::Error::HyperError(_) | kube::Error::Service(_));
+            Err(failed(with_causes(&error), may_pass))
+        }
     }
+}
+
+/// The pods a claim is reserved for, as Events refer to them; the first few of them, for a claim may have 256.
+pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
+    let reserved =
+        claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    let pods = reserved.iter().filter(|consumer| {
+        consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty()
+    });
+    let pod = |pod: &ResourceClaimConsumerReference| ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: claim.metadata.namespace.clone(),
+        name: Some(pod.name.clone()),
+        uid: Some(pod.uid.clone()),
+        ..ObjectReference::default()
+    };
+    pods.take(MOST_PODS).map(pod).collect()
+}
+
+/// Whether a claim that is still allocated is on its way out: being deleted, or reserved for nobody.
+pub(super) fn is_leaving(claim: &ResourceClaim) -> bool {
+    let reserved = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
+    claim.metadata.deletion_timestamp.is_some() || reserved.is_none_or(Vec::is_empty)
 }

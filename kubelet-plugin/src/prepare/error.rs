@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_api::DeviceNameError;
 use tessera_nvml::NvmlError;
@@ -29,6 +30,8 @@ pub enum PrepareError {
         claim: String,
         /// The API server's answer, or why there is none.
         reason: String,
+        /// Whether the same request may succeed soon: no connection or no answer, 408, 429, 5xx.
+        may_pass: bool,
     },
     /// The claim is not in the API: deleted since the kubelet read it.
     #[error("claim {claim} does not exist any more; pods that use it can't be started, create it again")]
@@ -85,6 +88,18 @@ pub enum PrepareError {
         holder: String,
         /// What is known about the holder, beginning with a separator.
         note: &'static str,
+        /// UID of the holder where it is on its way out, so that the device will be free soon.
+        leaving: Option<String>,
+    },
+    /// Something else works on the claim or its cards: another instance of the plugin, or another claim's work.
+    #[error(
+        "{what} is being worked on, for {longest:?} now; the plugin's log tells by whom, also that of another instance"
+    )]
+    Busy {
+        /// What could not be locked.
+        what: &'static str,
+        /// How long was waited for it at least.
+        longest: Duration,
     },
     /// The driver library is not loaded.
     #[error("no NVIDIA driver on this node: {library} could not be loaded; the plugin's log says why. Install or repair \
@@ -136,6 +151,9 @@ pub enum PrepareError {
     /// The plugin is stopping and takes no new work.
     #[error("this instance of the plugin is stopping; the kubelet will ask the next one")]
     Stopping,
+    /// The kubelet asked to unprepare the claim while Prepare waited.
+    #[error("the kubelet asked to unprepare the claim while preparing it waited; nothing is prepared")]
+    Overtaken,
     /// The work on the claim panicked.
     #[error(
         "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
@@ -162,8 +180,45 @@ impl PrepareError {
             Self::MigMode { .. } => "mig_mode",
             Self::Cdi(_) => "cdi",
             Self::Journal(_) => "journal",
+            Self::Busy { .. } => "busy",
             Self::Stopping => "stopping",
+            Self::Overtaken => "overtaken",
             Self::Panic(_) => "panic",
         }
+    }
+
+    /// Whether this passes by itself, so that Prepare waits for it. Everything else needs somebody to do something, or
+    /// the claim is another one meanwhile.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Api { may_pass, .. } => *may_pass,
+            Self::Held { leaving, .. } => leaving.is_some(),
+            Self::NoDriver | Self::Busy { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// UID of the claim whose end is waited for.
+    pub(super) fn holder(&self) -> Option<&str> {
+        match self {
+            Self::Held { leaving, .. } => leaving.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The reason of an Event that says what is waited for.
+    pub(super) const fn waiting_reason(&self) -> &'static str {
+        match self {
+            Self::Held { .. } => "DeviceHeld",
+            Self::NoDriver => "DriverNotReady",
+            Self::Api { .. } => "APIServerNotReady",
+            _ => "PrepareWaiting",
+        }
+    }
+
+    /// Whether users are told by an Event that the work ended with this: not where it is only put off.
+    pub(super) const fn is_news(&self) -> bool {
+        !matches!(self, Self::Stopping | Self::Overtaken | Self::Reference { .. })
     }
 }

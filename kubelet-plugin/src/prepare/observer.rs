@@ -24,6 +24,8 @@ pub enum Phase {
     Journal,
     /// Writing or removing the claim's CDI spec.
     Cdi,
+    /// Waiting for what is in the way to pass, attempts included.
+    Wait,
 }
 
 /// Hears of every piece of work on a claim, so that metrics can be kept of it. Called from the claims' tasks: it must
@@ -31,6 +33,10 @@ pub enum Phase {
 pub trait PrepareObserver: Send + Sync + 'static {
     /// A phase ended after `elapsed`. A phase may occur more than once in one piece of work.
     fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration);
+
+    /// Prepare of a claim begins, or ceases, to wait for `reason` ([`PrepareError::reason`](super::PrepareError::reason))
+    /// to pass.
+    fn waiting(&self, reason: &'static str, begins: bool);
 
     /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
     /// [`PrepareError::reason`](super::PrepareError::reason). A call that joined running work is not told again.
@@ -54,8 +60,15 @@ impl Operation {
 
 impl Phase {
     /// All phases, in the order in which they first occur.
-    pub const ALL: [Self; 6] =
-        [Self::Lock, Self::Claim, Self::Hardware, Self::DriverFiles, Self::Journal, Self::Cdi];
+    pub const ALL: [Self; 7] = [
+        Self::Lock,
+        Self::Claim,
+        Self::Hardware,
+        Self::DriverFiles,
+        Self::Journal,
+        Self::Cdi,
+        Self::Wait,
+    ];
 
     /// The phase as a metric label.
     #[must_use]
@@ -67,12 +80,15 @@ impl Phase {
             Self::DriverFiles => "driver_files",
             Self::Journal => "journal",
             Self::Cdi => "cdi",
+            Self::Wait => "wait",
         }
     }
 }
 
 impl PrepareObserver for NoObserver {
     fn phase(&self, _: Operation, _: Phase, _: bool, _: Duration) {}
+
+    fn waiting(&self, _: &'static str, _: bool) {}
 
     fn claim(&self, _: Operation, _: &'static str, _: Duration) {}
 }

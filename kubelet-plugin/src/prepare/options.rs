@@ -25,7 +25,14 @@ pub struct PrepareOptions {
     pub roots: Roots,
     /// `nvidia-ctk`, as this process sees it; `None` looks for it below the driver root.
     pub nvidia_ctk: Option<PathBuf>,
-    /// Longest wait for the API server where there is no answer without it. The kubelet gives a call 45 s, and asks again.
+    /// Longest time from a call of Prepare to its answer that is spent waiting for what passes by itself. The kubelet gives
+    /// a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a minute or more later.
+    pub answer_within: Duration,
+    /// Longest wait of [`Preparer::drain`](super::Preparer::drain) for work that can't be broken off.
+    pub drain_within: Duration,
+    /// The node's name, as Events say who reports.
+    pub node_name: String,
+    /// Longest wait for one answer of the API server where there is none without it.
     pub patience: Duration,
     /// Longest wait for the API server where the journal has an answer too.
     pub short_patience: Duration,
@@ -46,7 +53,10 @@ impl PrepareOptions {
             cdi_directory: "/var/run/cdi".into(),
             roots: Roots::default(),
             nvidia_ctk: None,
-            patience: Duration::from_secs(20),
+            answer_within: Duration::from_secs(40),
+            drain_within: Duration::from_secs(10),
+            node_name: node_name.to_owned(),
+            patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(2),
             file_system: Arc::new(LocalFileSystem),
         }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::Client;
 use tessera_inventory::Machine;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use super::call::Call;
+use super::events::Events;
 use super::files::Files;
 use super::locks::Locks;
 use super::work::{Pending, Work};
@@ -25,6 +27,9 @@ use crate::journal::Journal;
 
 /// How often claims are looked at that nobody will unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Released claims that someone who waits may be behind with; who is further behind looks anew.
+const RELEASES: usize = 256;
 
 /// Prepares and unprepares claims. Clones share everything.
 ///
@@ -43,7 +48,8 @@ impl Preparer {
     /// Makes the node agree with the journal: undoes what was cut off, drops what an earlier boot prepared. Takes
     /// milliseconds, and needs neither API server nor driver.
     ///
-    /// `journal` is [`PrepareOptions::open_journal`]'s.     /// `published` is the machine as it is published; a card that is not the published one is refused.
+    /// `journal` is [`PrepareOptions::open_journal`]'s.
+    /// `published` is the machine as it is published; a card that is not the published one is refused.
     ///
     /// # Errors
     /// [`PrepareError::Journal`] where the journal can't be listed or its lock file not be made,
@@ -59,6 +65,7 @@ impl Preparer {
         let vendor = cdi::Vendor::new(&options.driver_name)?;
         let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
         let locks = Locks::open(journal.directory().join("locks"))?;
+        let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
             options,
             client,
@@ -69,6 +76,8 @@ impl Preparer {
             locks,
             files: Files::default(),
             observer,
+            events,
+            released: broadcast::Sender::new(RELEASES),
         };
         worker.recover().await?;
         Ok(Self { worker: Arc::new(worker), work: Arc::default() })
@@ -125,7 +134,8 @@ impl Preparer {
         self.worker.sweep().await
     }
 
-    /// Prepares claims, side by side. Idempotent.
+    /// Prepares claims, side by side. Idempotent. Waits up to [`PrepareOptions::answer_within`] for what passes by itself
+    /// ([`PrepareError::may_pass`]), and ends waiting when the claim is unprepared or the plugin stops.
     pub async fn prepare(&self, claims: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, PrepareError> {
         self.answers(Operation::Prepare, claims).await
     }
@@ -136,10 +146,17 @@ impl Preparer {
         answers.into_iter().map(|(uid, answer)| (uid, answer.map(drop))).collect()
     }
 
-    /// Takes no new work and returns when what runs has ended. The caller bounds the time: a driver call that hangs
-    /// would never let it return.
+    /// Takes no new work, ends what waits with [`PrepareError::Stopping`], and returns when what runs has ended; after
+    /// [`PrepareOptions::drain_within`] also when something hangs, as a call of the driver may.
     pub async fn drain(&self) {
-        self.work.drain().await;
+        let longest = self.worker.options.drain_within;
+        if let Err(running) = self.work.drain(longest).await {
+            tracing::warn!(
+                running,
+                ?longest,
+                "work on claims did not end in time; the next instance takes over"
+            );
+        }
     }
 
     /// The journal, for whoever reads what claims hold.
@@ -181,7 +198,8 @@ impl Preparer {
     fn start(&self, operation: Operation, claim: ClaimReference) -> Pending {
         let worker = self.worker.clone();
         let uid = claim.uid.clone();
-        self.work.join_or_start(&uid, operation, move || {
+        let deadline = tokio::time::Instant::now() + worker.options.answer_within;
+        self.work.join_or_start(&uid, operation, move |ending| {
             let span = tracing::info_span!(
                 "claim",
                 operation = operation.as_str(),
@@ -191,14 +209,18 @@ impl Preparer {
             );
             async move {
                 let start = Instant::now();
+                let call = Call::new(deadline, ending);
                 let answer = match operation {
-                    Operation::Prepare => worker.prepare(&claim).await,
-                    Operation::Unprepare => worker.unprepare(&claim).await.map(|()| Vec::new()),
+                    Operation::Prepare => worker.prepare(&claim, &call).await,
+                    Operation::Unprepare => worker.unprepare(&claim, &call).await.map(|()| Vec::new()),
                 };
                 let outcome = answer.as_ref().map_or_else(PrepareError::reason, |_| "success");
                 worker.observer.claim(operation, outcome, start.elapsed());
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "failed");
+                    if error.is_news() {
+                        worker.events.failed(operation, &claim, error);
+                    }
                 }
                 answer
             }

@@ -1,15 +1,38 @@
 use super::allocation::{allocated_devices, is_of_allocation};
-use super::claim::{self, Found};
+use super::claim::{self, Found, is_leaving};
 use super::forgotten::is_forgotten;
 use super::holder::{Holder, holders};
 use super::worker::Worker;
 use super::{ClaimReference, Operation, PrepareError, blocking};
 use crate::journal::ClaimRecord;
 
-/// Why a claim keeps what it holds, as the end of a refusal: with the separator in front.
-type Reason = &'static str;
+/// Why a claim keeps what it holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reason {
+    /// The end of a refusal, with the separator in front.
+    pub note: &'static str,
+    /// Whether the claim is on its way out.
+    pub is_leaving: bool,
+}
 
-const BUSY: Reason = "; that claim is being worked on";
+const BUSY: Reason = Reason { note: "; that claim is being worked on", is_leaving: true };
+const UNKNOWN: Reason = Reason {
+    note: "; it could not be told whether that claim is still in use, see the plugin's log",
+    is_leaving: true,
+};
+const DAMAGED: Reason = Reason { note: "; see the plugin's log for what to do", is_leaving: false };
+const GIVEN_TWICE: Reason =
+    Reason { note: "; its allocation says so too: the device was given to two claims", is_leaving: false };
+const ENDING: Reason = Reason {
+    note: "; that claim is still allocated, but it is being deleted or no pod uses it any more: the device is free \
+           when the kubelet has unprepared it",
+    is_leaving: true,
+};
+const DEALLOCATED: Reason = Reason {
+    note: "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is free \
+           when that pod has ended",
+    is_leaving: true,
+};
 
 impl Worker {
     /// Releases a claim that nobody will ever unprepare, and tells otherwise why it keeps what it has.
@@ -23,7 +46,7 @@ impl Worker {
             Ok(reason) => reason,
             Err(error) => {
                 tracing::warn!(holder = %holder, %error, "could not tell whether the holder is stale");
-                Some("; it could not be told whether that claim is still in use, see the plugin's log")
+                Some(UNKNOWN)
             }
         }
     }
@@ -43,31 +66,29 @@ impl Worker {
 
     async fn try_release(&self, holder: &Holder) -> Result<Option<Reason>, PrepareError> {
         let Some((claim, record)) = holder.claim().zip(holder.record.as_deref()) else {
-            return Ok(Some("; see the plugin's log for what to do"));
+            return Ok(Some(DAMAGED));
         };
         if !self.is_prepared(record) {
             // Of another boot, or left by work that failed and could not be undone: nothing runs with it.
             return self.release(&claim, record).await;
         }
-        let still_allocated = match claim::get(&self.client, &claim, self.options.short_patience).await? {
-            Found::Gone | Found::Other(_) => false,
+        let keeps = match claim::get(&self.client, &claim, self.options.short_patience).await? {
+            Found::Gone | Found::Other(_) => None,
             Found::Claim(found) => {
                 let (driver, pool) = (&self.options.driver_name, &self.options.pool_name);
-                allocated_devices(&found, "", driver, pool)
-                    .is_ok_and(|allocated| is_of_allocation(record, &allocated))
+                let is_allocated = allocated_devices(&found, "", driver, pool)
+                    .is_ok_and(|allocated| is_of_allocation(record, &allocated));
+                is_allocated.then(|| if is_leaving(&found) { ENDING } else { GIVEN_TWICE })
             }
         };
-        if still_allocated {
-            return Ok(Some("; its allocation says so too: the device was given to two claims"));
+        if keeps.is_some() {
+            return Ok(keeps);
         }
         let (file_system, kubelet) =
             (self.options.file_system.clone(), self.options.kubelet_directory.clone());
         let (roots, uid) = (self.options.roots.clone(), claim.uid.clone());
         if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await? {
-            return Ok(Some(
-                "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is \
-                 free when that pod has ended",
-            ));
+            return Ok(Some(DEALLOCATED));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
         self.release(&claim, record).await

@@ -2,11 +2,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::call::Ending;
 use super::{Operation, PrepareError, PreparedDevice};
 
 /// The answer of one piece of work; of Unprepare, without devices.
@@ -23,6 +26,7 @@ pub(super) struct Work {
     tasks: TaskTracker,
     number: AtomicU64,
     is_draining: AtomicBool,
+    stopping: CancellationToken,
 }
 
 /// The piece of work of a claim that ends last.
@@ -30,6 +34,7 @@ struct Latest {
     number: u64,
     operation: Operation,
     answer: Pending,
+    overtaken: CancellationToken,
 }
 
 /// Takes a finished piece of work off the list, also when it panicked.
@@ -40,10 +45,11 @@ struct Listed {
 }
 
 impl Work {
-    /// Joins the claim's latest work if it is of the same operation, else starts `make()` after it.
+    /// Joins the claim's latest work if it is of the same operation, else starts `make` after it. A Prepare that waits for
+    /// something is told to end for an Unprepare.
     pub(super) fn join_or_start<F, W>(&self, uid: &str, operation: Operation, make: F) -> Pending
     where
-        F: FnOnce() -> W,
+        F: FnOnce(Ending) -> W,
         W: Future<Output = Answer> + Send + 'static,
     {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,10 +60,15 @@ impl Work {
         if self.is_draining.load(Ordering::Relaxed) {
             return std::future::ready(Err(PrepareError::Stopping)).boxed().shared();
         }
+        if let Some(before) = before.filter(|before| before.operation == Operation::Prepare) {
+            before.overtaken.cancel();
+        }
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let listed = Listed { latest: self.latest.clone(), uid: uid.to_owned(), number };
         let before = before.map(|before| before.answer.clone());
-        let work = make();
+        let ending = Ending { stopping: self.stopping.clone(), overtaken: CancellationToken::new() };
+        let overtaken = ending.overtaken.clone();
+        let work = make(ending);
         let task = self.tasks.spawn(async move {
             // Dropped before the answer is given: a call that comes after the answer starts anew.
             let _listed = listed;
@@ -71,15 +82,17 @@ impl Work {
             .map(|ended| ended.unwrap_or_else(|error| Err(PrepareError::Panic(error.to_string().into()))))
             .boxed()
             .shared();
-        latest.insert(uid.to_owned(), Latest { number, operation, answer: answer.clone() });
+        latest.insert(uid.to_owned(), Latest { number, operation, answer: answer.clone(), overtaken });
         answer
     }
 
-    /// Takes no new work from now on and returns when what runs has ended.
-    pub(super) async fn drain(&self) {
+    /// Takes no new work from now on, ends what waits, and returns when what runs has ended, or after `longest`: then
+    /// with the number of what still runs.
+    pub(super) async fn drain(&self, longest: Duration) -> Result<(), usize> {
         self.is_draining.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
+        tokio::time::timeout(longest, self.tasks.wait()).await.map_err(|_| self.tasks.len())
     }
 }
 
@@ -116,7 +129,7 @@ mod tests {
         let started = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(Notify::new());
         let call = || {
-            work.join_or_start("u", Operation::Prepare, || {
+            work.join_or_start("u", Operation::Prepare, |_| {
                 let (started, gate) = (started.clone(), gate.clone());
                 async move {
                     started.fetch_add(1, Ordering::Relaxed);
@@ -144,7 +157,7 @@ mod tests {
         let work = Work::default();
         let gate = Arc::new(Notify::new());
         let order = Arc::new(Mutex::new(Vec::new()));
-        let prepare = work.join_or_start("u", Operation::Prepare, || {
+        let prepare = work.join_or_start("u", Operation::Prepare, |_| {
             let (order, gate) = (order.clone(), gate.clone());
             async move {
                 gate.notified().await;
@@ -152,7 +165,7 @@ mod tests {
                 Ok(vec![])
             }
         });
-        let unprepare = work.join_or_start("u", Operation::Unprepare, || {
+        let unprepare = work.join_or_start("u", Operation::Unprepare, |_| {
             let order = order.clone();
             async move {
                 order.lock().unwrap().push("unprepare");
@@ -169,17 +182,17 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_error_of_its_claim_and_leaves_nothing_behind() {
         let work = Work::default();
-        let panic = work.join_or_start("u", Operation::Prepare, || async { panic!("on purpose") });
+        let panic = work.join_or_start("u", Operation::Prepare, |_| async { panic!("on purpose") });
         assert!(matches!(panic.await, Err(PrepareError::Panic(_))));
         assert!(work.latest.lock().unwrap().is_empty());
-        work.join_or_start("u", Operation::Prepare, || async { Ok(vec![]) }).await.unwrap();
+        work.join_or_start("u", Operation::Prepare, |_| async { Ok(vec![]) }).await.unwrap();
     }
 
     #[tokio::test]
     async fn draining_waits_and_takes_nothing_new() {
         let work = Arc::new(Work::default());
         let gate = Arc::new(Notify::new());
-        let running = work.join_or_start("u", Operation::Prepare, || {
+        let running = work.join_or_start("u", Operation::Prepare, |_| {
             let gate = gate.clone();
             async move {
                 gate.notified().await;
@@ -188,14 +201,36 @@ mod tests {
         });
         let drain = tokio::spawn({
             let work = work.clone();
-            async move { work.drain().await }
+            async move { work.drain(Duration::from_secs(60)).await }
         });
         tokio::task::yield_now().await;
-        let new = work.join_or_start("v", Operation::Prepare, || async { Ok(vec![]) });
+        let new = work.join_or_start("v", Operation::Prepare, |_| async { Ok(vec![]) });
         assert!(matches!(new.await, Err(PrepareError::Stopping)));
         assert!(!drain.is_finished());
         gate.notify_one();
-        drain.await.unwrap();
+        drain.await.unwrap().unwrap();
         running.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn unprepare_ends_a_prepare_that_waits_and_drain_ends_all() {
+        let work = Work::default();
+        let wait = |uid: &str| {
+            work.join_or_start(uid, Operation::Prepare, |ending| async move { Err(ending.asked().await) })
+        };
+        let (overtaken, stopped) = (wait("u"), wait("v"));
+        let unprepare = work.join_or_start("u", Operation::Unprepare, |_| async { Ok(vec![]) });
+        assert!(matches!(overtaken.await, Err(PrepareError::Overtaken)));
+        unprepare.await.unwrap();
+        work.drain(Duration::from_secs(60)).await.unwrap();
+        assert!(matches!(stopped.await, Err(PrepareError::Stopping)));
+    }
+
+    #[tokio::test]
+    async fn draining_does_not_wait_for_ever() {
+        let work = Work::default();
+        let hangs = work.join_or_start("u", Operation::Prepare, |_| std::future::pending());
+        assert_eq!(work.drain(Duration::from_millis(20)).await, Err(1));
+        drop(hangs);
     }
 }

@@ -1,28 +1,30 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use serde_json::Map;
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_nvml::Nvml;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tracing::Instrument as _;
 
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
+use super::call::Call;
 use super::claim::{self, Found};
 use super::conflict::Use;
+use super::events::Events;
 use super::files::Files;
-use super::locks::Locks;
+use super::locks::{CardLock, FileLock, Locks};
 use super::{
     ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
     blocking, card,
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles};
 use crate::hardware::Hardware;
-use crate::journal::{ClaimDevice, ClaimRecord, Durability, Journal, Stage};
+use crate::journal::{ClaimDevice, ClaimRecord, Durability, Journal, JournalError, Stage};
 
 /// Does the work on claims, one piece at a time for each claim.
 pub(super) struct Worker {
@@ -35,19 +37,32 @@ pub(super) struct Worker {
     pub(super) locks: Locks,
     pub(super) files: Files,
     pub(super) observer: Arc<dyn PrepareObserver>,
+    pub(super) events: Events,
+    /// UIDs of claims that hold nothing any more.
+    pub(super) released: broadcast::Sender<Arc<str>>,
 }
 
+/// How long one attempt waits for a lock.
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Worker {
-    /// Prepares a claim, or tells again what an earlier call prepared.
-    pub(super) async fn prepare(&self, claim: &ClaimReference) -> Result<Vec<PreparedDevice>, PrepareError> {
+    /// One attempt to prepare a claim, or to tell again what an earlier call prepared. Locks are waited for only
+    /// shortly: whoever waits holds none.
+    pub(super) async fn attempt(
+        &self,
+        claim: &ClaimReference,
+        call: &Call,
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let operation = Operation::Prepare;
-        let _claim_lock = self.timed(operation, Phase::Lock, self.locks.claim(&claim.uid)).await?;
+        let _claim_lock = self.claim_lock(operation, &claim.uid, call, LOCK_PATIENCE).await?;
         let recorded = self.timed(operation, Phase::Journal, self.recorded(&claim.uid)).await?;
         let complete = recorded.as_ref().filter(|record| self.is_prepared(record));
 
         let options = &self.options;
         let patience = if complete.is_some() { options.short_patience } else { options.patience };
-        let allocated = self.timed(operation, Phase::Claim, self.allocation(claim, patience)).await;
+        let patience = patience.min(call.time_left(options.short_patience));
+        let allocated = call.unless_ended(self.allocation(claim, patience, call));
+        let allocated = self.timed(operation, Phase::Claim, allocated).await;
         match (complete, allocated) {
             // Prepared in this boot and the API server is away: the kubelet has checked the claim's UID itself.
             (Some(record), Err(error @ PrepareError::Api { .. })) => {
@@ -58,7 +73,7 @@ impl Worker {
             (Some(record), Ok(allocated)) if is_of_allocation(record, &allocated) => {
                 self.tell_again(operation, record).await
             }
-            (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated).await,
+            (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated, call).await,
         }
     }
 
@@ -68,23 +83,25 @@ impl Worker {
         claim: &ClaimReference,
         recorded: Option<&ClaimRecord>,
         allocated: &[AllocatedDevice],
+        call: &Call,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let operation = Operation::Prepare;
         let nvml = self.nvml()?;
-        let files = self.timed(operation, Phase::DriverFiles, self.files.of(&nvml, &self.options)).await?;
+        let files = call.unless_ended(self.files.of(&nvml, &self.options));
+        let files = self.timed(operation, Phase::DriverFiles, files).await?;
 
         let mut cards: BTreeSet<PciBusId> = recorded.map(held_cards).unwrap_or_default();
         cards.extend(
             allocated.iter().filter(|device| !device.admin_access).map(|device| device.device.card()),
         );
-        let _card_locks = self.timed(operation, Phase::Lock, self.locks.cards(&cards)).await?;
+        let _card_locks = self.card_locks(operation, &cards, call, LOCK_PATIENCE).await?;
         if let Some(record) = recorded {
             tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
             self.undo(operation, &claim.uid).await?;
         }
         self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, allocated)).await?;
         let published = self.published.borrow().clone();
-        let identities = card::check(&nvml, published.as_deref(), allocated);
+        let identities = call.unless_ended(card::check(&nvml, published.as_deref(), allocated));
         let identities = self.timed(operation, Phase::Hardware, identities).await?;
 
         let mut devices = Vec::with_capacity(allocated.len());
@@ -173,12 +190,12 @@ impl Worker {
         let holders = blocking::run(move || super::holder::holders(&journal, &cdi)).await??;
         for holder in holders.iter().filter(|holder| holder.uid != claim.uid) {
             let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
-            let note = self.release_if_stale(holder).await;
-            if let Some(note) = note {
+            if let Some(reason) = self.release_if_stale(holder).await {
                 return Err(PrepareError::Held {
                     device: contested.device_name().to_owned(),
                     holder: holder.to_string(),
-                    note,
+                    note: reason.note,
+                    leaving: reason.is_leaving.then(|| holder.uid.clone()),
                 });
             }
         }
@@ -189,12 +206,14 @@ impl Worker {
     async fn allocation(
         &self,
         claim: &ClaimReference,
-        patience: std::time::Duration,
+        patience: Duration,
+        call: &Call,
     ) -> Result<Vec<AllocatedDevice>, PrepareError> {
         match claim::get(&self.client, claim, patience).await? {
             Found::Gone => Err(PrepareError::Gone { claim: claim.to_string() }),
             Found::Other(found) => Err(PrepareError::Replaced { claim: claim.to_string(), found }),
             Found::Claim(found) => {
+                call.set_consumers(claim::pods(&found));
                 let name = claim.to_string();
                 allocated_devices(&found, &name, &self.options.driver_name, &self.options.pool_name)
             }
@@ -224,7 +243,47 @@ impl Worker {
         let removed = async { Ok(blocking::run(move || cdi.remove(&claim)).await??) };
         self.timed::<_, PrepareError>(operation, Phase::Cdi, removed).await?;
         let removed = self.journal.remove_claim(uid);
-        self.timed(operation, Phase::Journal, removed).await.map_err(PrepareError::from)
+        self.timed(operation, Phase::Journal, removed).await?;
+        // Nobody may be waiting.
+        let _ = self.released.send(uid.into());
+        Ok(())
+    }
+
+    /// The claim's lock, waited for so long.
+    pub(super) async fn claim_lock(
+        &self,
+        operation: Operation,
+        uid: &str,
+        call: &Call,
+        longest: Duration,
+    ) -> Result<FileLock, PrepareError> {
+        self.locked(operation, "the claim", call, longest, self.locks.claim(uid)).await
+    }
+
+    /// The cards' locks, waited for so long.
+    pub(super) async fn card_locks(
+        &self,
+        operation: Operation,
+        cards: &BTreeSet<PciBusId>,
+        call: &Call,
+        longest: Duration,
+    ) -> Result<Vec<CardLock>, PrepareError> {
+        self.locked(operation, "a card of the claim", call, longest, self.locks.cards(cards)).await
+    }
+
+    async fn locked<T>(
+        &self,
+        operation: Operation,
+        what: &'static str,
+        call: &Call,
+        longest: Duration,
+        lock: impl Future<Output = Result<T, JournalError>>,
+    ) -> Result<T, PrepareError> {
+        let lock = async {
+            let locked = tokio::time::timeout(longest, lock).await;
+            locked.map_err(|_| PrepareError::Busy { what, longest })?.map_err(PrepareError::from)
+        };
+        self.timed(operation, Phase::Lock, call.unless_ended(lock)).await
     }
 
     /// Writes the CDI spec of a record's claim.

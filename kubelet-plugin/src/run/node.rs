@@ -75,8 +75,14 @@ impl NodePart {
         let background = preparer.clone();
         let stop = shutdown.clone();
         tasks.spawn("preparing", async move { background.run(stop).await });
-        server.serve(shutdown).await?;
-        preparer.drain().await;
+        // Work that waits is answered at once: else the server would wait for its calls.
+        let drained = async {
+            shutdown.cancelled().await;
+            preparer.drain().await;
+        };
+        let serving = async { server.serve(shutdown.clone()).await.inspect_err(|_| shutdown.cancel()) };
+        let (served, ()) = tokio::join!(serving, drained);
+        served?;
         tracing::info!("nothing is running any more");
         Ok(())
     }

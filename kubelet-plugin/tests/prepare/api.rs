@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError};
 
-use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, unprepare};
+use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, result, unprepare};
 
 #[tokio::test]
 async fn errors_of_the_api_server_are_told_and_leave_nothing() {
@@ -16,7 +16,7 @@ async fn errors_of_the_api_server_are_told_and_leave_nothing() {
         (Behaviour::Status(429, "too many requests"), "too many requests (429)"),
         (Behaviour::Text("<html>"), "ns/a"),
         (Behaviour::Text(r#"{"metadata": 7}"#), "ns/a"),
-        (Behaviour::Silent, "no answer within 3s"),
+        (Behaviour::Silent, "no answer within 1s"),
     ] {
         node.api.behave(behaviour.clone());
         let error = prepare(&preparer, &claim).await.unwrap_err();
@@ -110,6 +110,15 @@ async fn a_holder_that_the_api_confirms_is_never_released() {
     prepare(&preparer, &old).await.unwrap();
     node.checkpoint(&[]);
     node.api.allocate(&new, &[("gpus", "gpu-01-00")]);
+    let error = prepare(&preparer, &new).await.unwrap_err().to_string();
+    assert!(error.contains("no pod uses it any more"), "{error}");
+    node.api.put_status(
+        &old,
+        json!({
+            "allocation": {"devices": {"results": [result("gpus", "gpu-01-00")]}},
+            "reservedFor": [{"resource": "pods", "name": "pod", "uid": "uid-pod"}],
+        }),
+    );
     let error = prepare(&preparer, &new).await.unwrap_err().to_string();
     assert!(error.contains("given to two claims"), "{error}");
 

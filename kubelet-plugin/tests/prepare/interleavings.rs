@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -55,7 +56,9 @@ struct Run {
 
 impl Run {
     async fn new() -> Self {
-        let node = Node::new(CARDS);
+        let mut node = Node::new(CARDS);
+        // Waiting is a part of what happens.
+        node.answer_within = Duration::from_millis(30);
         let mut run = Self { node, instances: Vec::new(), granted: BTreeMap::new(), boots: 1 };
         for _ in 0..2 {
             let instance = run.instance().await;

@@ -12,3 +12,4 @@ mod interleavings;
 mod killed;
 mod load;
 mod storage;
+mod waiting;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::stage::{Scene, Stage, cards, container, eventually, play};
@@ -139,21 +139,37 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
 
         // The scheduler believes that the cards are free; the node knows better, and says who has them.
         scene.template("one", &[cards("card", 1)]).await;
+        let made = Instant::now();
         scene.pod_from_template("thief", "one").await;
-        let said = eventually("the refusal", async || {
-            let selector = "involvedObject.name=thief";
-            let arguments = ["get", "events", "-n", namespace, "--field-selector", selector, "-o", "json"];
-            let events = kubectl.kubectl(&arguments).await.unwrap();
-            events.contains("doomed").then_some(events)
+        let selector = "involvedObject.name=thief,reason=DeviceHeld";
+        let arguments = ["get", "events", "-n", namespace, "--field-selector", selector, "-o", "json"];
+        let said = eventually("an Event that says who has the card", async || {
+            let events: Value = serde_json::from_str(&kubectl.kubectl(&arguments).await.unwrap()).unwrap();
+            events["items"].as_array().unwrap().first()?["message"].as_str().map(str::to_owned)
         })
         .await;
-        assert!(said.contains(&format!("{namespace}/doomed")), "{said}");
+        eprintln!("{} ms after the pod was made its Event said: {said}", made.elapsed().as_millis());
+        assert!(said.contains(&format!("{namespace}/doomed")) && said.contains("waiting"), "{said}");
+        assert!(made.elapsed() < Duration::from_secs(15), "{:?}", made.elapsed());
+        // It waits as long as the victim runs.
+        let claim = scene.claim_of("thief").await;
+        let thief = scene.claims().await.get(&claim).await.unwrap().metadata.uid.unwrap();
+        let seen = Instant::now();
+        while seen.elapsed() < Duration::from_secs(4) {
+            let specs = cdi_specs(scene.stage);
+            assert!(!specs.iter().any(|spec| spec.contains(&thief)), "the thief got a card: {specs:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        let statuses = scene.pods().await.get("thief").await.unwrap().status.unwrap().container_statuses;
+        assert!(statuses.unwrap_or_default().iter().all(|status| status.started != Some(true)));
 
         // The victim ends, the kubelet unprepares, and the other pod gets its card.
         scene.delete_pod("victim").await;
         let ended = Instant::now();
         scene.ready("thief").await;
-        eprintln!("the waiting pod was ready {} ms after the holder had gone", ended.elapsed().as_millis());
+        let elapsed = ended.elapsed();
+        eprintln!("the waiting pod was ready {} ms after the holder had gone", elapsed.as_millis());
+        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
         scene.delete_pod("thief").await;
         nothing_left(&scene, &before).await;
     })

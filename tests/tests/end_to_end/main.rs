@@ -1,5 +1,4 @@
 //! Tessera as its users meet it: installed by helm on a real cluster, with emulated cards, pods really running.
-#![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod capacity;

@@ -20,6 +20,7 @@ struct State {
     claims: BTreeMap<String, Value>,
     behaviour: Behaviour,
     requests: Vec<String>,
+    events: Vec<Value>,
 }
 
 /// How the API server answers.
@@ -81,8 +82,30 @@ impl Api {
         self.state.lock().unwrap().requests.clone()
     }
 
+    /// Events that were made or changed, in order.
+    pub fn events(&self) -> Vec<Value> {
+        self.state.lock().unwrap().events.clone()
+    }
+
+    async fn event(&self, request: Request<Body>) -> Response<Body> {
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        self.state.lock().unwrap().events.push(event);
+        let answer =
+            json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {}, "eventTime": null});
+        Response::new(Body::from(answer.to_string().into_bytes()))
+    }
+
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let path = request.uri().path().to_owned();
+        if path.starts_with("/apis/events.k8s.io/v1/") {
+            let behaviour = self.state.lock().unwrap().behaviour.clone();
+            return match behaviour {
+                Behaviour::Silent => std::future::pending().await,
+                Behaviour::Status(code, message) => status(code, message),
+                _ => self.event(request).await,
+            };
+        }
         let (behaviour, claim) = {
             let mut state = self.state.lock().unwrap();
             state.requests.push(path.clone());

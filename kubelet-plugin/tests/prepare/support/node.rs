@@ -27,6 +27,9 @@ pub struct Node {
     pub hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     pub published: watch::Sender<Option<Arc<Machine>>>,
     pub seen: Arc<Seen>,
+    /// How long Prepare waits; not at all unless a test says so.
+    pub answer_within: Duration,
+    pub drain_within: Duration,
 }
 
 impl Node {
@@ -49,6 +52,8 @@ impl Node {
             hardware: watch::Sender::new(Some(nvml)),
             published: watch::Sender::new(None),
             seen: Arc::default(),
+            answer_within: Duration::ZERO,
+            drain_within: Duration::from_secs(30),
         };
         fs::create_dir_all(node.path().join("kubelet")).unwrap();
         fs::create_dir_all(node.path().join("driver/dev")).unwrap();
@@ -88,6 +93,8 @@ impl Node {
         };
         options.patience = Duration::from_secs(3);
         options.short_patience = Duration::from_secs(1);
+        options.answer_within = self.answer_within;
+        options.drain_within = self.drain_within;
         options.file_system = file_system;
         options
     }

@@ -8,11 +8,17 @@ use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareObserver};
 pub struct Seen {
     phases: Mutex<Vec<(Phase, bool, Duration)>>,
     claims: Mutex<Vec<(Operation, &'static str, Duration)>>,
+    waiting: Mutex<Vec<(&'static str, bool)>>,
 }
 
 impl Seen {
     pub fn phases(&self) -> Vec<(Phase, bool)> {
         self.phases.lock().unwrap().iter().map(|(phase, succeeded, _)| (*phase, *succeeded)).collect()
+    }
+
+    /// What was begun and ended to be waited for.
+    pub fn waiting(&self) -> Vec<(&'static str, bool)> {
+        self.waiting.lock().unwrap().clone()
     }
 
     pub fn claims(&self) -> Vec<(Operation, &'static str)> {
@@ -23,6 +29,10 @@ impl Seen {
 impl PrepareObserver for Seen {
     fn phase(&self, _: Operation, phase: Phase, succeeded: bool, elapsed: Duration) {
         self.phases.lock().unwrap().push((phase, succeeded, elapsed));
+    }
+
+    fn waiting(&self, reason: &'static str, begins: bool) {
+        self.waiting.lock().unwrap().push((reason, begins));
     }
 
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration) {

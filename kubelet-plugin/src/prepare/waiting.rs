@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::call::Call;
+use super::worker::Worker;
+use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
+use crate::hardware::Hardware;
+
+/// Pauses between two attempts. They matter only for what nobody in this process tells of: another instance of the
+/// plugin, the kubelet's checkpoint, the API server.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A wait that users are told of lasts so long already.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+/// A wait as observers see it: from the first failed attempt until this is dropped.
+struct Wait {
+    observer: Arc<dyn PrepareObserver>,
+    since: Instant,
+    reason: &'static str,
+    told: Option<String>,
+    passed: bool,
+}
+
+impl Worker {
+    /// Prepares a claim. What is in the way and passes by itself is waited for, until the call's deadline: the kubelet
+    /// calls again only after a minute or more (its sync frequency and back-off), and a pod's start must not take that
+    /// long for something that is over in a second.
+    ///
+    /// Between two attempts nothing is held and nothing is remembered: each reads claim and journal anew.
+    pub(super) async fn prepare(
+        &self,
+        claim: &ClaimReference,
+        call: &Call,
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let mut wait: Option<Wait> = None;
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            // From before the attempt, so that nothing is missed that happens during it.
+            let mut released = self.released.subscribe();
+            let mut hardware = self.hardware.clone();
+            hardware.mark_unchanged();
+            let error = match self.attempt(claim, call).await {
+                Err(error) if error.may_pass() && !call.is_over() => error,
+                answer => {
+                    if let Some(wait) = &mut wait {
+                        wait.passed = answer.is_ok();
+                    }
+                    return answer;
+                }
+            };
+            let wait = wait.get_or_insert_with(|| {
+                tracing::info!(%error, "waiting for this to pass");
+                Wait::begin(self.observer.clone(), error.reason())
+            });
+            wait.because(error.reason());
+            // Instances that started to wait together do not ask together.
+            let longest = pause.mul_f64(0.75 + fastrand::f64() / 4.0);
+            pause = LONGEST_PAUSE.min(pause * 2);
+            let wakes = async {
+                tokio::select! {
+                    () = is_released(&mut released, error.holder()) => {}
+                    () = changes(&mut hardware), if matches!(error, PrepareError::NoDriver) => {}
+                    () = sleep(longest) => {}
+                }
+            };
+            tokio::pin!(wakes);
+            loop {
+                let tell = wait.is_news(&error);
+                tokio::select! {
+                    biased;
+                    ended = call.ending.asked() => return Err(ended),
+                    () = sleep_until(call.deadline) => return Err(error.clone()),
+                    () = sleep_until(wait.since + TELL_AFTER), if tell => {
+                        wait.told = Some(news(&error));
+                        self.events.waiting(claim, &call.consumers(), &error);
+                    }
+                    () = &mut wakes => break,
+                }
+            }
+        }
+    }
+}
+
+impl Wait {
+    fn begin(observer: Arc<dyn PrepareObserver>, reason: &'static str) -> Self {
+        observer.waiting(reason, true);
+        Self { observer, since: Instant::now(), reason, told: None, passed: false }
+    }
+
+    /// Another reason may have taken the first one's place.
+    fn because(&mut self, reason: &'static str) {
+        if self.reason != reason {
+            self.observer.waiting(self.reason, false);
+            self.observer.waiting(reason, true);
+            self.reason = reason;
+        }
+    }
+
+    fn is_news(&self, error: &PrepareError) -> bool {
+        self.told.as_deref() != Some(&*news(error))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.observer.waiting(self.reason, false);
+        self.observer.phase(Operation::Prepare, Phase::Wait, self.passed, self.since.elapsed());
+    }
+}
+
+/// What must differ for users to be told again during one wait: other words for the same are no news.
+fn news(error: &PrepareError) -> String {
+    format!("{} {}", error.reason(), error.holder().unwrap_or_default())
+}
+
+async fn is_released(released: &mut broadcast::Receiver<Arc<str>>, holder: Option<&str>) {
+    let Some(holder) = holder else { return std::future::pending().await };
+    loop {
+        match released.recv().await {
+            Ok(uid) if *uid == *holder => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}
+
+async fn changes(hardware: &mut Hardware) {
+    if hardware.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
