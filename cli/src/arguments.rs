@@ -7,6 +7,40 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 const AFTER_HELP: &str = "\
 Exit codes: 0 it fits (cel: a device matches), 1 it does not, 2 an error.";
 
+const ALLOCATE_HELP: &str = r#"Examples:
+  # Where a waiting pod would fit, and what it would get there
+  kubectl gpu allocate pod/trainer -n research
+
+  # What a claim of a file would get in the cluster, before it is applied
+  kubectl gpu allocate -f claim.yaml
+
+  # The same without a cluster: slices, classes, nodes and allocated claims from files too
+  kubectl get resourceslices,deviceclasses,nodes,resourceclaims -A -o yaml > cluster.yaml
+  kubectl gpu allocate -f cluster.yaml -f pod.yaml -o json
+
+  # One JSON request a line, for other programs
+  kubectl gpu allocate --lines < requests.jsonl
+
+Of what is not devices, node selectors, node affinity, taints and cordons count; free CPU and memory do not.
+Several pods or claims are each answered as if they came first.
+
+Exit codes: 0 all fit on some node, 1 one does not, 2 an error."#;
+
+const EXPLAIN_HELP: &str = r#"Examples:
+  # Why a pod waits, and what would help
+  kubectl gpu explain pod/trainer -n research
+
+  # Why a claim got the devices it has
+  kubectl gpu explain claim/shared-gpu
+
+  # Every node and every device
+  kubectl gpu explain pod/trainer -v
+
+  # From files
+  kubectl gpu explain pod/trainer -f cluster.yaml -f pod.yaml
+
+Exit codes: 0 it has its devices or would fit, 1 it does not fit, 2 an error."#;
+
 const CEL_HELP: &str = r#"Examples:
   # The cards of the cluster with at least 40000 MiB
   kubectl gpu cel 'device.attributes["gpu.tessera.dev"].memoryMiB >= 40000'
@@ -35,6 +69,10 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// What kube-scheduler would give a pod or claim, per node, without doing it
+    Allocate(AllocateArguments),
+    /// Why a pod or claim waits, and what would help; or why it got what it got
+    Explain(ExplainArguments),
     /// Which devices match a CEL selector, with the value of each of its parts for one device
     Cel(CelArguments),
 }
@@ -76,6 +114,45 @@ pub struct SourceArguments {
     /// How long to wait for the API server's answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Cluster")]
     pub request_timeout: u64,
+}
+
+/// `kubectl gpu allocate`
+#[derive(Debug, Args)]
+#[command(after_help = ALLOCATE_HELP)]
+pub struct AllocateArguments {
+    /// pod/NAME or claim/NAME. Without it, every pod that waits (without any pod, every claim that waits)
+    #[arg(value_name = "pod/NAME|claim/NAME")]
+    pub subject: Option<String>,
+    /// Show all nodes
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Answer JSON requests on standard input, one a line (docs/allocate-protocol.md)
+    #[arg(long, conflicts_with_all = ["subject", "files", "output", "verbose"])]
+    pub lines: bool,
+    /// Print JSON or YAML instead of a table
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// `kubectl gpu explain`
+#[derive(Debug, Args)]
+#[command(after_help = EXPLAIN_HELP)]
+pub struct ExplainArguments {
+    /// pod/NAME or claim/NAME
+    #[arg(value_name = "pod/NAME|claim/NAME")]
+    pub subject: String,
+    /// Show every node and every device
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print JSON or YAML instead of text
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
 }
 
 /// `kubectl gpu cel`

@@ -1,3 +1,5 @@
 //! The commands.
 
+pub mod allocate;
 pub mod cel;
+pub mod explain;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::objects::{Duplicate, Objects};
+use crate::objects::Objects;
 
 /// Largest file that is read, in bytes: a hostile or mistaken path ends in an error, not in all memory taken.
 const FILE_LIMIT: u64 = 1 << 30;
@@ -60,23 +60,45 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// Reads all objects of the paths; `-` is standard input. Objects without a namespace are in `namespace`.
+/// The text of a file and where it comes from.
+#[derive(Debug)]
+pub struct Text {
+    file: String,
+    text: String,
+}
+
+/// Reads the paths; `-` is standard input.
 ///
 /// # Errors
 /// See [`FileError`].
-pub fn load(paths: &[PathBuf], recursive: bool, namespace: &str) -> Result<Loaded, FileError> {
-    let mut loaded = Loaded::default();
-    let mut unused = Vec::new();
+pub fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Text>, FileError> {
+    let mut texts = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
-            let text = read_all(std::io::stdin().lock(), "standard input")?;
-            add(&text, "standard input", namespace, &mut loaded, &mut unused)?;
+            let file = "standard input".to_owned();
+            texts.push(Text { text: read_all(std::io::stdin().lock(), &file)?, file });
             continue;
         }
-        for file in expand(path, recursive)? {
-            let name = file.display().to_string();
-            let opened = fs::File::open(&file).map_err(|source| FileError::Read { file: name.clone(), source })?;
-            add(&read_all(opened, &name)?, &name, namespace, &mut loaded, &mut unused)?;
+        for path in expand(path, recursive)? {
+            let file = path.display().to_string();
+            let opened =
+                fs::File::open(&path).map_err(|source| FileError::Read { file: file.clone(), source })?;
+            texts.push(Text { text: read_all(opened, &file)?, file });
+        }
+    }
+    Ok(texts)
+}
+
+/// All objects of the texts. Objects without a namespace are in `namespace`.
+///
+/// # Errors
+/// See [`FileError`].
+pub fn parse(texts: &[Text], namespace: &str) -> Result<Loaded, FileError> {
+    let mut loaded = Loaded::default();
+    let mut unused = Vec::new();
+    for Text { file, text } in texts {
+        for document in document::split(text, file)? {
+            object::add(&document, namespace, &mut loaded, &mut unused)?;
         }
     }
     if !unused.is_empty() {
@@ -85,19 +107,6 @@ pub fn load(paths: &[PathBuf], recursive: bool, namespace: &str) -> Result<Loade
         loaded.warnings.push(format!("objects of these kinds are not used: {}", unused.join(", ")));
     }
     Ok(loaded)
-}
-
-fn add(
-    text: &str,
-    file: &str,
-    namespace: &str,
-    loaded: &mut Loaded,
-    unused: &mut Vec<String>,
-) -> Result<(), FileError> {
-    for document in document::split(text, file)? {
-        object::add(&document, namespace, loaded, unused)?;
-    }
-    Ok(())
 }
 
 fn read_all(reader: impl Read, file: &str) -> Result<String, FileError> {
@@ -149,10 +158,4 @@ fn expand(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FileError> {
     }
     files.sort();
     Ok(files)
-}
-
-impl From<(&document::Document<'_>, Duplicate)> for FileError {
-    fn from((document, duplicate): (&document::Document<'_>, Duplicate)) -> Self {
-        document.error(document.first_line, duplicate.to_string())
-    }
 }

@@ -43,7 +43,7 @@ pub fn unknown(kind: &str, wanted: &str, known: &BTreeSet<String>) -> String {
 }
 
 /// The known name with the fewest letters to change, if they are few; names in the wrong domain count as near.
-fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str> {
+pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str> {
     let id = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let same_id = known.iter().find(|name| id(name) == id(wanted));
     let limit = (id(wanted).chars().count() / 3).max(1);

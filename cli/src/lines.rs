@@ -1,5 +1,6 @@
 //! One JSON request a line, one JSON answer a line: `docs/allocate-protocol.md`.
 
+pub mod allocate;
 pub mod cel;
 
 use std::io::{self, BufRead, BufReader, Read, Write};

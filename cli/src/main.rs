@@ -8,12 +8,18 @@ mod cluster;
 mod commands;
 mod defaults;
 mod devices;
+mod explain;
 mod files;
 mod hints;
 mod lines;
+mod node_fit;
 mod objects;
+mod outcome;
 mod output;
+mod quantities;
 mod source;
+mod subject;
+mod world;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,6 +32,8 @@ use crate::output::Verdict;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
+        Command::Allocate(command) => commands::allocate::run(command),
+        Command::Explain(command) => commands::explain::run(command),
         Command::Cel(command) => commands::cel::run(command),
     };
     match result {

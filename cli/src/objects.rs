@@ -60,6 +60,18 @@ pub fn display(key: &Key) -> String {
 }
 
 impl Objects {
+    /// Adds objects, in place of those with the same name.
+    pub fn overlay(&mut self, other: &Objects) {
+        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = other.clone();
+        self.nodes.extend(nodes);
+        self.pods.extend(pods);
+        self.claims.extend(claims);
+        self.templates.extend(templates);
+        self.slices.extend(slices);
+        self.classes.extend(classes);
+        self.taint_rules.extend(taint_rules);
+    }
+
     /// The slices as kube-scheduler sees them: with the taints that rules add to devices.
     pub fn tainted_slices(&self) -> Vec<ResourceSlice> {
         let mut slices: Vec<ResourceSlice> = self.slices.values().cloned().collect();

@@ -13,21 +13,33 @@ pub struct Source {
     pub objects: Objects,
     /// Namespace of what is named on the command line.
     pub namespace: String,
+    /// The objects of the files alone, where those of the cluster were added.
+    pub given: Option<Objects>,
 }
 
 impl Source {
-    /// Reads what is wanted.
+    /// Reads what is wanted: files alone where they have devices or nodes, else files and cluster.
     ///
     /// # Errors
     /// Files or cluster could not be read.
     pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Self, CommandError> {
         if arguments.files.is_empty() {
             let (objects, namespace) = cluster::load(arguments, wanted)?;
-            return Ok(Source { objects, namespace });
+            return Ok(Source { objects, namespace, given: None });
         }
-        let namespace = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let loaded = files::load(&arguments.files, arguments.recursive, &namespace)?;
+        let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let texts = files::read(&arguments.files, arguments.recursive)?;
+        let loaded = files::parse(&texts, &default)?;
         warn(&loaded.warnings);
-        Ok(Source { objects: loaded.objects, namespace })
+        if !loaded.objects.slices.is_empty() || !loaded.objects.nodes.is_empty() {
+            return Ok(Source { objects: loaded.objects, namespace: default, given: None });
+        }
+        // Without nodes and devices of their own, the files are about those of the cluster.
+        let (mut objects, namespace) = cluster::load(arguments, wanted).map_err(|error| {
+            CommandError::Asked(format!("the files have no ResourceSlice and no Node, and the cluster: {error}"))
+        })?;
+        let loaded = files::parse(&texts, &namespace)?;
+        objects.overlay(&loaded.objects);
+        Ok(Source { objects, namespace, given: Some(loaded.objects) })
     }
 }

@@ -12,6 +12,7 @@ use serde_path_to_error::Segment;
 use super::document::{Document, Step};
 use super::{FileError, Loaded};
 use crate::defaults;
+use crate::quantities;
 use crate::objects::{self, Key};
 
 /// Adds the object of a document, or the objects of its list.
@@ -135,7 +136,7 @@ impl Found<'_, '_> {
     where
         T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
     {
-        quantities_as_text(&mut self.value, "", "");
+        quantities::as_text(&mut self.value);
         let mut object: T = serde_path_to_error::deserialize(&self.value).map_err(|error| {
             let path = steps(error.path());
             let place = error.path().to_string();
@@ -191,31 +192,6 @@ fn display(path: &[Step]) -> String {
         }
     }
     text
-}
-
-/// Kubernetes reads a bare number as a quantity; the types here want text.
-fn quantities_as_text(value: &mut Value, key: &str, above: &str) {
-    const MAPS: [&str; 6] = ["requests", "limits", "capacity", "allocatable", "consumedCapacity", "overhead"];
-    let is_quantity = MAPS.contains(&above)
-        || key == "value" && above == "quantity"
-        || matches!(key, "default" | "min" | "max" | "step") && matches!(above, "requestPolicy" | "validRange")
-        || above == "validValues";
-    match value {
-        Value::Number(number) if is_quantity => *value = Value::String(number.to_string()),
-        Value::Array(items) => {
-            for item in items {
-                quantities_as_text(item, "", key);
-            }
-        }
-        Value::Object(entries) => {
-            // Values of capacities and counters are one level deeper: name, then value.
-            let within = if matches!(above, "capacity" | "counters") { "quantity" } else { key };
-            for (name, item) in entries.iter_mut() {
-                quantities_as_text(item, name, within);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Paths that are in `given` and not in what was understood of it. Null and empty values mean nothing.

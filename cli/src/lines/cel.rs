@@ -9,6 +9,7 @@ use tessera_cel::{CompileError, Features, Selector};
 
 use super::Answers;
 use crate::devices;
+use crate::quantities;
 
 /// Compiled expressions that are kept; kube-scheduler keeps 10.
 const KEPT: usize = 1024;
@@ -37,7 +38,7 @@ pub struct Server {
 
 impl Answers for Server {
     fn answer(&mut self, mut request: Value) -> Result<Value, String> {
-        capacities_as_text(&mut request);
+        quantities::as_text(&mut request);
         let request: Request = serde_path_to_error::deserialize(&request)
             .map_err(|error| format!("{} (at {})", error.inner(), error.path()))?;
         if self.compiled.len() >= KEPT {
@@ -67,17 +68,5 @@ impl Answers for Server {
                 json!({ "match": null, "matchError": error.to_string(), "cost": evaluation.cost })
             }
         })
-    }
-}
-
-/// Kubernetes reads a bare number as a quantity.
-fn capacities_as_text(request: &mut Value) {
-    let Some(Value::Object(capacities)) = request.get_mut("capacity") else { return };
-    for capacity in capacities.values_mut() {
-        if let Some(value) = capacity.get_mut("value")
-            && value.is_number()
-        {
-            *value = Value::String(value.to_string());
-        }
     }
 }

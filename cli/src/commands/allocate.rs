@@ -1,0 +1,156 @@
+//! `kubectl gpu allocate`: what kube-scheduler would give, per node, without doing it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use serde::Serialize;
+
+use crate::arguments::AllocateArguments;
+use crate::cluster;
+use crate::lines;
+use crate::outcome::{self, NodeOutcome, Reason};
+use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::source::Source;
+use crate::subject::{self, Subject, Wanted};
+use crate::world::World;
+
+/// Nodes that are shown without `-v`.
+const NODES_SHOWN: usize = 20;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    subject: String,
+    fits: bool,
+    obstacles: Vec<String>,
+    nodes: Vec<NodeOutcome>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The objects could not be read, or nothing is asked.
+pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
+    if arguments.lines {
+        let mut server = lines::allocate::Server::default();
+        lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut server)?;
+        return Ok(Verdict::Yes);
+    }
+    let Source { objects, namespace, given } = Source::load(&arguments.source, cluster::Wanted::All)?;
+    let subjects = match &arguments.subject {
+        Some(name) => vec![subject::named(&objects, name, &namespace)?],
+        None => subject::waiting(given.as_ref().unwrap_or(&objects))
+            .into_iter()
+            // Again from all objects: a template may be in the cluster.
+            .map(|subject| subject.pod.as_ref().map_or(subject.clone(), |pod| subject::of_pod(&objects, pod)))
+            .collect(),
+    };
+    if subjects.is_empty() {
+        return Err(CommandError::Asked(
+            "nothing waits for devices; name a pod/NAME or claim/NAME, or give files with -f".to_owned(),
+        ));
+    }
+    let mut world = World::new(objects)?;
+    let mut reports = Vec::new();
+    for subject in &subjects {
+        let nodes = outcome::of_nodes(&mut world, subject)?;
+        let fits = subject.obstacles.is_empty() && nodes.iter().any(|node| node.fits);
+        reports.push((
+            subject,
+            Report { subject: subject.title.clone(), fits, obstacles: subject.obstacles.clone(), nodes },
+        ));
+    }
+    let fits = reports.iter().all(|(_, report)| report.fits);
+    if let Some(format) = arguments.output {
+        let all: Vec<&Report> = reports.iter().map(|(_, report)| report).collect();
+        output::structured(format, &all)?;
+    } else {
+        let paint = Paint::standard_output();
+        let shown = if arguments.verbose { usize::MAX } else { NODES_SHOWN };
+        let texts: Vec<String> =
+            reports.iter().map(|(subject, report)| text(subject, report, shown, paint)).collect();
+        output::print(&texts.join("\n"))?;
+    }
+    Ok(if fits { Verdict::Yes } else { Verdict::No })
+}
+
+fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> String {
+    let fitting: Vec<&NodeOutcome> = report.nodes.iter().filter(|node| node.fits).collect();
+    let mut text = paint.bold(&subject.title);
+    let verdict = format!("fits on {} of {} nodes", fitting.len(), report.nodes.len());
+    text += ": ";
+    text += &if fitting.is_empty() { paint.bad(&verdict) } else { paint.good(&verdict) };
+    text.push('\n');
+    for obstacle in &report.obstacles {
+        text += &format!("{}\n", paint.bad(&printable(obstacle)));
+    }
+    if subject.claims.is_empty() && subject.obstacles.is_empty() {
+        text += "it asks for no devices\n";
+    } else if !subject.claims.is_empty() && subject.claims.iter().all(Wanted::is_allocated) {
+        text += "all its claims have their devices already; `kubectl gpu explain` says why these\n";
+    }
+    let rows: Vec<Vec<String>> = fitting
+        .iter()
+        .take(shown)
+        .flat_map(|node| {
+            node.claims.iter().flat_map(|claim| {
+                claim.results().iter().map(|result| {
+                    vec![
+                        node.node.clone(),
+                        claim.claim.clone(),
+                        result.request.clone(),
+                        result.driver.clone(),
+                        result.pool.clone(),
+                        result.device.clone(),
+                        consumes(result),
+                    ]
+                })
+            })
+        })
+        .collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        text += &output::table(&["NODE", "CLAIM", "REQUEST", "DRIVER", "POOL", "DEVICE", "CONSUMES"], rows);
+    }
+    if fitting.len() > shown {
+        text += &format!("… and {} more nodes (-v shows all)\n", fitting.len() - shown);
+    }
+    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for node in &report.nodes {
+        let reason = match &node.reason {
+            None => continue,
+            Some(Reason::Node(reason)) => reason.clone(),
+            Some(Reason::Devices(reason)) => {
+                format!("{reason} (kubectl gpu explain {} says why)", subject.title)
+            }
+            Some(Reason::Error(error)) => format!("kube-scheduler gives up the pod: {error}"),
+        };
+        reasons.entry(reason).or_default().push(&node.node);
+    }
+    if !reasons.is_empty() {
+        text += "\nNot on\n";
+    }
+    for (reason, nodes) in reasons {
+        text += &format!("  {}: {}\n", some_of(&nodes, shown.min(5)), paint.bad(&printable(&reason)));
+    }
+    text
+}
+
+/// The first names, and how many more there are.
+pub fn some_of(names: &[&str], shown: usize) -> String {
+    let mut text = names.iter().take(shown).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > shown {
+        text += &format!(" and {} more", names.len() - shown);
+    }
+    text
+}
+
+/// What a share takes of its device.
+pub fn consumes(result: &DeviceRequestAllocationResult) -> String {
+    let consumed = result.consumed_capacity.iter().flatten();
+    let mut parts: Vec<String> = consumed.map(|(name, quantity)| format!("{name}={}", quantity.0)).collect();
+    if result.admin_access == Some(true) {
+        parts.push("nothing (admin access)".to_owned());
+    }
+    parts.join(",")
+}

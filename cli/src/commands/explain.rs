@@ -1,0 +1,252 @@
+//! `kubectl gpu explain`: why a pod or claim waits, or why it got what it got.
+
+use std::fmt::Write;
+
+use crate::arguments::ExplainArguments;
+use crate::cluster;
+use crate::commands::allocate::some_of;
+use crate::explain::{self, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
+use crate::outcome::Reason;
+use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::source::Source;
+use crate::subject::{self, Subject};
+use crate::world::World;
+
+/// Groups of nodes, reasons, helps and names of a list that are shown without `-v`.
+const SHOWN: usize = 4;
+
+/// Runs the command.
+///
+/// # Errors
+/// The objects could not be read, or it names nothing.
+pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
+    let source = Source::load(&arguments.source, cluster::Wanted::All)?;
+    let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
+    let mut world = World::new(source.objects)?;
+    let explanation = explain::explain(&mut world, &subject)?;
+    match arguments.output {
+        Some(format) => output::structured(format, &explanation)?,
+        None => {
+            let screen = Screen { paint: Paint::standard_output(), verbose: arguments.verbose };
+            output::print(&screen.text(&subject, &explanation))?;
+        }
+    }
+    Ok(if explanation.fits { Verdict::Yes } else { Verdict::No })
+}
+
+struct Screen {
+    paint: Paint,
+    verbose: bool,
+}
+
+// Writing to a String cannot fail: the results of writeln! are dropped.
+impl Screen {
+    fn shown(&self) -> usize {
+        if self.verbose { usize::MAX } else { SHOWN }
+    }
+
+    fn text(&self, subject: &Subject, explanation: &Explanation) -> String {
+        let mut text = String::new();
+        let is_waiting = !explanation.nodes.is_empty();
+        let verdict = match (is_waiting, explanation.fits) {
+            (true, true) => self.paint.good("fits now"),
+            (true, false) => self.paint.bad("does not fit"),
+            (false, true) if explanation.given.is_empty() => self.paint.good("asks for no devices"),
+            (false, true) => self.paint.good("has its devices"),
+            (false, false) => self.paint.bad("waits"),
+        };
+        let _ = writeln!(text, "{}: {verdict}", self.paint.bold(&subject.title));
+        for obstacle in &explanation.obstacles {
+            let _ = writeln!(text, "  {}", self.paint.bad(&printable(obstacle)));
+        }
+        for hint in &explanation.hints {
+            let _ = writeln!(text, "  {}", self.paint.hint(&printable(hint)));
+        }
+        for given in &explanation.given {
+            self.given(&mut text, given);
+        }
+        self.nodes(&mut text, explanation);
+        if !explanation.nearest.is_empty() {
+            let _ = writeln!(text, "\nIt would fit if");
+            for nearest in explanation.nearest.iter().take(self.shown()) {
+                let nodes: Vec<&str> = nearest.nodes.iter().map(String::as_str).collect();
+                let change = self.paint.hint(&printable(&nearest.change));
+                let _ = writeln!(text, "  {change}: {}", some_of(&nodes, self.shown()));
+            }
+            self.more(&mut text, explanation.nearest.len(), "ways");
+        }
+        self.scheduler_says(&mut text, subject);
+        text
+    }
+
+    /// Nodes with the same answer are told of once.
+    fn nodes(&self, text: &mut String, explanation: &Explanation) {
+        let fitting: Vec<&NodeDiagnosis> =
+            explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
+        if !fitting.is_empty() {
+            let _ = writeln!(text, "\nWould get");
+        }
+        for node in fitting.iter().take(self.shown()) {
+            let devices: Vec<String> = node
+                .outcome
+                .claims
+                .iter()
+                .flat_map(|claim| claim.results())
+                .map(|result| format!("{} for {}", result.device, result.request))
+                .collect();
+            let _ = writeln!(text, "  {}: {}", node.outcome.node, self.paint.good(&devices.join(", ")));
+        }
+        self.more(text, fitting.len(), "nodes");
+        let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+        for node in explanation.nodes.iter().filter(|node| !node.outcome.fits) {
+            let body = self.node(node);
+            match groups.iter_mut().find(|(known, _)| *known == body) {
+                Some((_, nodes)) => nodes.push(&node.outcome.node),
+                None => groups.push((body, vec![&node.outcome.node])),
+            }
+        }
+        for (body, nodes) in groups.iter().take(self.shown()) {
+            let _ = write!(text, "\n{}\n{body}", self.paint.bold(&some_of(nodes, self.shown())));
+        }
+        self.more(text, groups.len(), "groups of nodes");
+    }
+
+    fn node(&self, node: &NodeDiagnosis) -> String {
+        let mut text = String::new();
+        match &node.outcome.reason {
+            Some(Reason::Node(reason)) => {
+                let _ = writeln!(text, "  does not take it: {}", printable(reason));
+                return text;
+            }
+            Some(Reason::Error(error)) => {
+                let error = format!("kube-scheduler gives up: {}", printable(error));
+                let _ = writeln!(text, "  {}", self.paint.bad(&error));
+            }
+            _ => {}
+        }
+        for request in &node.requests {
+            self.request(&mut text, request);
+        }
+        for together in &node.together {
+            let _ = writeln!(text, "  {}", self.paint.bad(&printable(together)));
+        }
+        if text.is_empty() {
+            let _ = writeln!(text, "  the devices do not suffice");
+        }
+        text
+    }
+
+    fn request(&self, text: &mut String, request: &RequestDiagnosis) {
+        let wanted = request.wanted.map_or("all".to_owned(), |count| count.to_string());
+        let enough = request.wanted.is_none_or(|wanted| request.free >= wanted);
+        let free = format!("{} of {} devices free", request.free, request.devices);
+        let free = if enough { self.paint.good(&free) } else { self.paint.bad(&free) };
+        let claim = printable(&request.claim);
+        let class = if request.class_exists { "" } else { " (does not exist)" };
+        let _ = writeln!(
+            text,
+            "  {} of {claim} wants {wanted} of class {}{class}: {free}",
+            printable(&request.request),
+            printable(&request.class)
+        );
+        self.reasons(text, &request.reasons, "    ");
+        if self.verbose {
+            for verdict in &request.verdicts {
+                let obstacle = verdict.obstacle.as_ref();
+                let why = obstacle.map_or("free".to_owned(), |obstacle| {
+                    format!("{}{}", obstacle.summary(), self.users(obstacle.by()))
+                });
+                let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
+            }
+        }
+    }
+
+    fn reasons(&self, text: &mut String, reasons: &[ReasonCount], indent: &str) {
+        for reason in reasons.iter().take(self.shown()) {
+            let said = format!("{}{}", reason.reason, self.users(&reason.by));
+            let _ = writeln!(text, "{indent}{:>4}  {}", reason.devices, printable(&said));
+        }
+        if reasons.len() > self.shown() {
+            let rest = &reasons[self.shown()..];
+            let devices: usize = rest.iter().map(|reason| reason.devices).sum();
+            let _ = writeln!(text, "{indent}{devices:>4}  for {} other reasons (-v shows them)", rest.len());
+        }
+    }
+
+    fn users(&self, by: &[String]) -> String {
+        if by.is_empty() {
+            return String::new();
+        }
+        let names: Vec<&str> = by.iter().map(String::as_str).collect();
+        format!(" by {}", some_of(&names, self.shown()))
+    }
+
+    fn given(&self, text: &mut String, given: &Given) {
+        let node = given.node.as_deref().map(|node| format!(" on {node}")).unwrap_or_default();
+        let users = match given.reserved_for.as_slice() {
+            [] => "nobody uses it".to_owned(),
+            users => {
+                let users: Vec<&str> = users.iter().map(String::as_str).collect();
+                format!("for {}", some_of(&users, self.shown()))
+            }
+        };
+        let _ = writeln!(text, "\n{}{node}, {users}", self.paint.bold(&given.claim));
+        for device in given.devices.iter().take(self.shown()) {
+            let of = if device.description.is_empty() { "" } else { " - " };
+            let _ = writeln!(
+                text,
+                "  {} got {}{of}{}",
+                printable(&device.request),
+                self.paint.good(&printable(&device.device)),
+                printable(&device.description)
+            );
+            let why = match (device.published, device.before.len()) {
+                (false, _) => "it is not published there any more".to_owned(),
+                (true, 0) => "it is the first device in kube-scheduler's order".to_owned(),
+                (true, before) => format!("before it in kube-scheduler's order, today: {before} devices"),
+            };
+            let _ = writeln!(text, "    {why}");
+            self.reasons(text, &device.passed_over, "    ");
+            if device.free_before > 0 {
+                let _ = writeln!(
+                    text,
+                    "    {:>4}  free today: in use then, or not what a constraint or another request leaves",
+                    device.free_before
+                );
+            }
+            if self.verbose {
+                for verdict in &device.before {
+                    let why = verdict.obstacle.as_ref().map_or("free".to_owned(), |obstacle| {
+                        format!("{}{}", obstacle.summary(), self.users(obstacle.by()))
+                    });
+                    let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
+                }
+            }
+        }
+        self.more(text, given.devices.len(), "devices");
+        let _ = writeln!(text, "  {}", printable(&given.today));
+    }
+
+    fn more(&self, text: &mut String, count: usize, what: &str) {
+        if count > self.shown() {
+            let _ = writeln!(text, "  … and {} more {what} (-v shows all)", count - self.shown());
+        }
+    }
+
+    /// What kube-scheduler itself wrote to the pod, last.
+    fn scheduler_says(&self, text: &mut String, subject: &Subject) {
+        let conditions = subject
+            .pod
+            .as_ref()
+            .and_then(|pod| pod.status.as_ref())
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
+        let said = conditions
+            .iter()
+            .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+            .and_then(|condition| condition.message.as_deref());
+        if let Some(said) = said {
+            let _ = writeln!(text, "\nkube-scheduler says: {}", printable(said));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Why devices are not given, or were: for every node and request what is in the way of each device, and what would
+//! help. Whether something fits is always the allocator's own answer.
+
+mod conjuncts;
+mod constraint;
+mod fleet;
+mod given;
+mod nearest;
+mod obstacle;
+mod request;
+
+use serde::Serialize;
+use tessera_allocator::claim::Claim;
+
+use crate::outcome::{self, NodeOutcome, Reason};
+use crate::output::CommandError;
+use crate::subject::Subject;
+use crate::world::World;
+
+pub use fleet::Fleet;
+pub use given::Given;
+pub use obstacle::Obstacle;
+pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
+
+/// Everything about a pod or claim.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// `pod/NAME` or `claim/NAME`.
+    pub subject: String,
+    /// Whether it has its devices, or some node would give them.
+    pub fits: bool,
+    /// What keeps it waiting whatever devices there are.
+    pub obstacles: Vec<String>,
+    /// Names that no device has.
+    pub hints: Vec<String>,
+    /// Claims with devices, and why these.
+    pub given: Vec<Given>,
+    /// Every node, where a claim waits.
+    pub nodes: Vec<NodeDiagnosis>,
+    /// What would make it fit.
+    pub nearest: Vec<Nearest>,
+}
+
+/// What would make it fit, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Nearest {
+    /// Such as `claim default/a (pod p) ends`.
+    pub change: String,
+    /// The nodes where that would do.
+    pub nodes: Vec<String>,
+}
+
+/// One node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDiagnosis {
+    /// The allocator's answer.
+    #[serde(flatten)]
+    pub outcome: NodeOutcome,
+    /// What is in the way, by request; empty where it fits or the node does not take the pod.
+    pub requests: Vec<RequestDiagnosis>,
+    /// What is in the way of requests together.
+    pub together: Vec<String>,
+}
+
+/// Explains.
+///
+/// # Errors
+/// An object has something in it that the API server would not accept.
+pub fn explain(world: &mut World, subject: &Subject) -> Result<Explanation, CommandError> {
+    let mut explanation = Explanation {
+        subject: subject.title.clone(),
+        fits: false,
+        obstacles: subject.obstacles.clone(),
+        hints: Vec::new(),
+        given: given::of(world, subject)?,
+        nodes: Vec::new(),
+        nearest: Vec::new(),
+    };
+    let is_waiting = subject.claims.iter().any(|wanted| !wanted.is_allocated());
+    if !is_waiting {
+        explanation.fits = subject.obstacles.is_empty();
+        return Ok(explanation);
+    }
+    let waiting: Vec<_> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+    let claims = outcome::converted(&waiting)?;
+    let nodes = world.nodes.clone();
+    let outcomes = outcome::of_nodes(world, subject)?;
+    explanation.fits = subject.obstacles.is_empty() && outcomes.iter().any(|node| node.fits);
+    let slices = world.slices.clone();
+    let mut fleet = Fleet::new(world, &slices, &[]);
+    explanation.hints = fleet.hints(&claims);
+    for (node, outcome) in nodes.iter().zip(outcomes) {
+        let mut diagnosis = NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new() };
+        if !diagnosis.outcome.fits && !matches!(diagnosis.outcome.reason, Some(Reason::Node(_))) {
+            let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
+            (diagnosis.requests, diagnosis.together) = diagnose(world, &mut fleet, node, &claims);
+        }
+        explanation.nodes.push(diagnosis);
+    }
+    if !explanation.fits {
+        explanation.nearest = nearest::of(world, &mut fleet, subject, &nodes, &explanation.nodes)?;
+    }
+    Ok(explanation)
+}
+
+fn diagnose(
+    world: &mut World,
+    fleet: &mut Fleet<'_>,
+    node: &k8s_openapi::api::core::v1::Node,
+    claims: &[Claim],
+) -> (Vec<RequestDiagnosis>, Vec<String>) {
+    let held = world.held.clone();
+    let (by_claim, troubles) = request::diagnose(world, fleet, node, claims, &held);
+    let mut requests = Vec::new();
+    let mut together = Vec::new();
+    for (claim, of_claim) in claims.iter().zip(by_claim) {
+        together.extend(constraint::diagnose(fleet, claim, &of_claim));
+        requests.extend(of_claim);
+    }
+    together.extend(troubles);
+    let each_fits = requests.iter().all(|request| request.free >= request.wanted.unwrap_or(request.devices));
+    if together.is_empty() && each_fits && !requests.is_empty() {
+        together.push(
+            "each request alone would fit, but not all together: they need the same devices or counters".to_owned(),
+        );
+    }
+    (requests, together)
+}

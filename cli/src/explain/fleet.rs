@@ -1,0 +1,185 @@
+//! All devices with what is known of each, for finding what is in the way.
+
+mod counters;
+mod selectors;
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
+use tessera_allocator::upstream::explain::Reason;
+
+use self::counters::CounterUsers;
+use self::selectors::Selectors;
+use super::Obstacle;
+use crate::devices::{self, DeviceId, Place};
+use crate::hints;
+use crate::world::World;
+
+/// Devices, who uses counters, and selectors.
+pub struct Fleet<'s> {
+    /// All devices in kube-scheduler's order.
+    pub places: Vec<Place<'s>>,
+    by_id: HashMap<DeviceId, usize>,
+    evaluated: Vec<Option<tessera_cel::Device>>,
+    classes: HashMap<String, DeviceClass>,
+    counters: CounterUsers,
+    selectors: Selectors,
+}
+
+impl<'s> Fleet<'s> {
+    /// The devices of the slices. The claims named in `without` hold nothing.
+    pub fn new(world: &World, slices: &'s [ResourceSlice], without: &[String]) -> Self {
+        let places = devices::devices(slices);
+        let by_id = places.iter().enumerate().map(|(index, place)| (place.id.clone(), index)).collect();
+        let evaluated = places
+            .iter()
+            .map(|place| {
+                devices::for_evaluation(
+                    &place.id.driver,
+                    place.device.attributes.as_ref(),
+                    place.device.capacity.as_ref(),
+                    place.device.allow_multiple_allocations == Some(true),
+                    false,
+                )
+                .ok()
+            })
+            .collect();
+        let counters = CounterUsers::new(&world.objects, &places, without);
+        let classes = world.objects.classes.iter().map(|((_, name), class)| (name.clone(), class.clone()));
+        let classes = classes.collect();
+        Fleet { by_id, evaluated, classes, counters, selectors: Selectors::default(), places }
+    }
+
+    /// Place of the device in the fleet.
+    pub fn place(&self, id: &DeviceId) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    /// Whether there is a class with this name.
+    pub fn has_class(&self, name: &str) -> bool {
+        self.classes.contains_key(name)
+    }
+
+    /// The device as selectors see it.
+    pub fn evaluated(&self, place: usize) -> Option<&tessera_cel::Device> {
+        self.evaluated[place].as_ref()
+    }
+
+    /// All selectors of a request, those of its class first.
+    pub fn selectors_of(&self, request: &DeviceRequest) -> Vec<String> {
+        let class = self.classes.get(&request.class).and_then(|class| class.spec.as_ref());
+        let of_class = class
+            .and_then(|spec| spec.selectors.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|selector| selector.cel.as_ref())
+            .map(|cel| cel.expression.clone());
+        of_class.chain(request.selectors.iter().flatten().map(|expression| expression.to_string())).collect()
+    }
+
+    /// The allocator's reason, with the part of the selector that is false and whose claims use up a counter.
+    pub fn obstacle(&mut self, id: &DeviceId, reason: Reason) -> Obstacle {
+        match reason {
+            Reason::Selector { class, expression, .. } => {
+                let of = class.map_or("the request".to_owned(), |class| format!("class {class}"));
+                let parts = match self.place(id) {
+                    Some(place) => self.false_parts(&expression, place),
+                    None => Vec::new(),
+                };
+                let part = parts.into_iter().next().unwrap_or(expression);
+                Obstacle::Selector { of, expression: part }
+            }
+            Reason::SelectorFails(error) => Obstacle::SelectorError { error },
+            Reason::NotForNode => Obstacle::NotForNode,
+            Reason::InUse(by) => Obstacle::InUse { by },
+            Reason::NoSuchCapacity(name) => Obstacle::Capacity { message: format!("has no capacity {name}") },
+            Reason::Capacity { name, needed, left, holders } => {
+                let message = match needed {
+                    None => format!("the policy of capacity {name} does not allow the amount"),
+                    Some(needed) if holders.is_empty() => {
+                        format!("has {left} of capacity {name}, {needed} is needed")
+                    }
+                    Some(needed) => format!("{left} of capacity {name} is left, {needed} is needed"),
+                };
+                if holders.is_empty() {
+                    Obstacle::Capacity { message }
+                } else {
+                    Obstacle::Share { message, by: holders }
+                }
+            }
+            Reason::Counter { set, counter, needed, left } => {
+                let by = self.counters.of(id, &set, &counter);
+                Obstacle::Counter { message: format!("{left} of counter {counter} of {set} is left, {needed} is needed"), by }
+            }
+            Reason::Taint { key, value, effect } => {
+                let value = if value.is_empty() { value } else { format!("={value}") };
+                Obstacle::Taint { taint: format!("{key}{value}:{effect}") }
+            }
+            Reason::NoSuchAttribute { attribute, .. } => {
+                Obstacle::Attribute { message: format!("has no attribute {attribute}, which a constraint needs") }
+            }
+        }
+    }
+
+    /// Names in the claims' selectors and constraints that no device has.
+    pub fn hints(&mut self, claims: &[Claim]) -> Vec<String> {
+        let mut found = Vec::new();
+        let (attributes, _) = devices::published_names(&self.places);
+        for claim in claims {
+            for request in requests(claim) {
+                if !self.has_class(&request.class) {
+                    let known = self.classes.keys().cloned().collect();
+                    let near = hints::nearest(&request.class, &known)
+                        .map(|near| format!(": did you mean {near}?"))
+                        .unwrap_or_default();
+                    found.push(format!("there is no DeviceClass {}{near}", request.class));
+                }
+                for expression in self.selectors_of(request) {
+                    if let Ok(selector) = self.selectors.compiled(&expression) {
+                        found.extend(hints::unknown_names(&selector, &self.places));
+                    }
+                }
+            }
+            for constraint in &claim.constraints {
+                use tessera_allocator::claim::Rule;
+                let (Rule::MatchAttribute(name) | Rule::DistinctAttribute(name)) = &constraint.rule else {
+                    continue;
+                };
+                if !attributes.contains(name) {
+                    found.push(hints::unknown("attribute", name, &attributes));
+                }
+            }
+        }
+        let mut unique = Vec::new();
+        for hint in found {
+            if !unique.contains(&hint) {
+                unique.push(hint);
+            }
+        }
+        unique
+    }
+
+    /// The parts of a selector that are false for a device.
+    pub fn false_parts(&mut self, expression: &str, place: usize) -> Vec<String> {
+        self.selectors.false_parts(expression, self.evaluated[place].as_ref())
+    }
+
+    /// What a part of a selector reads of a device, as `name is value`.
+    pub fn values(&mut self, part: &str, place: usize) -> Option<String> {
+        self.selectors.values(part, self.evaluated[place].as_ref()?)
+    }
+}
+
+/// All requests of a claim, alternatives too.
+pub fn requests(claim: &Claim) -> Vec<&DeviceRequest> {
+    claim
+        .requests
+        .iter()
+        .flat_map(|request| match &request.ask {
+            Ask::Exactly(exactly) => std::slice::from_ref(exactly).iter(),
+            Ask::FirstAvailable(alternatives) => alternatives.iter(),
+            Ask::Unknown => [].iter(),
+        })
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! Whose devices draw on a counter.
+
+use std::collections::HashMap;
+
+use crate::devices::{DeviceId, Place};
+use crate::objects::Objects;
+use crate::outcome::results;
+use crate::world::reference;
+
+/// Driver, pool, counter set and counter.
+type Key = (String, String, String, String);
+
+/// Claims by the counters that their devices draw on.
+#[derive(Debug, Default)]
+pub struct CounterUsers(HashMap<Key, Vec<String>>);
+
+impl CounterUsers {
+    /// All allocated claims, except for those named in `without`.
+    pub fn new(objects: &Objects, places: &[Place<'_>], without: &[String]) -> Self {
+        let mut holders: HashMap<DeviceId, Vec<String>> = HashMap::new();
+        for claim in objects.claims.values() {
+            let name = reference(claim);
+            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            let Some(allocation) = allocation.filter(|_| !without.contains(&name)) else { continue };
+            for result in results(allocation).iter().filter(|result| result.admin_access != Some(true)) {
+                let id = DeviceId {
+                    driver: result.driver.clone(),
+                    pool: result.pool.clone(),
+                    device: result.device.clone(),
+                };
+                holders.entry(id).or_default().push(name.clone());
+            }
+        }
+        let mut users = CounterUsers::default();
+        for place in places {
+            let Some(claims) = holders.get(&place.id) else { continue };
+            for consumption in place.device.consumes_counters.iter().flatten() {
+                for counter in consumption.counters.keys() {
+                    let key = key(&place.id, &consumption.counter_set, counter);
+                    let of_counter = users.0.entry(key).or_default();
+                    for claim in claims {
+                        if !of_counter.contains(claim) {
+                            of_counter.push(claim.clone());
+                        }
+                    }
+                }
+            }
+        }
+        users
+    }
+
+    /// The claims that draw on a counter of the device's pool.
+    pub fn of(&self, device: &DeviceId, set: &str, counter: &str) -> Vec<String> {
+        self.0.get(&key(device, set, counter)).cloned().unwrap_or_default()
+    }
+}
+
+fn key(device: &DeviceId, set: &str, counter: &str) -> Key {
+    (device.driver.clone(), device.pool.clone(), set.to_owned(), counter.to_owned())
+}

@@ -1,0 +1,60 @@
+//! Selectors part by part.
+
+use std::collections::HashMap;
+
+use tessera_cel::{CompileError, Device, Selector};
+
+use crate::explain::conjuncts;
+
+/// Compiled selectors and their parts.
+#[derive(Debug, Default)]
+pub struct Selectors {
+    compiled: HashMap<String, Result<Selector, CompileError>>,
+}
+
+impl Selectors {
+    /// The selector with this text.
+    pub fn compiled(&mut self, expression: &str) -> Result<Selector, CompileError> {
+        if let Some(found) = self.compiled.get(expression) {
+            return found.clone();
+        }
+        let compiled = Selector::compile(expression);
+        self.compiled.insert(expression.to_owned(), compiled.clone());
+        compiled
+    }
+
+    /// All parts that are false for the device.
+    pub fn false_parts(&mut self, expression: &str, device: Option<&Device>) -> Vec<String> {
+        let Some(device) = device else { return Vec::new() };
+        let parts = conjuncts::split(expression).into_iter();
+        parts
+            .filter(|part| self.compiled(part).is_ok_and(|part| part.matches(device) == Ok(false)))
+            .map(one_line)
+            .collect()
+    }
+
+    /// What a part reads of the device, as `name is value`.
+    pub fn values(&mut self, part: &str, device: &Device) -> Option<String> {
+        let selector = self.compiled(part).ok()?;
+        let read = selector.explain(device).into_iter().find_map(|found| {
+            let text = selector.source().get(found.start..found.end)?;
+            // What is read comes first; the whole part and what it compares with say nothing new.
+            (text.starts_with("device.") && text.len() < selector.source().trim().len())
+                .then(|| format!("{} is {}", short(text), found.value))
+        });
+        read
+    }
+}
+
+/// The last name: `memoryMiB` of `device.attributes["gpu.tessera.dev"].memoryMiB`.
+fn short(text: &str) -> String {
+    let text = one_line(text);
+    match text.rsplit_once("].") {
+        Some((_, name)) if name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') => name.to_owned(),
+        _ => text,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

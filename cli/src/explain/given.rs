@@ -1,0 +1,174 @@
+//! Why an allocated claim got what it got.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult, ResourceClaim};
+use serde::Serialize;
+use tessera_allocator::claim::Claim;
+use tessera_allocator::held::Held;
+use tessera_allocator::node::NodeSelector;
+use tessera_cel::{AttributeValue, DeviceView};
+
+use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
+use super::Fleet;
+use crate::outcome::results;
+use crate::output::CommandError;
+use crate::subject::Subject;
+use crate::world::{World, convert, reference};
+
+/// An allocated claim.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Given {
+    /// `namespace/name`
+    pub claim: String,
+    /// Who uses it: pods, as a rule.
+    pub reserved_for: Vec<String>,
+    /// The node whose devices it has, where it is one.
+    pub node: Option<String>,
+    /// Its devices.
+    pub devices: Vec<GivenDevice>,
+    /// What kube-scheduler would give it today if it had nothing, in words.
+    pub today: String,
+}
+
+/// A device and why this one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenDevice {
+    /// Request it was given for.
+    pub request: String,
+    /// Driver, pool and name.
+    pub device: String,
+    /// What it is.
+    pub description: String,
+    /// What is in the way of the devices before it in kube-scheduler's order, today and without this claim.
+    pub passed_over: Vec<ReasonCount>,
+    /// Devices before it with nothing in the way today: given back since, or ruled out by a constraint or another
+    /// request.
+    pub free_before: usize,
+    /// Whether it is still published.
+    pub published: bool,
+    /// Every device before it.
+    pub before: Vec<DeviceVerdict>,
+}
+
+/// The allocated claims of a pod, or the claim.
+///
+/// # Errors
+/// A claim has something in it that is not a quantity.
+pub fn of(world: &mut World, subject: &Subject) -> Result<Vec<Given>, CommandError> {
+    let mut given = Vec::new();
+    for wanted in &subject.claims {
+        let Some(allocation) = wanted.claim.status.as_ref().and_then(|status| status.allocation.as_ref())
+        else {
+            continue;
+        };
+        given.push(one(world, &wanted.claim, allocation)?);
+    }
+    Ok(given)
+}
+
+fn one(
+    world: &mut World,
+    claim: &ResourceClaim,
+    allocation: &AllocationResult,
+) -> Result<Given, CommandError> {
+    let slices = world.slices.clone();
+    let mut fleet = Fleet::new(world, &slices, &[reference(claim)]);
+    let converted = convert(claim)?;
+    let node = node_of(world, allocation);
+    let held = world.held_without(&[claim])?;
+    let requests = match &node {
+        Some(node) => {
+            let claims = std::slice::from_ref(&converted);
+            request::diagnose(world, &mut fleet, node, claims, &held).0.concat()
+        }
+        None => Vec::new(),
+    };
+    let devices = results(allocation).iter().map(|result| device(&fleet, &requests, result)).collect();
+    let today = match &node {
+        Some(node) => today(world, node, &converted, allocation, &held),
+        None => "it is not bound to one node".to_owned(),
+    };
+    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    Ok(Given {
+        claim: reference(claim),
+        reserved_for: users
+            .iter()
+            .map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name))
+            .collect(),
+        node: node.and_then(|node| node.metadata.name),
+        devices,
+        today,
+    })
+}
+
+/// The only node that the allocation allows.
+fn node_of(world: &World, allocation: &AllocationResult) -> Option<Node> {
+    let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
+    let mut possible =
+        world.nodes.iter().filter(|node| selector.matches(&(*node).into()).unwrap_or(false));
+    let only = possible.next()?;
+    possible.next().is_none().then(|| only.clone())
+}
+
+fn device(
+    fleet: &Fleet<'_>,
+    requests: &[RequestDiagnosis],
+    result: &DeviceRequestAllocationResult,
+) -> GivenDevice {
+    let is_it = |verdict: &DeviceVerdict| {
+        let id = &verdict.id;
+        id.driver == result.driver && id.pool == result.pool && id.device == result.device
+    };
+    let request = requests.iter().find(|request| request.request == result.request);
+    let verdicts = request.map(|request| request.verdicts.as_slice()).unwrap_or_default();
+    let place = verdicts.iter().position(is_it);
+    let description =
+        place.and_then(|place| fleet.evaluated(verdicts[place].place?)).map(describe).unwrap_or_default();
+    let before = verdicts[..place.unwrap_or(0)].to_vec();
+    GivenDevice {
+        request: result.request.clone(),
+        device: format!("{}/{}/{}", result.driver, result.pool, result.device),
+        description,
+        passed_over: counted(&before),
+        free_before: before.iter().filter(|verdict| verdict.obstacle.is_none()).count(),
+        published: place.is_some(),
+        before,
+    }
+}
+
+/// What people know a device by.
+fn describe(device: &tessera_cel::Device) -> String {
+    let driver = device.driver();
+    let text = |name: &str| match device.attribute(driver, name) {
+        Some(AttributeValue::String(value)) => Some(value.to_owned()),
+        _ => None,
+    };
+    [text("type"), text("profile"), text("productName")].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Whether kube-scheduler would give the same again.
+fn today(
+    world: &mut World,
+    node: &Node,
+    converted: &Claim,
+    allocation: &AllocationResult,
+    held: &Held,
+) -> String {
+    let names = |results: &[DeviceRequestAllocationResult]| {
+        results.iter().map(|result| result.device.clone()).collect::<Vec<_>>()
+    };
+    match world.allocate(node, std::slice::from_ref(converted), held) {
+        Ok(Some(allocations)) => {
+            let now = allocations.first().map(|allocation| names(results(allocation))).unwrap_or_default();
+            if now == names(results(allocation)) {
+                "the same devices would be given again".to_owned()
+            } else {
+                format!("kube-scheduler would now give {} there", now.join(", "))
+            }
+        }
+        Ok(None) => "it would not fit there any more".to_owned(),
+        Err(error) => format!("kube-scheduler would now give up: {error}"),
+    }
+}

@@ -1,0 +1,250 @@
+//! What would make it fit: every change is tried with the allocator.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceToleration, ResourceClaim};
+use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
+
+use super::fleet::requests;
+use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
+use crate::outcome::{self, Reason};
+use crate::output::CommandError;
+use crate::subject::Subject;
+use crate::world::{World, reference};
+
+/// Allocations that are tried in all: an explanation must not take longer than its reader waits.
+const TRIES: usize = 400;
+
+/// Claims of one node that are thought away.
+const CLAIMS_OF_NODE: usize = 48;
+
+struct Search<'w> {
+    world: &'w mut World,
+    tries: usize,
+    found: Vec<Nearest>,
+}
+
+/// The changes that would do, the nodes where each would.
+pub fn of(
+    world: &mut World,
+    fleet: &mut Fleet<'_>,
+    subject: &Subject,
+    nodes: &[Node],
+    diagnoses: &[NodeDiagnosis],
+) -> Result<Vec<Nearest>, CommandError> {
+    let mut search = Search { world, tries: TRIES, found: Vec::new() };
+    for (node, diagnosis) in nodes.iter().zip(diagnoses) {
+        if matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))) && search.tries > 0 {
+            let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
+            search.node(node, diagnosis, &claims)?;
+        }
+    }
+    let mut found = search.found;
+    found.extend(nearest_devices(fleet, diagnoses, subject)?);
+    Ok(found)
+}
+
+impl Search<'_> {
+    fn node(&mut self, node: &Node, diagnosis: &NodeDiagnosis, claims: &[Claim]) -> Result<(), CommandError> {
+        self.claims_end(node, diagnosis, claims)?;
+        let held = self.world.held.clone();
+        let mut changes: Vec<(String, Vec<Claim>)> = Vec::new();
+        for (index, claim) in claims.iter().enumerate() {
+            for (number, request) in claim.requests.iter().enumerate() {
+                let Ask::Exactly(exactly) = &request.ask else { continue };
+                for count in (1..exactly.count).rev() {
+                    let changed = with_request(claims, index, number, |request| request.count = count);
+                    changes.push((format!("request {} asks for {count} instead of {}", request.name, exactly.count), changed));
+                }
+            }
+            for (number, constraint) in claim.constraints.iter().enumerate() {
+                let (Rule::MatchAttribute(name) | Rule::DistinctAttribute(name)) = &constraint.rule else {
+                    continue;
+                };
+                let mut changed = claims.to_vec();
+                changed[index].constraints.remove(number);
+                changes.push((format!("the constraint on {name} goes"), changed));
+            }
+        }
+        let taints: Vec<String> = diagnosis
+            .requests
+            .iter()
+            .flat_map(|request| &request.verdicts)
+            .filter_map(|verdict| match &verdict.obstacle {
+                Some(Obstacle::Taint { taint }) => Some(taint.clone()),
+                _ => None,
+            })
+            .fold(Vec::new(), |mut all, taint| {
+                if !all.contains(&taint) {
+                    all.push(taint);
+                }
+                all
+            });
+        if !taints.is_empty() {
+            let mut changed = claims.to_vec();
+            for claim in &mut changed {
+                for request in &mut claim.requests {
+                    for_each_request(&mut request.ask, |request| {
+                        request.tolerations.push(DeviceToleration {
+                            operator: Some("Exists".to_owned()),
+                            ..DeviceToleration::default()
+                        });
+                    });
+                }
+            }
+            changes.push((format!("it tolerates {}", taints.join(", ")), changed));
+        }
+        let mut fewer_fits = false;
+        for (change, changed) in changes {
+            // Of smaller counts the largest is enough.
+            let is_fewer = change.contains(" instead of ");
+            if (is_fewer && fewer_fits) || !self.fits(node, &changed, &held) {
+                continue;
+            }
+            fewer_fits |= is_fewer;
+            self.add(change, node);
+        }
+        Ok(())
+    }
+
+    /// One claim that would have to end; where none suffices alone, the fewest that were found to.
+    fn claims_end(
+        &mut self,
+        node: &Node,
+        diagnosis: &NodeDiagnosis,
+        claims: &[Claim],
+    ) -> Result<(), CommandError> {
+        let mut names: Vec<&String> = Vec::new();
+        for by in diagnosis.requests.iter().flat_map(|request| &request.reasons).flat_map(|reason| &reason.by) {
+            if !names.contains(&by) && names.len() < CLAIMS_OF_NODE {
+                names.push(by);
+            }
+        }
+        let all: Vec<ResourceClaim> = names
+            .iter()
+            .filter_map(|name| self.world.objects.claims.values().find(|claim| reference(claim) == **name))
+            .cloned()
+            .collect();
+        let mut single = false;
+        for claim in &all {
+            let held = self.world.held_without(&[claim])?;
+            if self.fits(node, claims, &held) {
+                self.add(format!("{} ends", describe(claim)), node);
+                single = true;
+            }
+        }
+        if single || all.len() < 2 {
+            return Ok(());
+        }
+        let mut needed: Vec<&ResourceClaim> = all.iter().collect();
+        if !self.fits(node, claims, &self.world.held_without(&needed)?) {
+            return Ok(());
+        }
+        // The last in order stay if they can.
+        for claim in all.iter().rev() {
+            let fewer: Vec<&ResourceClaim> =
+                needed.iter().copied().filter(|kept| !std::ptr::eq(*kept, claim)).collect();
+            if self.fits(node, claims, &self.world.held_without(&fewer)?) {
+                needed = fewer;
+            }
+        }
+        let names: Vec<String> = needed.iter().map(|claim| describe(claim)).collect();
+        self.add(format!("{} end", names.join(" and ")), node);
+        Ok(())
+    }
+
+    fn fits(&mut self, node: &Node, claims: &[Claim], held: &tessera_allocator::held::Held) -> bool {
+        if self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        outcome::fits_with(self.world, node, claims, held)
+    }
+
+    fn add(&mut self, change: String, node: &Node) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        match self.found.iter_mut().find(|known| known.change == change) {
+            Some(known) => known.nodes.push(name),
+            None => self.found.push(Nearest { change, nodes: vec![name] }),
+        }
+    }
+}
+
+/// `claim default/a (pod p)`
+pub fn describe(claim: &ResourceClaim) -> String {
+    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    let shown: Vec<String> =
+        users.iter().take(3).map(|user| format!("{} {}", user.resource.trim_end_matches('s'), user.name)).collect();
+    let more = if users.len() > 3 { ", …" } else { "" };
+    if shown.is_empty() {
+        return format!("claim {}", reference(claim));
+    }
+    format!("claim {} ({}{more})", reference(claim), shown.join(", "))
+}
+
+fn with_request(
+    claims: &[Claim],
+    claim: usize,
+    request: usize,
+    change: impl Fn(&mut DeviceRequest),
+) -> Vec<Claim> {
+    let mut changed = claims.to_vec();
+    for_each_request(&mut changed[claim].requests[request].ask, change);
+    changed
+}
+
+fn for_each_request(ask: &mut Ask, change: impl Fn(&mut DeviceRequest)) {
+    match ask {
+        Ask::Exactly(exactly) => change(exactly),
+        Ask::FirstAvailable(alternatives) => alternatives.iter_mut().for_each(change),
+        Ask::Unknown => {}
+    }
+}
+
+/// For requests that no device is meant by: the device that misses the fewest parts of the selectors, and its values.
+fn nearest_devices(
+    fleet: &mut Fleet<'_>,
+    diagnoses: &[NodeDiagnosis],
+    subject: &Subject,
+) -> Result<Vec<Nearest>, CommandError> {
+    let waiting: Vec<_> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+    let mut found = Vec::new();
+    for claim in outcome::converted(&waiting)? {
+        for request in requests(&claim) {
+            let is_this = |name: &str| name.rsplit('/').next() == Some(request.name.as_str());
+            let verdicts: Vec<(&str, &super::DeviceVerdict)> = diagnoses
+                .iter()
+                .flat_map(|node| node.requests.iter().map(move |request| (node.outcome.node.as_str(), request)))
+                .filter(|(_, diagnosis)| diagnosis.claim == claim.reference() && is_this(&diagnosis.request))
+                .flat_map(|(node, diagnosis)| diagnosis.verdicts.iter().map(move |verdict| (node, verdict)))
+                .collect();
+            let ruled_out =
+                |verdict: &super::DeviceVerdict| verdict.obstacle.as_ref().is_some_and(Obstacle::is_selector);
+            if verdicts.is_empty() || !verdicts.iter().all(|(_, verdict)| ruled_out(verdict)) {
+                continue;
+            }
+            let selectors = fleet.selectors_of(request);
+            let mut best: Option<(Vec<String>, usize, &str, String)> = None;
+            for (node, verdict) in verdicts {
+                let Some(place) = verdict.place else { continue };
+                let parts: Vec<String> = selectors
+                    .iter()
+                    .flat_map(|expression| fleet.false_parts(expression, place))
+                    .collect();
+                let is_better = best.as_ref().is_none_or(|(fewest, ..)| parts.len() < fewest.len());
+                if !parts.is_empty() && is_better {
+                    best = Some((parts, place, node, verdict.id.device.clone()));
+                }
+            }
+            if let Some((parts, place, node, device)) = best {
+                let values: Vec<String> =
+                    parts.iter().filter_map(|part| fleet.values(part, place)).collect();
+                let shown = if values.is_empty() { parts.join(" and ") } else { values.join(" and ") };
+                found.push(Nearest {
+                    change: format!("request {} takes {device}, the nearest device, where {shown}", request.name),
+                    nodes: vec![node.to_owned()],
+                });
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! What is in the way of one request on one node.
+
+use k8s_openapi::api::core::v1::Node;
+use serde::Serialize;
+use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
+use tessera_allocator::held::Held;
+
+use super::{Fleet, Obstacle};
+use crate::devices::DeviceId;
+use crate::world::World;
+
+/// One request, or one alternative of a request.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestDiagnosis {
+    /// `namespace/name` of the claim.
+    pub claim: String,
+    /// `request` or `request/alternative`.
+    pub request: String,
+    /// Its class.
+    pub class: String,
+    /// Whether there is such a class.
+    pub class_exists: bool,
+    /// Number of devices; None for all that match.
+    pub wanted: Option<usize>,
+    /// Devices of the node.
+    pub devices: usize,
+    /// Devices that nothing is in the way of.
+    pub free: usize,
+    /// How many devices have what in their way, most first.
+    pub reasons: Vec<ReasonCount>,
+    /// Every device.
+    pub verdicts: Vec<DeviceVerdict>,
+}
+
+/// How many devices something keeps away.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReasonCount {
+    /// What.
+    pub reason: String,
+    /// How many devices.
+    pub devices: usize,
+    /// Whose claims, where claims are in the way.
+    pub by: Vec<String>,
+}
+
+/// One device.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceVerdict {
+    /// Its name.
+    #[serde(flatten)]
+    pub id: DeviceId,
+    /// The first thing in its way.
+    pub obstacle: Option<Obstacle>,
+    /// Its place in the fleet.
+    #[serde(skip)]
+    pub place: Option<usize>,
+}
+
+/// All requests on a node, by claim, and what is wrong with pools.
+pub fn diagnose(
+    world: &mut World,
+    fleet: &mut Fleet<'_>,
+    node: &Node,
+    claims: &[Claim],
+    held: &Held,
+) -> (Vec<Vec<RequestDiagnosis>>, Vec<String>) {
+    let Ok(report) = world.explain(node, claims, held) else {
+        // The allocator's answer for the node is this same error.
+        return (vec![Vec::new(); claims.len()], Vec::new());
+    };
+    let mut diagnoses = vec![Vec::new(); claims.len()];
+    for found in report.requests {
+        let claim = &claims[found.claim];
+        let asked = request_of(claim, &found.request);
+        let class = asked.map(|asked| asked.class.clone()).unwrap_or_default();
+        let is_all = asked.is_some_and(DeviceRequest::is_all);
+        let verdicts: Vec<DeviceVerdict> = found
+            .devices
+            .into_iter()
+            .map(|(id, reason)| DeviceVerdict {
+                obstacle: reason.map(|reason| fleet.obstacle(&id, reason)),
+                place: fleet.place(&id),
+                id,
+            })
+            .collect();
+        diagnoses[found.claim].push(RequestDiagnosis {
+            claim: claim.reference(),
+            request: found.request,
+            class_exists: fleet.has_class(&class),
+            class,
+            wanted: (!is_all).then_some(usize::try_from(found.count).unwrap_or(0)),
+            devices: verdicts.len(),
+            free: verdicts.iter().filter(|verdict| verdict.obstacle.is_none()).count(),
+            reasons: counted(&verdicts),
+            verdicts,
+        });
+    }
+    let troubles = report.unusable_pools.into_iter().map(|pool| match pool.fault {
+        None => format!("pool {}/{} is being updated: slices are missing", pool.driver, pool.pool),
+        Some(fault) => format!("pool {}/{} is invalid: {fault}", pool.driver, pool.pool),
+    });
+    (diagnoses, troubles.collect())
+}
+
+/// The request with this name: `request` or `request/alternative`.
+pub fn request_of<'c>(claim: &'c Claim, name: &str) -> Option<&'c DeviceRequest> {
+    let (base, alternative) = name.split_once('/').map_or((name, None), |(base, sub)| (base, Some(sub)));
+    let request = claim.requests.iter().find(|request| request.name == base)?;
+    match &request.ask {
+        Ask::Exactly(exactly) => Some(exactly),
+        Ask::FirstAvailable(alternatives) => {
+            alternatives.iter().find(|request| Some(request.name.as_str()) == alternative)
+        }
+        Ask::Unknown => None,
+    }
+}
+
+/// Reasons with how many devices each keeps away, most first.
+pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
+    let mut reasons: Vec<ReasonCount> = Vec::new();
+    for obstacle in verdicts.iter().filter_map(|verdict| verdict.obstacle.as_ref()) {
+        let reason = obstacle.summary();
+        let counted = match reasons.iter_mut().find(|counted| counted.reason == reason) {
+            Some(counted) => counted,
+            None => {
+                reasons.push(ReasonCount { reason, devices: 0, by: Vec::new() });
+                let last = reasons.len() - 1;
+                &mut reasons[last]
+            }
+        };
+        counted.devices += 1;
+        for claim in obstacle.by() {
+            if !counted.by.contains(claim) {
+                counted.by.push(claim.clone());
+            }
+        }
+    }
+    reasons.sort_by(|one, other| other.devices.cmp(&one.devices));
+    reasons
+}

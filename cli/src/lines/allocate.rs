@@ -1,0 +1,83 @@
+//! Answers to allocate requests.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::held::Held;
+use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::selectors::SelectorCache;
+use tessera_allocator::upstream::{Allocator, Classes, Features};
+
+use super::Answers;
+use crate::quantities;
+
+#[derive(Deserialize)]
+struct Request {
+    #[serde(default)]
+    features: Option<Vec<String>>,
+    #[serde(default)]
+    node: Option<Node>,
+    #[serde(default)]
+    slices: Option<Vec<ResourceSlice>>,
+    #[serde(default)]
+    classes: Option<Vec<DeviceClass>>,
+    #[serde(default)]
+    allocated: Option<Vec<ResourceClaim>>,
+    #[serde(default)]
+    claims: Option<Vec<ResourceClaim>>,
+}
+
+/// Answers allocate requests; keeps the selectors it compiled.
+#[derive(Debug, Default)]
+pub struct Server {
+    selectors: SelectorCache,
+    shares: u64,
+}
+
+impl Answers for Server {
+    fn answer(&mut self, mut request: Value) -> Result<Value, String> {
+        quantities::as_text(&mut request);
+        let request: Request = serde_path_to_error::deserialize(&request)
+            .map_err(|error| format!("{} (at {})", error.inner(), error.path()))?;
+        let mut features = Features::default();
+        if let Some(names) = &request.features {
+            features = Features::NONE;
+            for name in names {
+                if let Err(error) = features.enable(name) {
+                    return Ok(json!({ "allocations": null, "error": error }));
+                }
+            }
+        }
+        let mut builder = InventoryBuilder::new();
+        for slice in request.slices.iter().flatten() {
+            builder.add(slice).map_err(|error| error.to_string())?;
+        }
+        let inventory = builder.build();
+        let mut held = Held::new();
+        for claim in request.allocated.iter().flatten() {
+            held.add(&inventory, claim).map_err(|error| error.to_string())?;
+        }
+        let classes: Classes = request.classes.iter().flatten().map(Class::from).collect();
+        let claims: Vec<Claim> = request
+            .claims
+            .iter()
+            .flatten()
+            .map(Claim::try_from)
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let node = request.node.unwrap_or_default();
+        let allocator = Allocator { features, ..Allocator::new(&inventory, &held, &classes) };
+        let shares = &mut self.shares;
+        let mut share_id = || {
+            *shares += 1;
+            format!("00000000-0000-4000-8000-{shares:012x}")
+        };
+        let answer = allocator.allocate(&(&node).into(), &claims, &mut self.selectors, &mut share_id);
+        Ok(match answer {
+            Ok(allocations) => json!({ "allocations": allocations }),
+            Err(error) => json!({ "allocations": null, "error": error.to_string() }),
+        })
+    }
+}

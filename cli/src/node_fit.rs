@@ -1,0 +1,103 @@
+//! Whether a node takes a pod at all: what kube-scheduler checks besides devices, as far as it depends on the node's
+//! object alone. Free CPU and memory, ports, spreading and volumes are not looked at.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use tessera_allocator::node::NodeSelector;
+
+/// Why the node does not take the pod; None if it does.
+pub fn refusal(pod: &Pod, node: &Node) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    if let Some(bound) = spec.node_name.as_deref().filter(|bound| *bound != name) {
+        return Some(format!("the pod is bound to {bound}"));
+    }
+    let labels = node.metadata.labels.as_ref();
+    for (key, value) in spec.node_selector.iter().flatten() {
+        if labels.and_then(|labels| labels.get(key)) != Some(value) {
+            return Some(format!("it lacks the label {key}={value} of the pod's nodeSelector"));
+        }
+    }
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    if let Some(required) = required {
+        match NodeSelector::from(required).matches(&node.into()) {
+            Ok(true) => {}
+            Ok(false) => return Some("the pod's node affinity does not match it".to_owned()),
+            Err(reason) => return Some(format!("the pod's node affinity makes no sense: {reason}")),
+        }
+    }
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let node_spec = node.spec.as_ref();
+    let cordon = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    let is_cordoned = node_spec.is_some_and(|spec| spec.unschedulable == Some(true));
+    let taints = node_spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    taints
+        .iter()
+        .chain(is_cordoned.then_some(&cordon))
+        .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
+        .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+        .map(|taint| {
+            if taint.key == cordon.key {
+                return "it is cordoned".to_owned();
+            }
+            let value = taint.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
+            format!("the pod does not tolerate its taint {}{value}:{}", taint.key, taint.effect)
+        })
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let is_any = |field: &Option<String>| field.as_deref().unwrap_or_default().is_empty();
+    (is_any(&toleration.effect) || toleration.effect.as_deref() == Some(&taint.effect))
+        && (is_any(&toleration.key) || toleration.key.as_deref() == Some(&taint.key))
+        && match toleration.operator.as_deref().unwrap_or_default() {
+            "" | "Equal" => {
+                toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+            }
+            "Exists" => true,
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal_of(pod: serde_json::Value, node: serde_json::Value) -> Option<String> {
+        refusal(
+            &serde_json::from_value(json!({ "spec": pod })).unwrap(),
+            &serde_json::from_value(json!({
+                "metadata": { "name": "a", "labels": { "zone": "x" } },
+                "spec": node,
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn nodes_refuse_pods_for_labels_taints_and_cordons() {
+        let pod = |extra: serde_json::Value| {
+            let mut pod = json!({ "containers": [] });
+            for (key, value) in extra.as_object().unwrap() {
+                pod[key] = value.clone();
+            }
+            pod
+        };
+        let tainted = json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] });
+        assert_eq!(refusal_of(pod(json!({})), json!({})), None);
+        assert_eq!(refusal_of(pod(json!({ "nodeSelector": { "zone": "x" } })), json!({})), None);
+        assert!(refusal_of(pod(json!({ "nodeSelector": { "zone": "y" } })), json!({})).unwrap().contains("zone=y"));
+        assert!(refusal_of(pod(json!({})), tainted.clone()).unwrap().contains("k=v:NoSchedule"));
+        let tolerant = pod(json!({ "tolerations": [{ "operator": "Exists" }] }));
+        assert_eq!(refusal_of(tolerant, tainted), None);
+        assert_eq!(refusal_of(pod(json!({})), json!({ "unschedulable": true })), Some("it is cordoned".into()));
+    }
+}

@@ -1,0 +1,147 @@
+//! What every node would give.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
+use serde::Serialize;
+use tessera_allocator::claim::Claim;
+use tessera_allocator::held::Held;
+use tessera_allocator::node::NodeSelector;
+use tessera_allocator::upstream::AllocateError;
+
+use crate::node_fit;
+use crate::output::CommandError;
+use crate::subject::{Subject, Wanted};
+use crate::world::{World, convert, reference};
+
+/// The answer of one node.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOutcome {
+    /// The node's name.
+    pub node: String,
+    /// Whether the pod could run there.
+    pub fits: bool,
+    /// Why not, where it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// What the claims without devices would get.
+    pub claims: Vec<ClaimOutcome>,
+}
+
+/// Why a node is not possible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind", content = "message")]
+pub enum Reason {
+    /// The node does not take the pod, whatever devices it has.
+    Node(String),
+    /// Devices do not suffice.
+    Devices(String),
+    /// kube-scheduler ends the attempt with this error and tries no other node.
+    Error(String),
+}
+
+/// What a claim would get.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimOutcome {
+    /// `namespace/name`
+    pub claim: String,
+    /// What makes the claim, where it does not exist yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made_from: Option<String>,
+    /// What kube-scheduler would write to its status.
+    pub allocation: AllocationResult,
+}
+
+impl ClaimOutcome {
+    /// The devices.
+    pub fn results(&self) -> &[DeviceRequestAllocationResult] {
+        results(&self.allocation)
+    }
+}
+
+/// The devices of an allocation.
+pub fn results(allocation: &AllocationResult) -> &[DeviceRequestAllocationResult] {
+    allocation.devices.as_ref().and_then(|devices| devices.results.as_deref()).unwrap_or_default()
+}
+
+/// The answers of all nodes, by name.
+///
+/// # Errors
+/// A claim has something in it that is not a quantity.
+pub fn of_nodes(world: &mut World, subject: &Subject) -> Result<Vec<NodeOutcome>, CommandError> {
+    let nodes = world.nodes.clone();
+    nodes.iter().map(|node| of_node(world, subject, node)).collect()
+}
+
+/// The answer of one node.
+///
+/// # Errors
+/// A claim has something in it that is not a quantity.
+pub fn of_node(world: &mut World, subject: &Subject, node: &Node) -> Result<NodeOutcome, CommandError> {
+    let mut outcome = NodeOutcome {
+        node: node.metadata.name.clone().unwrap_or_default(),
+        fits: false,
+        reason: None,
+        claims: Vec::new(),
+    };
+    if let Some(reason) = refusal(subject, node) {
+        outcome.reason = Some(Reason::Node(reason));
+        return Ok(outcome);
+    }
+    let wanted = to_allocate(subject, node);
+    let claims = converted(&wanted)?;
+    let held = world.held.clone();
+    match world.allocate(node, &claims, &held) {
+        Ok(Some(allocations)) => {
+            outcome.fits = true;
+            outcome.claims = wanted
+                .iter()
+                .zip(allocations)
+                .map(|(wanted, allocation)| ClaimOutcome {
+                    claim: reference(&wanted.claim),
+                    made_from: wanted.made_from.clone(),
+                    allocation,
+                })
+                .collect();
+        }
+        Ok(None) => outcome.reason = Some(Reason::Devices("cannot allocate all claims".to_owned())),
+        Err(error @ AllocateError::InvalidPools) => outcome.reason = Some(Reason::Devices(error.to_string())),
+        Err(error) => outcome.reason = Some(Reason::Error(error.to_string())),
+    }
+    Ok(outcome)
+}
+
+/// Whether the pod fits if `held` is what is held.
+pub fn fits_with(world: &mut World, node: &Node, claims: &[Claim], held: &Held) -> bool {
+    matches!(world.allocate(node, claims, held), Ok(Some(_)))
+}
+
+/// The claims that the node would have to serve.
+pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
+    let claims = subject.claims.iter();
+    claims.filter(|wanted| !wanted.is_allocated() && !wanted.is_served_by(node)).collect()
+}
+
+/// Claims as the allocator takes them.
+///
+/// # Errors
+/// A claim has something in it that is not a quantity.
+pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, CommandError> {
+    wanted.iter().map(|wanted| convert(&wanted.claim)).collect()
+}
+
+/// Why the node is not possible whatever is free on it.
+pub fn refusal(subject: &Subject, node: &Node) -> Option<String> {
+    if let Some(reason) = subject.pod.as_ref().and_then(|pod| node_fit::refusal(pod, node)) {
+        return Some(reason);
+    }
+    subject.claims.iter().find_map(|wanted| {
+        let allocation = wanted.claim.status.as_ref()?.allocation.as_ref()?;
+        let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
+        match selector.matches(&node.into()) {
+            Ok(true) => None,
+            _ => Some(format!("the claim {} has its devices elsewhere", reference(&wanted.claim))),
+        }
+    })
+}

@@ -1,0 +1,99 @@
+//! The claim that kube-scheduler makes for extended resources which a DeviceClass stands for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::resource::v1::{
+    DeviceClaim, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Wanted;
+use crate::objects::Objects;
+
+/// Every class has an extended resource of its own with this prefix.
+const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
+
+/// The claim for the pod's extended resources, if it has any that a class stands for.
+pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+    let classes = classes(objects);
+    let spec = pod.spec.as_ref()?;
+    let (mut requests, mut resources) = (Vec::new(), Vec::new());
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    for (index, container) in containers.enumerate() {
+        for (number, (resource, count)) in asked(container).into_iter().enumerate() {
+            let Some(class) = class_of(objects, &classes, &resource) else { continue };
+            requests.push(DeviceRequest {
+                name: format!("container-{index}-request-{number}"),
+                exactly: Some(ExactDeviceRequest {
+                    device_class_name: class,
+                    allocation_mode: Some("ExactCount".to_owned()),
+                    count: Some(count),
+                    ..ExactDeviceRequest::default()
+                }),
+                ..DeviceRequest::default()
+            });
+            if !resources.contains(&resource) {
+                resources.push(resource);
+            }
+        }
+    }
+    if requests.is_empty() {
+        return None;
+    }
+    let made_from = Some(format!("extended resource {}", resources.join(", ")));
+    if let Some(existing) =
+        status.and_then(|status| objects.claims.get(&(namespace.clone(), status.resource_claim_name.clone())))
+    {
+        return Some(Wanted { claim: existing.clone(), made_from: None, extended_resources: resources });
+    }
+    let name = format!("{}-extended-resources", pod.metadata.name.as_deref().unwrap_or_default());
+    let claim = ResourceClaim {
+        metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
+        spec: Some(ResourceClaimSpec {
+            devices: Some(DeviceClaim { requests: Some(requests), ..DeviceClaim::default() }),
+        }),
+        status: None,
+    };
+    Some(Wanted { claim, made_from, extended_resources: resources })
+}
+
+/// Extended resources by name, with the class that stands for each: the newest, then the first by name.
+fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
+    let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
+    for class in objects.classes.values() {
+        let Some(resource) = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref()) else {
+            continue;
+        };
+        let kept = found.entry(resource).or_insert(class);
+        if class.metadata.creation_timestamp > kept.metadata.creation_timestamp {
+            *kept = class;
+        }
+    }
+    found
+}
+
+fn class_of(objects: &Objects, classes: &BTreeMap<&str, &DeviceClass>, resource: &str) -> Option<String> {
+    if let Some(class) = classes.get(resource) {
+        return class.metadata.name.clone();
+    }
+    let name = resource.strip_prefix(IMPLICIT)?;
+    objects.classes.contains_key(&(String::new(), name.to_owned())).then(|| name.to_owned())
+}
+
+/// Extended resources of a container by name, with their counts. Requests that are not set equal the limits.
+fn asked(container: &Container) -> BTreeMap<String, i64> {
+    let resources = container.resources.as_ref();
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    limits
+        .into_iter()
+        .chain(requests)
+        .flatten()
+        .filter(|(name, _)| name.contains('/'))
+        .filter_map(|(name, quantity)| Some((name.clone(), quantity.0.parse().ok()?)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
