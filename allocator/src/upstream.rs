@@ -9,6 +9,7 @@ pub mod explain;
 mod features;
 mod plan;
 mod pools;
+mod prune;
 mod result;
 mod search;
 
@@ -60,12 +61,30 @@ pub struct Allocator<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
+    /// How many devices may be tried, again and again, before the search is given up.
+    pub effort_limit: u64,
+    /// After how many devices tried the search begins again and leaves out what cannot succeed. Changes no answer.
+    pub patience: u64,
 }
+
+/// Ten seconds of trying devices, roughly; kube-scheduler gives up after ten seconds, too.
+const EFFORT_LIMIT: u64 = 50_000_000;
+
+/// Most allocations need less.
+const PATIENCE: u64 = 128;
 
 impl<'a> Allocator<'a> {
     /// An allocator as kube-scheduler 1.36.3 with default gates has it.
     pub fn new(inventory: &'a Inventory, held: &'a Held, classes: &'a Classes) -> Self {
-        Allocator { inventory, held, classes, features: Features::default(), bugs: UpstreamBugs::default() }
+        Allocator {
+            inventory,
+            held,
+            classes,
+            features: Features::default(),
+            bugs: UpstreamBugs::default(),
+            effort_limit: EFFORT_LIMIT,
+            patience: PATIENCE,
+        }
     }
 
     /// What the claims of one pod would get on this node: one result for each claim, or None where they do not fit.

@@ -39,7 +39,9 @@ fn generated_requests_agree() {
     for id in 0..count {
         let request = generator.request(id);
         let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
-        let ours = ours::comparable(&ours::answer(&request, &mut selectors));
+        // Half of the cases leave out what they can from the start.
+        let patience = (id % 2 == 0).then_some(0);
+        let ours = ours::comparable(&ours::answer(&request, &mut selectors, patience));
         match (&theirs["error"], &theirs["allocations"]) {
             (Value::String(_), _) => failed += 1,
             (_, Value::Null) => unfit += 1,
@@ -74,7 +76,7 @@ fn kept_cases_agree() {
         let text = std::fs::read_to_string(&path).expect("a readable case");
         let request: Value = serde_json::from_str(&text).expect("a case is JSON");
         let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
-        let ours = ours::comparable(&ours::answer(&request, &mut selectors));
+        let ours = ours::comparable(&ours::answer(&request, &mut selectors, None));
         assert_eq!(ours, theirs, "{}", path.display());
         count += 1;
     }

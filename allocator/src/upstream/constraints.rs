@@ -105,6 +105,40 @@ impl ConstraintState {
         self.attribute.of(device)
     }
 
+    /// Whether it is a matchAttribute constraint.
+    pub fn is_match(&self) -> bool {
+        self.is_match
+    }
+
+    /// Whether it forgets values that requests with several devices had.
+    pub fn can_forget(&self) -> bool {
+        !self.is_match && self.forgets
+    }
+
+    /// The values that it holds further devices against.
+    pub fn state(&self) -> Vec<u32> {
+        if self.is_match {
+            return if self.count > 0 { vec![self.value] } else { Vec::new() };
+        }
+        let mut values: Vec<u32> = self.distinct.iter().map(|(_, value)| *value).collect();
+        values.sort_unstable();
+        values
+    }
+
+    /// Whether [`Self::add`] would say yes.
+    pub fn would_accept(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
+        if !self.is_about(request, alternative) {
+            return true;
+        }
+        let Some(value) = self.attribute.of(device) else { return false };
+        let is_unknown = Some(value) == self.unknown;
+        match (self.count, self.is_match) {
+            (0, _) => true,
+            (_, true) => value == self.value && !is_unknown,
+            (_, false) => !self.distinct.iter().any(|(_, taken)| *taken == value || is_unknown),
+        }
+    }
+
     /// Puts a device under the constraint, if it holds with it.
     pub fn add(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
         if !self.is_about(request, alternative) {

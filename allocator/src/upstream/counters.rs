@@ -98,6 +98,36 @@ impl Counters {
         Some((*set, *counter, 0, book.left[*place as usize]))
     }
 
+    /// By place, how much a device takes.
+    pub fn places(
+        &mut self,
+        (inventory, held, pools): (&Inventory, &Held, &[Pool]),
+        pool: u32,
+        device: DeviceRef<'_>,
+        bugs: UpstreamBugs,
+    ) -> Vec<(u32, Nanos)> {
+        let book = self.book(inventory, held, pools, pool, bugs);
+        let cells = device.consumption_cells().iter();
+        cells
+            .map(|cell| {
+                (book.place(inventory, *cell), inventory.values.consumptions.items[*cell as usize].amount)
+            })
+            .filter(|(place, _)| *place != UNKNOWN)
+            .collect()
+    }
+
+    /// What is left at these places, and whether the pool is blocked.
+    pub fn left(
+        &mut self,
+        (inventory, held, pools): (&Inventory, &Held, &[Pool]),
+        pool: u32,
+        places: &[u32],
+        bugs: UpstreamBugs,
+    ) -> (bool, Vec<Nanos>) {
+        let book = self.book(inventory, held, pools, pool, bugs);
+        (book.is_blocked, places.iter().map(|place| book.left[*place as usize]).collect())
+    }
+
     /// Gives back what [`Self::take`] took.
     pub fn give_back(&mut self, inventory: &Inventory, pool: u32, device: DeviceRef<'_>) {
         if let Some(index) = self.of_pool[pool as usize] {

@@ -10,7 +10,7 @@
 //! - **Seen**: a request was begun before in a state that is the same but for what is alike, and failed.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use super::plan::taint_prevents;
 use super::search::Search;
@@ -46,7 +46,7 @@ struct Component {
     state: u128,
 }
 
-fn mix(value: impl std::hash::Hash) -> u128 {
+fn mix(value: impl Hash) -> u128 {
     let half = |seed: u64| {
         let mut hasher = DefaultHasher::new();
         seed.hash(&mut hasher);
@@ -65,7 +65,7 @@ impl Component {
 /// Numbers for things, in the order in which they are first seen.
 struct Numbers<T>(HashMap<T, u32>);
 
-impl<T: Eq + std::hash::Hash> Numbers<T> {
+impl<T: Eq + Hash> Numbers<T> {
     fn of(&mut self, thing: T) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(thing).or_insert(next)
@@ -135,8 +135,16 @@ impl Search<'_, '_> {
             for candidate in 0..self.candidates.len() as u32 {
                 self.is_selectable(slot, candidate).ok()?;
                 for cell in self.device(candidate).capacity_cells() {
-                    self.consumed(slot, *cell).ok()?;
+                    let consumed = self.consumed(slot, *cell).ok()?;
+                    if consumed.is_some_and(|amount| amount < 0) {
+                        return None;
+                    }
                 }
+            }
+        }
+        for candidate in 0..self.candidates.len() as u32 {
+            if self.device(candidate).consumptions().any(|taken| taken.amount < 0) {
+                return None;
             }
         }
         let (component, local, firsts) = self.components();
@@ -164,7 +172,8 @@ impl Search<'_, '_> {
                     (index, *amount)
                 })
                 .collect();
-            let kind = kinds.of((self.traits(candidate), taken));
+            let local = pruning.local[candidate as usize];
+            let kind = kinds.of((self.traits(candidate, local), taken));
             pruning.kind.push(kind);
             members.push(kind);
         }
@@ -219,11 +228,15 @@ impl Search<'_, '_> {
     }
 
     /// All that requests and constraints can see of a candidate, but for its counters.
-    fn traits(&mut self, candidate: u32) -> Vec<u64> {
+    fn traits(&mut self, candidate: u32, local: u32) -> Vec<u64> {
         let device = self.device(candidate);
+        // What can be had twice differs from its like once it was had.
+        let can_be_had_twice =
+            self.is_shareable(candidate) || self.slots.iter().any(|slot| slot.admin_access);
         let held = self.allocator.held.get(device.index);
         let mut traits = vec![
             u64::from(self.is_shareable(candidate)),
+            if can_be_had_twice { u64::from(local) + 1 } else { 0 },
             u64::from(device.has_consumptions()),
             // The consumed capacity of no two devices is taken for the same.
             held.map_or(0, |held| if held.shares > 0 { u64::from(candidate) + 2 } else { 1 }),
@@ -251,12 +264,7 @@ impl Search<'_, '_> {
         let of_constraints: Vec<_> =
             self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
         let claim = self.slots[slot as usize].claim as usize;
-        mix((slot, pruning.total, of_constraints, self.results[claim].len(), self.later_alternatives(slot)))
-    }
-
-    /// Nothing of earlier choices but what is in use matters to later requests.
-    fn later_alternatives(&self, _slot: u32) -> u8 {
-        0
+        mix((slot, pruning.total, of_constraints, self.results[claim].len()))
     }
 
     /// Whether a request, or one that is to come, cannot be satisfied any more.

@@ -6,6 +6,7 @@ use super::constraints::ConstraintState;
 use super::counters::Counters;
 use super::plan::{MOST_RESULTS, Slot, SlotsOfClaims, taint_prevents};
 use super::pools::{self, Pool};
+use super::prune::Pruning;
 use super::{AllocateError, Allocator};
 use crate::amount::Nanos;
 use crate::claim::Claim;
@@ -48,9 +49,25 @@ enum Frame {
     /// The alternatives of a request.
     List { claim: u32, request: u32, alternative: u32, all_exceeded: bool },
     /// One device of a request.
-    One { slot: u32, device: i64, next: u32, taken: Option<Undo> },
+    One(Box<One>),
     /// One device of a request for all.
     OfAll(Undo),
+    /// A request begins in this state, see [`Pruning`].
+    Begun(u128),
+}
+
+/// The search for one device of a request.
+#[derive(Debug)]
+struct One {
+    slot: u32,
+    device: i64,
+    /// Where it began.
+    start: u32,
+    taken: Undo,
+    /// What stands for the taken device and its like.
+    alike: u128,
+    /// What stands for those that failed.
+    failed: Vec<u128>,
 }
 
 /// How a part of the search ended.
@@ -62,8 +79,17 @@ enum Outcome {
 }
 
 enum Step {
-    Request { claim: u32, request: u32 },
-    Device { slot: u32, device: i64, start: u32 },
+    Request {
+        claim: u32,
+        request: u32,
+    },
+    Device {
+        slot: u32,
+        device: i64,
+        start: u32,
+    },
+    /// A search for one device goes on after the candidate that failed.
+    Next(Box<One>),
     Return(Outcome),
     Found,
 }
@@ -100,6 +126,10 @@ pub(crate) struct Search<'a, 's> {
     /// By claim and request: the chosen alternative.
     pub chosen: Vec<Vec<u32>>,
     stack: Vec<Frame>,
+    effort: u64,
+    pruning: Option<Pruning>,
+    has_begun_again: bool,
+    has_admin_access: bool,
 }
 
 impl<'a, 's> Search<'a, 's> {
@@ -139,6 +169,10 @@ impl<'a, 's> Search<'a, 's> {
             results: vec![Vec::new(); claims.len()],
             chosen: claims.iter().map(|claim| vec![0; claim.requests.len()]).collect(),
             stack: Vec::new(),
+            effort: 0,
+            pruning: None,
+            has_begun_again: false,
+            has_admin_access: false,
         }
     }
 
@@ -148,8 +182,15 @@ impl<'a, 's> Search<'a, 's> {
 
     /// Whether there is a solution; it is then in `results`.
     pub fn run(&mut self) -> Result<bool, AllocateError> {
+        self.has_admin_access = self.slots.iter().any(|slot| slot.admin_access);
         let mut step = Step::Request { claim: 0, request: 0 };
         loop {
+            if self.effort > self.allocator.patience && !self.has_begun_again {
+                step = self.begin_again();
+            }
+            if self.effort > self.allocator.effort_limit {
+                return Err(AllocateError::TooLong(self.effort));
+            }
             step = match step {
                 Step::Found => {
                     for frame in &self.stack {
@@ -161,12 +202,30 @@ impl<'a, 's> Search<'a, 's> {
                 }
                 Step::Request { claim, request } => self.enter_request(claim, request),
                 Step::Device { slot, device, start } => self.enter_device(slot, device, start)?,
+                Step::Next(one) => {
+                    let next = one.taken.candidate + 1;
+                    self.next_device((one.slot, one.device, one.start), next, one.failed)?
+                }
                 Step::Return(outcome) => match self.stack.pop() {
                     None => return Ok(false),
-                    Some(frame) => self.come_back(frame, outcome)?,
+                    Some(frame) => self.come_back(frame, outcome),
                 },
             };
         }
+    }
+
+    /// Takes everything back and begins again, leaving out what cannot succeed where that is possible.
+    fn begin_again(&mut self) -> Step {
+        while let Some(frame) = self.stack.pop() {
+            match frame {
+                Frame::One(one) => self.undo(one.taken),
+                Frame::OfAll(undo) => self.undo(undo),
+                Frame::ClaimDone | Frame::List { .. } | Frame::Begun(_) => {}
+            }
+        }
+        self.has_begun_again = true;
+        self.pruning = self.begin_pruning();
+        Step::Request { claim: 0, request: 0 }
     }
 
     fn enter_request(&mut self, claim: u32, request: u32) -> Step {
@@ -193,10 +252,14 @@ impl<'a, 's> Search<'a, 's> {
         if (results - device).saturating_add(slot.count) > MOST_RESULTS {
             return Ok(Step::Return(Outcome::Exceeded));
         }
-        if !slot.is_all {
-            return self.next_device(slot_index, device, start);
+        let (is_all, candidate) = (slot.is_all, slot.all.get(device as usize).copied());
+        if self.pruning.is_some() && self.leaves_out(slot_index, device, start) {
+            return Ok(Step::Return(Outcome::NotFound));
         }
-        let candidate = slot.all[device as usize];
+        let candidate = match candidate {
+            Some(candidate) if is_all => candidate,
+            _ => return self.next_device((slot_index, device, start), start, Vec::new()),
+        };
         Ok(match self.take(slot_index, candidate, true)? {
             None => Step::Return(Outcome::NotFound),
             Some(undo) => {
@@ -206,8 +269,25 @@ impl<'a, 's> Search<'a, 's> {
         })
     }
 
-    fn come_back(&mut self, frame: Frame, outcome: Outcome) -> Result<Step, AllocateError> {
-        Ok(match frame {
+    /// Whether a request, or the rest of one, need not be tried.
+    fn leaves_out(&mut self, slot: u32, device: i64, start: u32) -> bool {
+        if !self.slots[slot as usize].is_all && self.has_too_few(slot, device, start) {
+            return true;
+        }
+        if device > 0 {
+            return false;
+        }
+        let Some(pruning) = &self.pruning else { return false };
+        let state = self.state_at(pruning, slot);
+        if pruning.has_failed(state) {
+            return true;
+        }
+        self.stack.push(Frame::Begun(state));
+        false
+    }
+
+    fn come_back(&mut self, frame: Frame, outcome: Outcome) -> Step {
+        match frame {
             // Another alternative of an earlier claim may leave room.
             Frame::ClaimDone => Step::Return(Outcome::NotFound),
             Frame::List { claim, request, alternative, all_exceeded } => {
@@ -225,35 +305,53 @@ impl<'a, 's> Search<'a, 's> {
                 self.undo(undo);
                 Step::Return(outcome)
             }
-            Frame::One { slot, device, next, taken } => {
-                if let Some(undo) = taken {
-                    self.undo(undo);
+            Frame::Begun(state) => {
+                if let Some(pruning) = &mut self.pruning {
+                    pruning.remember(state);
+                }
+                Step::Return(outcome)
+            }
+            Frame::One(mut one) => {
+                self.undo(one.taken);
+                if self.pruning.is_some() {
+                    one.failed.push(one.alike);
                 }
                 match outcome {
                     Outcome::Exceeded => Step::Return(outcome),
-                    Outcome::NotFound => self.next_device(slot, device, next)?,
+                    Outcome::NotFound => Step::Next(one),
                 }
             }
-        })
+        }
     }
 
-    /// Takes the next device at or after `start` that the request can have.
-    fn next_device(&mut self, slot: u32, device: i64, start: u32) -> Result<Step, AllocateError> {
-        for candidate in start..self.candidates.len() as u32 {
+    /// Takes the next device, at or after `next`, that the request can have.
+    fn next_device(
+        &mut self,
+        (slot, device, start): (u32, i64, u32),
+        next: u32,
+        failed: Vec<u128>,
+    ) -> Result<Step, AllocateError> {
+        for candidate in next..self.candidates.len() as u32 {
             if !self.is_available(slot as usize, candidate)? {
                 continue;
             }
-            if let Some(undo) = self.take(slot, candidate, false)? {
-                let next = candidate + 1;
-                self.stack.push(Frame::One { slot, device, next, taken: Some(undo) });
-                return Ok(Step::Device { slot, device: device + 1, start: next });
+            let mut alike = 0;
+            if let Some(pruning) = &self.pruning {
+                alike = pruning.alike(candidate, device, start);
+                if failed.contains(&alike) {
+                    continue;
+                }
+            }
+            if let Some(taken) = self.take(slot, candidate, false)? {
+                self.stack.push(Frame::One(Box::new(One { slot, device, start, taken, alike, failed })));
+                return Ok(Step::Device { slot, device: device + 1, start: candidate + 1 });
             }
         }
         Ok(Step::Return(Outcome::NotFound))
     }
 
     /// What upstream checks before it tries a device.
-    fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+    pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let is_in_use = if self.slots[slot].admin_access {
             self.is_in_flight_of(self.slots[slot].claim, candidate)
         } else {
@@ -275,7 +373,7 @@ impl<'a, 's> Search<'a, 's> {
             && self.results[claim as usize].iter().any(|picked| picked.candidate == candidate)
     }
 
-    fn is_shareable(&self, candidate: u32) -> bool {
+    pub fn is_shareable(&self, candidate: u32) -> bool {
         self.allocator.features.consumable_capacity
             && self.device(candidate).shape().allow_multiple_allocations
     }
@@ -369,6 +467,7 @@ impl<'a, 's> Search<'a, 's> {
 
     /// Gives the device to the slot if counters, taints, constraints and capacity allow it.
     fn take(&mut self, slot_index: u32, candidate: u32, must: bool) -> Result<Option<Undo>, AllocateError> {
+        self.effort += 1;
         let slot = &self.slots[slot_index as usize];
         let (claim, request, alternative) =
             (slot.claim as usize, slot.request as usize, slot.alternative as usize);
@@ -438,6 +537,7 @@ impl<'a, 's> Search<'a, 's> {
             }
         }
         self.results[claim].push(Picked { slot: slot_index, candidate });
+        self.note(undo, true);
         Ok(Some(undo))
     }
 
@@ -479,9 +579,45 @@ impl<'a, 's> Search<'a, 's> {
         Ok(())
     }
 
+    /// Tells the pruning what was taken or given back.
+    fn note(&mut self, undo: Undo, is_taken: bool) {
+        if let Some(pruning) = &mut self.pruning {
+            let by = if undo.is_shared {
+                undo.slot
+            } else if self.has_admin_access {
+                self.slots[undo.slot as usize].claim
+            } else {
+                0
+            };
+            pruning.change(undo.candidate, (by, undo.is_shared), is_taken);
+        }
+    }
+
+    /// The counters that a device takes of and how much: by place among its pool's counters.
+    pub fn counter_places(&mut self, candidate: u32) -> Vec<(u32, Nanos)> {
+        let device = self.device(candidate);
+        if device.consumption_cells().is_empty() {
+            return Vec::new();
+        }
+        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let pool = self.candidates[candidate as usize].pool;
+        self.counters.places((inventory, held, &self.pools), pool, device, bugs)
+    }
+
+    /// What is left of counters of a candidate's pool, and whether any may be taken.
+    pub fn counters_left(&mut self, candidate: u32, places: &[u32]) -> (bool, Vec<Nanos>) {
+        if !self.device(candidate).has_consumptions() {
+            return (false, Vec::new());
+        }
+        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let pool = self.candidates[candidate as usize].pool;
+        self.counters.left((inventory, held, &self.pools), pool, places, bugs)
+    }
+
     fn undo(&mut self, undo: Undo) {
         let claim = self.slots[undo.slot as usize].claim as usize;
         self.results[claim].pop();
+        self.note(undo, false);
         if undo.is_shared {
             // What was taken can be given back: the amounts are known by now.
             let _ = self.share(undo.slot as usize, undo.candidate, false);

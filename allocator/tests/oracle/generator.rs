@@ -6,7 +6,7 @@ const DRIVERS: [&str; 3] = ["gpu.example.com", "gpu.example.com", "nic.example.c
 const SELECTORS: [&str; 14] = [
     r#"device.driver == "gpu.example.com""#,
     r#"device.driver == "nic.example.com""#,
-    r#"device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "a""#,
+    r#"device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].?model.orValue("b") == "a""#,
     r#"device.attributes["gpu.example.com"].?model.orValue("a") == "b""#,
     r#""numa" in device.attributes[device.driver] && device.attributes[device.driver].numa < 2"#,
     r#"device.attributes["std.example.com"].?root.orValue("") != "r0""#,
@@ -17,7 +17,7 @@ const SELECTORS: [&str; 14] = [
     r#"device.attributes[device.driver].?ecc.orValue(true)"#,
     "true",
     "false",
-    r#"device.attributes["gpu.example.com"].model != "c""#,
+    r#"device.driver != "gpu.example.com" || device.attributes["gpu.example.com"].model != "c""#,
 ];
 const NASTY_SELECTORS: [&str; 4] = [
     r#"device.attributes["gpu.example.com"].missing == 1"#,
@@ -178,16 +178,16 @@ impl Generator {
             made.push(json!({ "sharedCounters": sets }));
         }
         let mut expected = made.len() as u64;
-        if self.percent(6) {
+        if self.percent(4) {
             expected = self.between(1, expected + 1);
         }
-        if self.percent(4) {
+        if self.percent(2) {
             made.remove(self.below(made.len() as u64) as usize);
         }
         for (index, mut spec) in made.into_iter().enumerate() {
             spec["driver"] = json!(driver);
             spec["pool"] = json!({"name": pool, "generation": generation, "resourceSliceCount": expected});
-            if self.percent(4) {
+            if self.percent(2) {
                 spec["pool"]["generation"] = json!(self.between(1, 3));
             }
             let reach = if self.percent(6) { self.below(12) } else { reach };
@@ -241,7 +241,7 @@ impl Generator {
     fn device(&mut self, name: &str, cards: u64, per_device: bool) -> Value {
         let mut device = json!({"name": name});
         let mut attributes = Map::new();
-        if self.percent(90) {
+        if self.percent(98) {
             attributes.insert("model".into(), json!({"string": self.pick(&["a", "b", "c", "a"])}));
         }
         if self.percent(80) {
@@ -346,7 +346,7 @@ impl Generator {
         let all: Vec<Value> = (0..count)
             .map(|_| {
                 let expression =
-                    if self.percent(2) { self.pick(&NASTY_SELECTORS) } else { self.pick(&SELECTORS) };
+                    if self.below(120) == 0 { self.pick(&NASTY_SELECTORS) } else { self.pick(&SELECTORS) };
                 json!({"cel": {"expression": expression}})
             })
             .collect();
@@ -374,7 +374,7 @@ impl Generator {
     fn allocated(&mut self, published: &[Published]) -> Value {
         let mut claims = Vec::new();
         for (index, device) in published.iter().enumerate() {
-            if !self.percent(22) {
+            if !self.percent(15) {
                 continue;
             }
             let mut result = json!({
@@ -414,7 +414,7 @@ impl Generator {
         if self.below(150) == 0 {
             ask["deviceClassName"] = json!(self.pick(&["", "missing"]));
         }
-        if self.percent(14) {
+        if self.percent(10) {
             ask["allocationMode"] = json!("All");
         } else {
             ask["allocationMode"] = json!("ExactCount");

@@ -22,15 +22,19 @@ struct Line {
     claims: Option<Vec<ResourceClaim>>,
 }
 
-/// Our answer, in the form of the protocol.
-pub fn answer(request: &Value, selectors: &mut SelectorCache) -> Value {
-    match try_answer(request, selectors) {
+/// Our answer, in the form of the protocol. `patience` other than the default makes the search leave out more or less.
+pub fn answer(request: &Value, selectors: &mut SelectorCache, patience: Option<u64>) -> Value {
+    match try_answer(request, selectors, patience) {
         Ok(allocations) => json!({ "allocations": allocations }),
         Err(error) => json!({ "allocations": null, "error": error }),
     }
 }
 
-fn try_answer(request: &Value, selectors: &mut SelectorCache) -> Result<Value, String> {
+fn try_answer(
+    request: &Value,
+    selectors: &mut SelectorCache,
+    patience: Option<u64>,
+) -> Result<Value, String> {
     let line: Line =
         serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
     let mut features = Features::default();
@@ -56,6 +60,7 @@ fn try_answer(request: &Value, selectors: &mut SelectorCache) -> Result<Value, S
     let node = line.node.as_ref().map(Node::from).unwrap_or_default();
     let mut allocator = Allocator::new(&inventory, &held, &classes);
     allocator.features = features;
+    allocator.patience = patience.unwrap_or(allocator.patience);
     let mut shares = 0;
     let mut share_id = || {
         shares += 1;
