@@ -189,8 +189,12 @@ async fn submit(
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
     let mut watch = Watch { client, screen: Screen::default(), memory: Memory::default() };
     apply(cluster, &JOB).await?;
-    watch.until("the job to end", async |uses| job_over(client, uses).await).await?;
-    clock.reached("the job with four cards has ended, its cards are free again");
+    let uses = watch.until("the job to end", async |uses| job_over(client, uses).await).await?;
+    clock.reached(if uses.iter().any(waits) {
+        "the job with four cards waits: this machine cannot give it four"
+    } else {
+        "the job with four cards has ended, its cards are free again"
+    });
 
     for manifest in &PODS {
         apply(cluster, manifest).await?;
@@ -272,8 +276,12 @@ async fn job_over(client: &Client, uses: &[ClaimUse]) -> Result<bool> {
     if status.failed.is_some_and(|failed| failed > 0) {
         bail!("the job failed: kubectl -n {NAMESPACE} describe job training");
     }
-    let waits = uses.iter().any(|claim_use| settled(claim_use) && claim_use.node.is_none());
-    Ok(status.completion_time.is_some() || waits)
+    Ok(status.completion_time.is_some() || uses.iter().any(waits))
+}
+
+/// Whether the pod waits for good: nothing it could get is free.
+fn waits(claim_use: &ClaimUse) -> bool {
+    settled(claim_use) && claim_use.node.is_none()
 }
 
 fn where_time_went(clock: &Clock) {

@@ -173,7 +173,8 @@ pub fn device_count(slices: &[ResourceSlice]) -> usize {
 pub fn settled(claim_use: &ClaimUse) -> bool {
     match claim_use.phase.as_str() {
         "Running" | "Succeeded" | "Failed" => true,
-        _ => claim_use.node.is_none() && !claim_use.remark.is_empty(),
+        // Its devices come before its node: with devices it is about to run.
+        _ => claim_use.node.is_none() && claim_use.devices.is_empty() && !claim_use.remark.is_empty(),
     }
 }
 
@@ -197,6 +198,23 @@ mod tests {
         assert_eq!(uses.len(), 1);
         assert_eq!(uses[0].remark, "cannot allocate all claims");
         assert!(uses[0].devices.is_empty() && settled(&uses[0]));
+    }
+
+    #[test]
+    fn a_pod_that_has_its_devices_but_no_node_yet_is_about_to_run() {
+        let pod = pod(serde_json::json!({
+            "metadata": {"name": "training", "namespace": "demo"},
+            "status": {"phase": "Pending",
+                "resourceClaimStatuses": [{"name": "cards", "resourceClaimName": "training-cards-x"}]}
+        }));
+        let claim = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "training-cards-x", "namespace": "demo"}, "spec": {},
+            "status": {"allocation": {"devices": {"results": [
+                {"request": "cards/aligned", "driver": "d", "pool": "p", "device": "gpu-3b-00"}]}}}
+        }))
+        .unwrap();
+        let uses = claim_uses(&[pod], &[claim]);
+        assert!(!uses[0].remark.is_empty() && !settled(&uses[0]));
     }
 
     #[test]
