@@ -26,7 +26,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// A lock file cannot be made, replaced or locked: the directory is missing, read-only or full.
-    #[error("cannot {action} {}: {source}; the plugin directory must exist and be writable", path.display())]
+    #[error("cannot {action} {}: {source}; the plugin directory must exist, be writable and have room", path.display())]
     File {
         /// What was tried.
         action: &'static str,
@@ -126,8 +126,10 @@ impl PublishLock {
             .map_err(|source| self.failed("create a file beside", &self.newest, source))?;
         // Locked before it has its name: whoever finds it there finds it locked.
         file.as_file().lock().map_err(|source| self.failed("lock", &self.newest, source))?;
-        file.write_all(self.instance.as_bytes())
-            .map_err(|source| self.failed("write", &self.newest, source))?;
+        // For who looks into the file only: on a full disk an empty one does as well.
+        if let Err(error) = file.write_all(self.instance.as_bytes()) {
+            tracing::debug!(%error, "cannot write this instance's name into {}", self.newest.display());
+        }
         let file =
             file.persist(&self.newest).map_err(|error| self.failed("replace", &self.newest, error.error))?;
         self.announced = Some(file);
@@ -216,7 +218,8 @@ mod tests {
         let mut lock = PublishLock::new(&directory.path().join("missing"), "x");
         let error = lock.acquire().await.expect_err("no directory").to_string();
         assert!(
-            error.contains("missing/publish.newest") && error.contains("must exist and be writable"),
+            error.contains("missing/publish.newest")
+                && error.contains("must exist, be writable and have room"),
             "{error}"
         );
     }

@@ -75,6 +75,7 @@ fn published(status: &PublishStatus) -> Option<String> {
     match (status.role, status.in_sync) {
         (Role::Publishing, true) => None,
         (Role::Standby, _) if status.generation.is_some() => None,
+        (Role::Standby, _) if status.last_error.is_some() => status.last_error.clone(),
         (Role::Standby, _) => Some("another instance publishes, this one has not had its turn".to_owned()),
         (Role::WaitingForHardware, _) => Some("the hardware has not been read yet".to_owned()),
         (Role::Publishing, false) => {
@@ -100,6 +101,8 @@ mod tests {
         };
         assert_eq!(published(&status(Role::Publishing, true, None)), None);
         assert!(published(&status(Role::Standby, false, None)).is_some(), "every instance begins like this");
+        let no_lock = status(Role::Standby, false, Some("no space left"));
+        assert_eq!(published(&no_lock).unwrap(), "no space left");
         let superseded = PublishStatus { generation: Some(3), ..status(Role::Standby, false, None) };
         assert_eq!(published(&superseded), None);
         assert_eq!(published(&status(Role::Publishing, false, Some("403"))).unwrap(), "403");

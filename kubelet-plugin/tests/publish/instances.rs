@@ -61,7 +61,7 @@ async fn a_read_only_plugin_directory_is_said_and_waited_for() {
     let connection = client(administrator().await).expect("a client");
     let publisher = crate::support::start(connection, &missing, &node.name, Some(cards(1, "a")), "x");
     let status = publisher.until("failing", |status| status.last_error.is_some()).await;
-    assert!(status.last_error.expect("an error").contains("must exist and be writable"));
+    assert!(status.last_error.expect("an error").contains("must exist, be writable and have room"));
     assert_eq!(node.slices().await, []);
     std::fs::create_dir(&missing).expect("created");
     assert_eq!(publisher.in_sync().await.last_error, None);
