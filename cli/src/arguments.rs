@@ -47,7 +47,7 @@ const CEL_HELP: &str = r#"Examples:
 
   # Why a device does not match: every part of the expression with its value
   kubectl gpu cel 'device.driver == "gpu.tessera.dev" && device.attributes["gpu.tessera.dev"].type == "mig"' \
-      --device gpu-3b-00
+      --device node-a/gpu-3b-00
 
   # Devices of files, as JSON
   kubectl gpu cel 'device.allowMultipleAllocations' -f slices.yaml -o json
@@ -162,7 +162,8 @@ pub struct CelArguments {
     /// The selector, as in a DeviceClass or ResourceClaim
     #[arg(required_unless_present = "lines")]
     pub expression: Option<String>,
-    /// Show the value of every part of the expression for this device: DEVICE, POOL/DEVICE or DRIVER/POOL/DEVICE
+    /// Show the value of every part of the expression for this device: DEVICE, NODE/DEVICE, POOL/DEVICE or
+    /// DRIVER/POOL/DEVICE
     #[arg(long, value_name = "NAME", conflicts_with = "lines")]
     pub device: Option<String>,
     /// List the devices that do not match too

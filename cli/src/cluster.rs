@@ -117,7 +117,8 @@ where
         };
         for object in page.items {
             let metadata = object.metadata();
-            let key = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+            let key =
+                (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
             found.insert(key, object);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -123,7 +123,8 @@ fn diagnose(
     let each_fits = requests.iter().all(|request| request.free >= request.wanted.unwrap_or(request.devices));
     if together.is_empty() && each_fits && !requests.is_empty() {
         together.push(
-            "each request alone would fit, but not all together: they need the same devices or counters".to_owned(),
+            "each request alone would fit, but not all together: they need the same devices or counters"
+                .to_owned(),
         );
     }
     (requests, together)

@@ -25,8 +25,11 @@ pub fn unknown_names(selector: &Selector, places: &[Place<'_>]) -> Vec<String> {
         ("attribute", &reads.attribute_domains, &attributes),
         ("capacity", &reads.capacity_domains, &capacities),
     ] {
-        let domains: BTreeSet<String> =
-            known.iter().filter_map(|name| name.split_once('/')).map(|(domain, _)| domain.to_owned()).collect();
+        let domains: BTreeSet<String> = known
+            .iter()
+            .filter_map(|name| name.split_once('/'))
+            .map(|(domain, _)| domain.to_owned())
+            .collect();
         for domain in read.iter().filter(|domain| !domains.contains(*domain)) {
             hints.push(unknown(&format!("{kind} of the domain"), domain, &domains));
         }
@@ -68,10 +71,9 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_offered() {
-        let known =
-            ["gpu.tessera.dev/memoryMiB", "gpu.tessera.dev/type", "resource.kubernetes.io/pcieRoot"]
-                .map(str::to_owned)
-                .into();
+        let known = ["gpu.tessera.dev/memoryMiB", "gpu.tessera.dev/type", "resource.kubernetes.io/pcieRoot"]
+            .map(str::to_owned)
+            .into();
         assert_eq!(nearest("gpu.tessera.dev/memoryMib", &known), Some("gpu.tessera.dev/memoryMiB"));
         assert_eq!(nearest("gpu.tessera.dev/memorMiB", &known), Some("gpu.tessera.dev/memoryMiB"));
         assert_eq!(nearest("gpu.nvidia.com/type", &known), Some("gpu.tessera.dev/type"));

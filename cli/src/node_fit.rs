@@ -94,10 +94,17 @@ mod tests {
         let tainted = json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] });
         assert_eq!(refusal_of(pod(json!({})), json!({})), None);
         assert_eq!(refusal_of(pod(json!({ "nodeSelector": { "zone": "x" } })), json!({})), None);
-        assert!(refusal_of(pod(json!({ "nodeSelector": { "zone": "y" } })), json!({})).unwrap().contains("zone=y"));
+        assert!(
+            refusal_of(pod(json!({ "nodeSelector": { "zone": "y" } })), json!({}))
+                .unwrap()
+                .contains("zone=y")
+        );
         assert!(refusal_of(pod(json!({})), tainted.clone()).unwrap().contains("k=v:NoSchedule"));
         let tolerant = pod(json!({ "tolerations": [{ "operator": "Exists" }] }));
         assert_eq!(refusal_of(tolerant, tainted), None);
-        assert_eq!(refusal_of(pod(json!({})), json!({ "unschedulable": true })), Some("it is cordoned".into()));
+        assert_eq!(
+            refusal_of(pod(json!({})), json!({ "unschedulable": true })),
+            Some("it is cordoned".into())
+        );
     }
 }

@@ -50,7 +50,8 @@ impl CommandError {
 pub fn structured(format: Format, value: &impl Serialize) -> Result<(), CommandError> {
     let text = match format {
         Format::Json => {
-            serde_json::to_string_pretty(value).map_err(|error| CommandError::Write(error.to_string()))? + "\n"
+            serde_json::to_string_pretty(value).map_err(|error| CommandError::Write(error.to_string()))?
+                + "\n"
         }
         Format::Yaml => {
             serde_saphyr::to_string(value).map_err(|error| CommandError::Write(error.to_string()))?

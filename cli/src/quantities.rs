@@ -11,7 +11,8 @@ fn walk(value: &mut Value, key: &str, above: &str) {
     const MAPS: [&str; 6] = ["requests", "limits", "capacity", "allocatable", "consumedCapacity", "overhead"];
     let is_quantity = MAPS.contains(&above)
         || key == "value" && above == "quantity"
-        || matches!(key, "default" | "min" | "max" | "step") && matches!(above, "requestPolicy" | "validRange")
+        || matches!(key, "default" | "min" | "max" | "step")
+            && matches!(above, "requestPolicy" | "validRange")
         || above == "validValues";
     // Of attributes and opaque parameters any name and number is right as it is.
     if matches!(key, "attributes" | "parameters") {
@@ -54,7 +55,9 @@ mod tests {
             "requests": [{ "exactly": { "count": 2, "capacity": { "requests": { "memory": 40 } } } }],
         } });
         as_text(&mut object);
-        assert_eq!(object, json!({ "spec": {
+        assert_eq!(
+            object,
+            json!({ "spec": {
             "pool": { "generation": 1 },
             "devices": [{
                 "attributes": { "index": { "int": 0 } },
@@ -64,6 +67,7 @@ mod tests {
                 "consumesCounters": [{ "counters": { "slice": { "value": "1" } } }],
             }],
             "requests": [{ "exactly": { "count": 2, "capacity": { "requests": { "memory": "40" } } } }],
-        } }));
+        } })
+        );
     }
 }

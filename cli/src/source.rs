@@ -36,7 +36,9 @@ impl Source {
         }
         // Without nodes and devices of their own, the files are about those of the cluster.
         let (mut objects, namespace) = cluster::load(arguments, wanted).map_err(|error| {
-            CommandError::Asked(format!("the files have no ResourceSlice and no Node, and the cluster: {error}"))
+            CommandError::Asked(format!(
+                "the files have no ResourceSlice and no Node, and the cluster: {error}"
+            ))
         })?;
         let loaded = files::parse(&texts, &namespace)?;
         objects.overlay(&loaded.objects);

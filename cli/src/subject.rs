@@ -64,9 +64,10 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
     let missing = |kind: &str, known: Vec<&crate::objects::Key>| {
         let here = known.iter().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect();
         let near = hints::nearest(name, &here).map(|near| format!(": did you mean {near}?"));
-        let elsewhere = known.iter().find(|key| key.1 == name).map(|key| {
-            format!("; there is one in namespace {} (use -n {})", key.0, key.0)
-        });
+        let elsewhere = known
+            .iter()
+            .find(|key| key.1 == name)
+            .map(|key| format!("; there is one in namespace {} (use -n {})", key.0, key.0));
         CommandError::Asked(format!(
             "there is no {kind} {name} in namespace {namespace}{}",
             elsewhere.or(near).unwrap_or_default()
@@ -81,7 +82,9 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
             Some(claim) => Ok(of_claim(claim)),
             None => Err(missing("ResourceClaim", objects.claims.keys().collect())),
         },
-        _ => Err(CommandError::Asked(format!("{kind:?} is not known here; write pod/{name} or claim/{name}"))),
+        _ => {
+            Err(CommandError::Asked(format!("{kind:?} is not known here; write pod/{name} or claim/{name}")))
+        }
     }
 }
 
@@ -167,5 +170,9 @@ fn claim_of(objects: &Objects, pod: &Pod, reference: &PodResourceClaim) -> Resul
         spec: spec.and_then(|spec| spec.spec.clone()),
         status: None,
     };
-    Ok(Some(Wanted { claim, made_from: Some(format!("template {template}")), extended_resources: Vec::new() }))
+    Ok(Some(Wanted {
+        claim,
+        made_from: Some(format!("template {template}")),
+        extended_resources: Vec::new(),
+    }))
 }

@@ -158,7 +158,8 @@ fn nodes_of_slices(slices: &[ResourceSlice]) -> Vec<Node> {
     let names: std::collections::BTreeSet<&String> = slices
         .iter()
         .flat_map(|slice| {
-            let of_devices = slice.spec.devices.iter().flatten().filter_map(|device| device.node_name.as_ref());
+            let of_devices =
+                slice.spec.devices.iter().flatten().filter_map(|device| device.node_name.as_ref());
             slice.spec.node_name.iter().chain(of_devices)
         })
         .collect();

@@ -155,7 +155,9 @@ fn one_device(
         })
         .collect();
     let verdict = match (&answer.error, answer.matches) {
-        (Some(error), _) => Err(CommandError::Asked(format!("the expression fails on {}: {error}", answer.id))),
+        (Some(error), _) => {
+            Err(CommandError::Asked(format!("the expression fails on {}: {error}", answer.id)))
+        }
         (_, Some(true)) => Ok(Verdict::Yes),
         _ => Ok(Verdict::No),
     };
@@ -203,13 +205,16 @@ fn answer(selector: &Selector, place: &Place<'_>) -> (Answer, u64, Option<tesser
     (Answer { id: place.id.clone(), node: place.node().to_owned(), matches, error }, cost, device)
 }
 
-/// The device of a name: `device`, `pool/device` or `driver/pool/device`; names of pools may have slashes themselves.
+/// The device of a name: `device`, `node/device`, `pool/device` or `driver/pool/device`; names of pools may have slashes themselves.
 fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, CommandError> {
     let found: Vec<&Place<'_>> = places
         .iter()
         .filter(|place| {
             let id = &place.id;
-            name == id.device || name == format!("{}/{}", id.pool, id.device) || name == id.to_string()
+            name == id.device
+                || name == format!("{}/{}", id.pool, id.device)
+                || name == format!("{}/{}", place.node(), id.device)
+                || name == id.to_string()
         })
         .collect();
     match found.as_slice() {

@@ -202,8 +202,13 @@ impl Screen {
             );
             let why = match (device.published, device.before.len()) {
                 (false, _) => "it is not published there any more".to_owned(),
-                (true, 0) => "it is the first device in kube-scheduler's order".to_owned(),
-                (true, before) => format!("before it in kube-scheduler's order, today: {before} devices"),
+                (true, 0) => "no other device comes before it in kube-scheduler's order".to_owned(),
+                (true, 1) => {
+                    "another device comes before it in kube-scheduler's order; today it is".to_owned()
+                }
+                (true, before) => {
+                    format!("{before} other devices come before it in kube-scheduler's order; today they are")
+                }
             };
             let _ = writeln!(text, "    {why}");
             self.reasons(text, &device.passed_over, "    ");

@@ -80,7 +80,7 @@ mod tests {
     fn only_the_outermost_conjunction_is_split() {
         assert_eq!(split("a && b.c(x && y) && \"&&\" == d"), ["a", "b.c(x && y)", "\"&&\" == d"]);
         assert_eq!(split("a && b || c"), ["a && b || c"]);
-        assert_eq!(split("(a && (b || c)) && d"), ["a", "(b || c)", "d"]);
+        assert_eq!(split("(a && (b || c)) && d"), ["a", "b || c", "d"]);
         assert_eq!(split("(a) == (b)"), ["(a) == (b)"]);
         assert_eq!(split("a.?b.orValue(1) == 1 && c"), ["a.?b.orValue(1) == 1", "c"]);
         assert_eq!(split("r'\\' == x && '''a'b''' == y"), ["r'\\' == x", "'''a'b''' == y"]);

@@ -51,7 +51,8 @@ fn one(
         }
     }
     let without = if lacking > 0 { format!("; {lacking} do not have it") } else { String::new() };
-    let in_claim = format!("{} of {}", if is_match { "matchAttribute" } else { "distinctAttribute" }, claim.reference());
+    let in_claim =
+        format!("{} of {}", if is_match { "matchAttribute" } else { "distinctAttribute" }, claim.reference());
     if is_match {
         let best = groups.iter().max_by_key(|(_, count)| **count);
         let (most, value) = best.map_or((0, ""), |(value, count)| (*count, value.as_str()));

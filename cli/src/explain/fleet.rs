@@ -110,15 +110,18 @@ impl<'s> Fleet<'s> {
             }
             Reason::Counter { set, counter, needed, left } => {
                 let by = self.counters.of(id, &set, &counter);
-                Obstacle::Counter { message: format!("{left} of counter {counter} of {set} is left, {needed} is needed"), by }
+                Obstacle::Counter {
+                    message: format!("{left} of counter {counter} of {set} is left, {needed} is needed"),
+                    by,
+                }
             }
             Reason::Taint { key, value, effect } => {
                 let value = if value.is_empty() { value } else { format!("={value}") };
                 Obstacle::Taint { taint: format!("{key}{value}:{effect}") }
             }
-            Reason::NoSuchAttribute { attribute, .. } => {
-                Obstacle::Attribute { message: format!("has no attribute {attribute}, which a constraint needs") }
-            }
+            Reason::NoSuchAttribute { attribute, .. } => Obstacle::Attribute {
+                message: format!("has no attribute {attribute}, which a constraint needs"),
+            },
         }
     }
 

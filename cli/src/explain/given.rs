@@ -8,8 +8,8 @@ use tessera_allocator::held::Held;
 use tessera_allocator::node::NodeSelector;
 use tessera_cel::{AttributeValue, DeviceView};
 
-use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
 use super::Fleet;
+use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
 use crate::outcome::results;
 use crate::output::CommandError;
 use crate::subject::Subject;
@@ -48,7 +48,7 @@ pub struct GivenDevice {
     pub free_before: usize,
     /// Whether it is still published.
     pub published: bool,
-    /// Every device before it.
+    /// Every device before it that the claim does not have too.
     pub before: Vec<DeviceVerdict>,
 }
 
@@ -85,7 +85,8 @@ fn one(
         }
         None => Vec::new(),
     };
-    let devices = results(allocation).iter().map(|result| device(&fleet, &requests, result)).collect();
+    let own = results(allocation);
+    let devices = own.iter().map(|result| device(&fleet, &requests, own, result)).collect();
     let today = match &node {
         Some(node) => today(world, node, &converted, allocation, &held),
         None => "it is not bound to one node".to_owned(),
@@ -106,8 +107,7 @@ fn one(
 /// The only node that the allocation allows.
 fn node_of(world: &World, allocation: &AllocationResult) -> Option<Node> {
     let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
-    let mut possible =
-        world.nodes.iter().filter(|node| selector.matches(&(*node).into()).unwrap_or(false));
+    let mut possible = world.nodes.iter().filter(|node| selector.matches(&(*node).into()).unwrap_or(false));
     let only = possible.next()?;
     possible.next().is_none().then(|| only.clone())
 }
@@ -115,18 +115,18 @@ fn node_of(world: &World, allocation: &AllocationResult) -> Option<Node> {
 fn device(
     fleet: &Fleet<'_>,
     requests: &[RequestDiagnosis],
+    own: &[DeviceRequestAllocationResult],
     result: &DeviceRequestAllocationResult,
 ) -> GivenDevice {
-    let is_it = |verdict: &DeviceVerdict| {
-        let id = &verdict.id;
-        id.driver == result.driver && id.pool == result.pool && id.device == result.device
-    };
+    let is_it = |verdict: &DeviceVerdict| is_of(verdict, result);
     let request = requests.iter().find(|request| request.request == result.request);
     let verdicts = request.map(|request| request.verdicts.as_slice()).unwrap_or_default();
     let place = verdicts.iter().position(is_it);
     let description =
         place.and_then(|place| fleet.evaluated(verdicts[place].place?)).map(describe).unwrap_or_default();
-    let before = verdicts[..place.unwrap_or(0)].to_vec();
+    let is_own = |verdict: &&DeviceVerdict| own.iter().any(|result| is_of(verdict, result));
+    let before: Vec<DeviceVerdict> =
+        verdicts[..place.unwrap_or(0)].iter().filter(|verdict| !is_own(verdict)).cloned().collect();
     GivenDevice {
         request: result.request.clone(),
         device: format!("{}/{}/{}", result.driver, result.pool, result.device),
@@ -136,6 +136,11 @@ fn device(
         published: place.is_some(),
         before,
     }
+}
+
+fn is_of(verdict: &DeviceVerdict, result: &DeviceRequestAllocationResult) -> bool {
+    let id = &verdict.id;
+    id.driver == result.driver && id.pool == result.pool && id.device == result.device
 }
 
 /// What people know a device by.

@@ -53,7 +53,10 @@ impl Search<'_> {
                 let Ask::Exactly(exactly) = &request.ask else { continue };
                 for count in (1..exactly.count).rev() {
                     let changed = with_request(claims, index, number, |request| request.count = count);
-                    changes.push((format!("request {} asks for {count} instead of {}", request.name, exactly.count), changed));
+                    changes.push((
+                        format!("request {} asks for {count} instead of {}", request.name, exactly.count),
+                        changed,
+                    ));
                 }
             }
             for (number, constraint) in claim.constraints.iter().enumerate() {
@@ -114,7 +117,8 @@ impl Search<'_> {
         claims: &[Claim],
     ) -> Result<(), CommandError> {
         let mut names: Vec<&String> = Vec::new();
-        for by in diagnosis.requests.iter().flat_map(|request| &request.reasons).flat_map(|reason| &reason.by) {
+        for by in diagnosis.requests.iter().flat_map(|request| &request.reasons).flat_map(|reason| &reason.by)
+        {
             if !names.contains(&by) && names.len() < CLAIMS_OF_NODE {
                 names.push(by);
             }
@@ -172,8 +176,11 @@ impl Search<'_> {
 /// `claim default/a (pod p)`
 pub fn describe(claim: &ResourceClaim) -> String {
     let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
-    let shown: Vec<String> =
-        users.iter().take(3).map(|user| format!("{} {}", user.resource.trim_end_matches('s'), user.name)).collect();
+    let shown: Vec<String> = users
+        .iter()
+        .take(3)
+        .map(|user| format!("{} {}", user.resource.trim_end_matches('s'), user.name))
+        .collect();
     let more = if users.len() > 3 { ", …" } else { "" };
     if shown.is_empty() {
         return format!("claim {}", reference(claim));
@@ -213,7 +220,9 @@ fn nearest_devices(
             let is_this = |name: &str| name.rsplit('/').next() == Some(request.name.as_str());
             let verdicts: Vec<(&str, &super::DeviceVerdict)> = diagnoses
                 .iter()
-                .flat_map(|node| node.requests.iter().map(move |request| (node.outcome.node.as_str(), request)))
+                .flat_map(|node| {
+                    node.requests.iter().map(move |request| (node.outcome.node.as_str(), request))
+                })
                 .filter(|(_, diagnosis)| diagnosis.claim == claim.reference() && is_this(&diagnosis.request))
                 .flat_map(|(node, diagnosis)| diagnosis.verdicts.iter().map(move |verdict| (node, verdict)))
                 .collect();
@@ -226,21 +235,21 @@ fn nearest_devices(
             let mut best: Option<(Vec<String>, usize, &str, String)> = None;
             for (node, verdict) in verdicts {
                 let Some(place) = verdict.place else { continue };
-                let parts: Vec<String> = selectors
-                    .iter()
-                    .flat_map(|expression| fleet.false_parts(expression, place))
-                    .collect();
+                let parts: Vec<String> =
+                    selectors.iter().flat_map(|expression| fleet.false_parts(expression, place)).collect();
                 let is_better = best.as_ref().is_none_or(|(fewest, ..)| parts.len() < fewest.len());
                 if !parts.is_empty() && is_better {
                     best = Some((parts, place, node, verdict.id.device.clone()));
                 }
             }
             if let Some((parts, place, node, device)) = best {
-                let values: Vec<String> =
-                    parts.iter().filter_map(|part| fleet.values(part, place)).collect();
+                let values: Vec<String> = parts.iter().filter_map(|part| fleet.values(part, place)).collect();
                 let shown = if values.is_empty() { parts.join(" and ") } else { values.join(" and ") };
                 found.push(Nearest {
-                    change: format!("request {} takes {device}, the nearest device, where {shown}", request.name),
+                    change: format!(
+                        "request {} takes {device}, the nearest device, where {shown}",
+                        request.name
+                    ),
                     nodes: vec![node.to_owned()],
                 });
             }

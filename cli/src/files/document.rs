@@ -39,12 +39,7 @@ pub enum Step {
 impl Document<'_> {
     /// An error at a line of the file.
     pub fn error(&self, line: usize, reason: impl Into<String>) -> FileError {
-        FileError::Document {
-            file: self.file.to_owned(),
-            document: self.number,
-            line,
-            reason: reason.into(),
-        }
+        FileError::Document { file: self.file.to_owned(), document: self.number, line, reason: reason.into() }
     }
 
     /// What the document says, without its places.
@@ -79,9 +74,9 @@ impl Node {
         match self {
             Node::Scalar(value) => value.clone(),
             Node::List(items) => items.iter().map(|item| item.value.to_json()).collect(),
-            Node::Map(entries) => Value::Object(
-                entries.iter().map(|(key, item)| (key.clone(), item.value.to_json())).collect(),
-            ),
+            Node::Map(entries) => {
+                Value::Object(entries.iter().map(|(key, item)| (key.clone(), item.value.to_json())).collect())
+            }
         }
     }
 }
@@ -97,8 +92,23 @@ fn without_places(value: Value) -> Spanned<Node> {
     Spanned::new(node, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }
 
+/// Bytes of stack for reading a document as deep as is allowed, many times over.
+const STACK: usize = 64 << 20;
+
 /// The documents of a file. Empty ones are left out, but counted.
 pub fn split<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
+    let failed = |source| FileError::Read { file: file.to_owned(), source };
+    // The deserializer calls itself for each level, and the caller's stack may be small.
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || read(text, file));
+        match reader.map_err(failed)?.join() {
+            Ok(documents) => documents,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn read<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
     let mut number = 0;
@@ -174,7 +184,9 @@ fn json<'f>(
         let document = match yaml(text, line, file, *number) {
             Ok(document) => document,
             Err(error) => match serde_json::from_str::<Value>(text) {
-                Ok(value) => Document { file, number: *number, first_line: line, root: without_places(value) },
+                Ok(value) => {
+                    Document { file, number: *number, first_line: line, root: without_places(value) }
+                }
                 Err(_) => return Err(error),
             },
         };
@@ -184,12 +196,7 @@ fn json<'f>(
     Ok(())
 }
 
-fn yaml<'f>(
-    part: &str,
-    first_line: usize,
-    file: &'f str,
-    number: usize,
-) -> Result<Document<'f>, FileError> {
+fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Result<Document<'f>, FileError> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             // A file as large as is read at all may hold as many nodes as fit; aliases stay limited, so nothing grows.
@@ -315,15 +322,25 @@ mod tests {
     #[test]
     fn broken_text_is_placed() {
         let message = |text: &str| split(text, "f").unwrap_err().to_string();
-        assert!(message("a: 1\n---\nb: [\n").starts_with("f, document 2, line "), "{}", message("a: 1\n---\nb: [\n"));
-        assert!(message("a: 1\na: 2\n").starts_with("f, document 1, line 2: "), "{}", message("a: 1\na: 2\n"));
+        assert!(
+            message("a: 1\n---\nb: [\n").starts_with("f, document 2, line "),
+            "{}",
+            message("a: 1\n---\nb: [\n")
+        );
+        assert!(
+            message("a: 1\na: 2\n").starts_with("f, document 1, line 2: "),
+            "{}",
+            message("a: 1\na: 2\n")
+        );
         assert!(message("{\"a\": 1,\n\"b\" 2}").starts_with("f, document 1, line 2: not JSON"));
     }
 
     #[test]
     fn bombs_are_refused() {
         let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for (name, before) in [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"), ("f", "e"), ("g", "f"), ("h", "g")] {
+        for (name, before) in
+            [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"), ("f", "e"), ("g", "f"), ("h", "g")]
+        {
             let items = vec![format!("*{before}"); 10].join(", ");
             bomb.push_str(&format!("{name}: &{name} [{items}]\n"));
         }

@@ -12,8 +12,8 @@ use serde_path_to_error::Segment;
 use super::document::{Document, Step};
 use super::{FileError, Loaded};
 use crate::defaults;
-use crate::quantities;
 use crate::objects::{self, Key};
+use crate::quantities;
 
 /// Adds the object of a document, or the objects of its list.
 pub fn add(

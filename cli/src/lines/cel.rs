@@ -46,9 +46,10 @@ impl Answers for Server {
         }
         let features = Features { list_type_attributes: request.list_type_attributes, ..Features::default() };
         let key = (request.expression, request.list_type_attributes);
-        let selector = self.compiled.entry(key).or_insert_with_key(|(expression, _)| {
-            Selector::compile_with(expression, features)
-        });
+        let selector = self
+            .compiled
+            .entry(key)
+            .or_insert_with_key(|(expression, _)| Selector::compile_with(expression, features));
         let selector = match selector {
             Ok(selector) => selector,
             Err(error) => return Ok(json!({ "match": null, "compileError": error.to_string() })),

@@ -64,7 +64,8 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
     for class in objects.classes.values() {
-        let Some(resource) = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref()) else {
+        let Some(resource) = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref())
+        else {
             continue;
         };
         let kept = found.entry(resource).or_insert(class);

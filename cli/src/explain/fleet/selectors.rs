@@ -50,7 +50,9 @@ impl Selectors {
 fn short(text: &str) -> String {
     let text = one_line(text);
     match text.rsplit_once("].") {
-        Some((_, name)) if name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') => name.to_owned(),
+        Some((_, name)) if name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') => {
+            name.to_owned()
+        }
         _ => text,
     }
 }
