@@ -27,4 +27,3 @@ pub(crate) use error::hint;
 pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE};
 pub use record::{ClaimDevice, ClaimRecord, HardwareRecord, Stage, references};
 pub use store::{Entry, Journal};
-pub use writer::Durability;

@@ -29,6 +29,7 @@ mod holder;
 mod locks;
 mod observer;
 mod options;
+mod own_time;
 mod preparer;
 mod recover;
 mod reference;

@@ -16,11 +16,15 @@ pub trait FileSystem: Send + Sync + 'static {
     /// What the operating system says.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Writes a new file, replacing one of that name, and starts to bring it to the disk.
+    /// Writes a new file, replacing one of that name.
     ///
     /// # Errors
     /// What the operating system says. The file may then exist in part.
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
+
+    /// Starts to bring a file's content to the disk, so that many files can be on their way before the first is waited
+    /// for: one wait then commits them all. Only advice: a file system that ignores it is slower and not wrong.
+    fn start_sync(&self, _file: &File) {}
 
     /// Returns when the file's content is on the disk.
     ///
@@ -93,10 +97,12 @@ impl FileSystem for LocalFileSystem {
         // Container runtimes read CDI specs as root, and so does the plugin its journal; admins may look.
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
         file.write_all(bytes)?;
-        // Starts the write-back of many files before the first is waited for. One wait then commits them all, which is
-        // what makes group commit cheap. Only advice: a file system that ignores it is slower and not wrong.
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
         Ok(file)
+    }
+
+    fn start_sync(&self, file: &File) {
+        // Linux starts the write-back of dirty pages that it is told not to keep (fadvise64 in mm/fadvise.c).
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
     }
 
     fn sync(&self, file: &File, _path: &Path) -> io::Result<()> {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::record::Record;
-use super::writer::{Writer, temporary};
-use super::{BootId, ClaimRecord, Durability, FileIdentity, FileSystem, HardwareRecord, JournalError};
+use super::writer::{Writer, temporary, write_unsynced};
+use super::{BootId, ClaimRecord, FileIdentity, FileSystem, HardwareRecord, JournalError};
 
 /// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
 /// it is asked, and whoever changes a record holds its lock.
 ///
-/// The reading methods block for a few file reads; the writing ones wait for the disk without blocking a thread of the
-/// runtime.
+/// What is no `async fn` blocks for a few file operations. What is waits for the disk to have the change, without blocking
+/// a thread of the runtime.
 pub struct Journal {
     directory: PathBuf,
     boot_id: BootId,
@@ -145,12 +145,22 @@ impl Journal {
         }
     }
 
-    /// Writes a claim's record. The caller holds the claim's lock.
+    /// Writes a claim's record to the disk. The caller holds the claim's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
-    pub async fn put_claim(&self, record: &ClaimRecord, durability: Durability) -> Result<(), JournalError> {
-        self.put(record, durability).await
+    pub async fn put_claim(&self, record: &ClaimRecord) -> Result<(), JournalError> {
+        self.put(record).await
+    }
+
+    /// Writes a claim's record so that it outlives this process, and perhaps not the machine: for what another boot would
+    /// not believe anyway. The caller holds the claim's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub fn put_claim_unsynced(&self, record: &ClaimRecord) -> Result<(), JournalError> {
+        let path = self.claim_path(&record.uid);
+        write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
     /// Removes a claim's record, also a bad one. The caller holds the claim's lock.
@@ -159,8 +169,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
-    pub async fn remove_claim(&self, uid: &str) -> Result<(), JournalError> {
-        self.writer.write(self.path::<ClaimRecord>(uid), None, Durability::Process).await
+    pub fn remove_claim(&self, uid: &str) -> Result<(), JournalError> {
+        write_unsynced(&*self.file_system, &self.claim_path(uid), None)
     }
 
     /// Reads all hardware records, by id.
@@ -182,7 +192,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
     pub async fn put_hardware(&self, record: &HardwareRecord) -> Result<(), JournalError> {
-        self.put(record, Durability::Machine).await
+        self.put(record).await
     }
 
     /// Removes a hardware record from the disk. The caller holds the card's lock.
@@ -190,7 +200,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
     pub async fn remove_hardware(&self, id: &str) -> Result<(), JournalError> {
-        self.writer.write(self.path::<HardwareRecord>(id), None, Durability::Machine).await
+        self.writer.write(self.path::<HardwareRecord>(id), None).await
     }
 
     /// UIDs of claims whose record's next content a crash left half written.
@@ -225,12 +235,10 @@ impl Journal {
         self.directory.join(R::DIRECTORY).join(format!("{id}.json"))
     }
 
-    async fn put<R: Record>(&self, record: &R, durability: Durability) -> Result<(), JournalError> {
+    async fn put<R: Record>(&self, record: &R) -> Result<(), JournalError> {
         let path = self.path::<R>(record.id());
-        let mut content = serde_json::to_vec_pretty(record)
-            .map_err(|error| JournalError::io("write", &path, io::Error::other(error)))?;
-        content.push(b'\n');
-        self.writer.write(path, Some(content), durability).await
+        let content = encode(record, &path)?;
+        self.writer.write(path, Some(content)).await
     }
 
     fn read<R: Record>(&self, id: &str) -> Result<Option<R>, JournalError> {
@@ -256,6 +264,13 @@ impl fmt::Debug for Journal {
 /// The record's id from its file's name, or `None` where the file is none of ours.
 fn record_id(file_name: &str) -> Option<&str> {
     file_name.strip_suffix(".json").filter(|id| !id.is_empty() && !id.starts_with('.'))
+}
+
+fn encode<R: Record>(record: &R, path: &Path) -> Result<Vec<u8>, JournalError> {
+    let mut content = serde_json::to_vec_pretty(record)
+        .map_err(|error| JournalError::io("write", path, io::Error::other(error)))?;
+    content.push(b'\n');
+    Ok(content)
 }
 
 fn decode<R: Record>(id: &str, bytes: &[u8], path: &Path) -> Result<R, JournalError> {

@@ -8,17 +8,9 @@ use tokio::sync::oneshot;
 
 use super::{FileSystem, JournalError};
 
-/// What a change must survive before it is said to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// The death of the machine: synced to the disk. For intents and for whatever outlives a boot.
-    Machine,
-    /// The death of this process only. Enough for what another boot would not believe anyway.
-    Process,
-}
-
-/// Writes and removes files atomically, on a thread of its own. Changes that arrive while others are being synced are
-/// synced together.
+/// Writes and removes files atomically and brings that to the disk, on a thread of its own. Changes that arrive while
+/// others are being synced are synced together. What need not survive the machine doesn't wait in this queue
+/// ([`write_unsynced`]).
 #[derive(Debug)]
 pub(super) struct Writer {
     changes: mpsc::Sender<Change>,
@@ -28,7 +20,6 @@ struct Change {
     path: PathBuf,
     /// The new content; `None` removes the file.
     content: Option<Vec<u8>>,
-    durability: Durability,
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
@@ -45,7 +36,7 @@ impl Writer {
                 while let Ok(change) = queue.recv() {
                     group.push(change);
                     group.extend(queue.try_iter().take(LARGEST_GROUP - 1));
-                    write(&*file_system, &mut group);
+                    write_synced(&*file_system, &mut group);
                 }
             })
             .map_err(|error| JournalError::io("start the thread that writes", "the journal", error))?;
@@ -54,16 +45,9 @@ impl Writer {
 
     /// Replaces a file's content, or removes the file. On an error the file is as it was before, with the exception of a
     /// directory that could not be synced: then it is changed, and the change may not survive the machine.
-    pub(super) async fn write(
-        &self,
-        path: PathBuf,
-        content: Option<Vec<u8>>,
-        durability: Durability,
-    ) -> Result<(), JournalError> {
+    pub(super) async fn write(&self, path: PathBuf, content: Option<Vec<u8>>) -> Result<(), JournalError> {
         let (done, answer) = oneshot::channel();
-        self.changes
-            .send(Change { path, content, durability, done })
-            .map_err(|_| JournalError::WriterGone)?;
+        self.changes.send(Change { path, content, done }).map_err(|_| JournalError::WriterGone)?;
         answer.await.map_err(|_| JournalError::WriterGone)?
     }
 }
@@ -77,23 +61,43 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write(file_system: &dyn FileSystem, group: &mut Vec<Change>) {
-    let created: Vec<Result<Option<File>, JournalError>> =
-        group.iter().map(|change| create(file_system, change)).collect();
-    let mut results: Vec<Result<(), JournalError>> =
-        group.iter().zip(created).map(|(change, file)| put_in_place(file_system, change, file?)).collect();
+/// Replaces a file's content, or removes the file, for everyone on this machine to see; a power failure may undo it. On an
+/// error the file is as it was before. Blocks for some file operations.
+pub(super) fn write_unsynced(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    content: Option<&[u8]>,
+) -> Result<(), JournalError> {
+    match content {
+        Some(content) => {
+            create(file_system, path, content)?;
+            rename(file_system, path)
+        }
+        None => remove(file_system, path),
+    }
+}
 
-    let directories: BTreeSet<&Path> = group
+fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Change>) {
+    let create = |change: &Change| {
+        let Some(content) = &change.content else { return Ok(None) };
+        let file = create(file_system, &change.path, content)?;
+        file_system.start_sync(&file);
+        Ok(Some(file))
+    };
+    let created: Vec<Result<Option<File>, JournalError>> = group.iter().map(create).collect();
+    let mut results: Vec<Result<(), JournalError>> = group
         .iter()
-        .zip(&results)
-        .filter(|(change, result)| change.durability == Durability::Machine && result.is_ok())
-        .filter_map(|(change, _)| change.path.parent())
+        .zip(created)
+        .map(|(change, file)| put_in_place(file_system, &change.path, file?))
         .collect();
+
+    let changed = group.iter().zip(&results).filter(|(_, result)| result.is_ok());
+    let directories: BTreeSet<&Path> = changed.filter_map(|(change, _)| change.path.parent()).collect();
     for directory in directories {
         if let Err(error) = file_system.sync_directory(directory) {
             let error = JournalError::io("sync the directory", directory, error);
             for (change, result) in group.iter().zip(&mut results) {
-                if change.durability == Durability::Machine && change.path.parent() == Some(directory) {
+                if change.path.parent() == Some(directory) {
                     *result = Err(error.clone());
                 }
             }
@@ -105,36 +109,38 @@ fn write(file_system: &dyn FileSystem, group: &mut Vec<Change>) {
     }
 }
 
-fn create(file_system: &dyn FileSystem, change: &Change) -> Result<Option<File>, JournalError> {
-    let Some(content) = &change.content else { return Ok(None) };
-    let temporary = temporary(&change.path);
-    file_system.create(&temporary, content).map(Some).map_err(|error| {
+fn create(file_system: &dyn FileSystem, path: &Path, content: &[u8]) -> Result<File, JournalError> {
+    let temporary = temporary(path);
+    file_system.create(&temporary, content).map_err(|error| {
         // What was written of it takes the space that a full disk lacks.
         let _ = file_system.remove(&temporary);
-        JournalError::io("write", &change.path, error)
+        JournalError::io("write", path, error)
     })
 }
 
-fn put_in_place(
-    file_system: &dyn FileSystem,
-    change: &Change,
-    file: Option<File>,
-) -> Result<(), JournalError> {
-    let Some(file) = file else {
-        return match file_system.remove(&change.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(JournalError::io("remove", &change.path, error))
-            }
-            _ => Ok(()),
-        };
-    };
-    let temporary = temporary(&change.path);
-    let synced = match change.durability {
-        Durability::Machine => file_system.sync(&file, &temporary),
-        Durability::Process => Ok(()),
-    };
-    synced.and_then(|()| file_system.rename(&temporary, &change.path)).map_err(|error| {
+fn put_in_place(file_system: &dyn FileSystem, path: &Path, file: Option<File>) -> Result<(), JournalError> {
+    let Some(file) = file else { return remove(file_system, path) };
+    let temporary = temporary(path);
+    file_system.sync(&file, &temporary).map_err(|error| {
         let _ = file_system.remove(&temporary);
-        JournalError::io("write", &change.path, error)
+        JournalError::io("write", path, error)
+    })?;
+    rename(file_system, path)
+}
+
+fn rename(file_system: &dyn FileSystem, path: &Path) -> Result<(), JournalError> {
+    let temporary = temporary(path);
+    file_system.rename(&temporary, path).map_err(|error| {
+        let _ = file_system.remove(&temporary);
+        JournalError::io("write", path, error)
     })
+}
+
+fn remove(file_system: &dyn FileSystem, path: &Path) -> Result<(), JournalError> {
+    match file_system.remove(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(JournalError::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -20,8 +20,10 @@ pub enum Phase {
     Hardware,
     /// Finding the driver's files: slow once per driver version, then remembered.
     DriverFiles,
-    /// Reading and writing the journal, disk syncs included.
+    /// Reading and writing the journal, without waiting for the disk.
     Journal,
+    /// Writing the intent and waiting until the disk has it.
+    Sync,
     /// Writing or removing the claim's CDI spec.
     Cdi,
     /// Waiting for what is in the way to pass, attempts included.
@@ -41,6 +43,10 @@ pub trait PrepareObserver: Send + Sync + 'static {
     /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
     /// [`PrepareError::reason`](super::PrepareError::reason). A call that joined running work is not told again.
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration);
+
+    /// How much of that was the plugin's own doing: without locks, the API server, the driver and the disk. Told before
+    /// [`PrepareObserver::claim`], and not of work that had to wait for something to pass.
+    fn own(&self, _operation: Operation, _elapsed: Duration) {}
 }
 
 /// An observer that does nothing.
@@ -60,12 +66,13 @@ impl Operation {
 
 impl Phase {
     /// All phases, in the order in which they first occur.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lock,
         Self::Claim,
         Self::Hardware,
         Self::DriverFiles,
         Self::Journal,
+        Self::Sync,
         Self::Cdi,
         Self::Wait,
     ];
@@ -79,6 +86,7 @@ impl Phase {
             Self::Hardware => "hardware",
             Self::DriverFiles => "driver_files",
             Self::Journal => "journal",
+            Self::Sync => "sync",
             Self::Cdi => "cdi",
             Self::Wait => "wait",
         }

@@ -15,6 +15,7 @@ use super::call::Call;
 use super::events::Events;
 use super::files::Files;
 use super::locks::Locks;
+use super::own_time::OwnTime;
 use super::work::{Pending, Work};
 use super::worker::{Worker, held_cards};
 use super::{
@@ -75,7 +76,7 @@ impl Preparer {
             cdi: Arc::new(cdi),
             locks,
             files: Files::default(),
-            observer,
+            observer: Arc::new(OwnTime::new(observer)),
             events,
             released: broadcast::Sender::new(RELEASES),
         };
@@ -207,7 +208,7 @@ impl Preparer {
                 name = claim.name,
                 uid = claim.uid,
             );
-            async move {
+            let work = async move {
                 let start = Instant::now();
                 let call = Call::new(deadline, ending);
                 let answer = match operation {
@@ -223,8 +224,8 @@ impl Preparer {
                     }
                 }
                 answer
-            }
-            .instrument(span)
+            };
+            OwnTime::count(work).instrument(span)
         })
     }
 }

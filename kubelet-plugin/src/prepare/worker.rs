@@ -24,7 +24,7 @@ use super::{
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles};
 use crate::hardware::Hardware;
-use crate::journal::{ClaimDevice, ClaimRecord, Durability, Journal, JournalError, Stage};
+use crate::journal::{ClaimDevice, ClaimRecord, Journal, JournalError, Stage};
 
 /// Does the work on claims, one piece at a time for each claim.
 pub(super) struct Worker {
@@ -149,13 +149,13 @@ impl Worker {
     /// Intent, effects, completion: in this order, whatever is added between.
     async fn make_real(&self, record: &mut ClaimRecord, files: Arc<DriverFiles>) -> Result<(), PrepareError> {
         let operation = Operation::Prepare;
-        let intent = self.journal.put_claim(record, Durability::Machine);
-        self.timed(operation, Phase::Journal, intent).await?;
+        self.timed(operation, Phase::Sync, self.journal.put_claim(record)).await?;
         self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
         record.stage = Stage::Complete;
+        let (journal, complete) = (self.journal.clone(), record.clone());
         // Another boot would not believe it anyway, so it need only survive this process.
-        let complete = self.journal.put_claim(record, Durability::Process);
-        self.timed(operation, Phase::Journal, complete).await.map_err(PrepareError::from)
+        let complete = async { Ok(blocking::run(move || journal.put_claim_unsynced(&complete)).await??) };
+        self.timed(operation, Phase::Journal, complete).await
     }
 
     /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
@@ -242,8 +242,9 @@ impl Worker {
         let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
         let removed = async { Ok(blocking::run(move || cdi.remove(&claim)).await??) };
         self.timed::<_, PrepareError>(operation, Phase::Cdi, removed).await?;
-        let removed = self.journal.remove_claim(uid);
-        self.timed(operation, Phase::Journal, removed).await?;
+        let (journal, claim) = (self.journal.clone(), uid.to_owned());
+        let removed = async { Ok(blocking::run(move || journal.remove_claim(&claim)).await??) };
+        self.timed::<_, PrepareError>(operation, Phase::Journal, removed).await?;
         // Nobody may be waiting.
         let _ = self.released.send(uid.into());
         Ok(())

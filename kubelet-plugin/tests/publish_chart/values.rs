@@ -117,7 +117,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     assert!(options.shutdown_timeout.as_secs() < limit.expect("a number"));
     let names: Vec<_> =
         container["env"].as_array().expect("env").iter().map(|variable| &variable["name"]).collect();
-    assert_eq!(names, ["NODE_NAME", "POD_UID"]);
+    assert_eq!(names, ["NODE_NAME", "POD_UID", "MALLOC_ARENA_MAX"]);
 }
 
 #[tokio::test]
