@@ -47,7 +47,7 @@ impl Wanted {
             && self.extended_resources.iter().all(|resource| {
                 allocatable
                     .and_then(|all| all.get(resource))
-                    .is_some_and(|quantity| quantity.0.trim_start_matches('0') != "")
+                    .is_some_and(|quantity| !quantity.0.trim_start_matches('0').is_empty())
             })
     }
 }

@@ -1,6 +1,8 @@
 //! The program on files: what it prints and how it ends, compared with `tests/golden`. After a wanted change:
 //! `UPDATE_GOLDEN=1 cargo test -p kubectl-gpu --test golden`, then read the difference.
 
+#![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -74,6 +76,15 @@ fn explain() {
     golden("explain-selector", &["explain", "claim/large", "-f", "."], "");
     golden("explain-misspelt", &["explain", "claim/misspelt", "-f", "."], "");
     golden("explain-allocated", &["explain", "claim/five", "-n", "research", "-f", "."], "");
+}
+
+#[test]
+fn explain_shares_counters_taints_and_constraints() {
+    for claim in ["wants-whole", "wants-share", "wants-sick", "wants-pair"] {
+        let name = format!("explain-{claim}");
+        golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../sharing.yaml"], "");
+    }
+    golden("explain-json", &["explain", "claim/wants-whole", "-f", "../sharing.yaml", "-o", "json"], "");
 }
 
 #[test]

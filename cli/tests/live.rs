@@ -1,6 +1,8 @@
 //! Against a real control plane: `allocate` foretells what kube-scheduler then does, `explain` says why a pod waits and
 //! why a claim got its device.
 
+#![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
+
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;

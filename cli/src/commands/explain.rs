@@ -153,9 +153,8 @@ impl Screen {
         if self.verbose {
             for verdict in &request.verdicts {
                 let obstacle = verdict.obstacle.as_ref();
-                let why = obstacle.map_or("free".to_owned(), |obstacle| {
-                    format!("{}{}", obstacle.summary(), self.users(obstacle.by()))
-                });
+                let why = obstacle
+                    .map_or("free".to_owned(), |obstacle| self.said(&obstacle.summary(), obstacle.by()));
                 let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
             }
         }
@@ -163,7 +162,7 @@ impl Screen {
 
     fn reasons(&self, text: &mut String, reasons: &[ReasonCount], indent: &str) {
         for reason in reasons.iter().take(self.shown()) {
-            let said = format!("{}{}", reason.reason, self.users(&reason.by));
+            let said = self.said(&reason.reason, &reason.by);
             let _ = writeln!(text, "{indent}{:>4}  {}", reason.devices, printable(&said));
         }
         if reasons.len() > self.shown() {
@@ -173,12 +172,14 @@ impl Screen {
         }
     }
 
-    fn users(&self, by: &[String]) -> String {
+    /// A reason, with whose claims it is about.
+    fn said(&self, reason: &str, by: &[String]) -> String {
         if by.is_empty() {
-            return String::new();
+            return reason.to_owned();
         }
         let names: Vec<&str> = by.iter().map(String::as_str).collect();
-        format!(" by {}", some_of(&names, self.shown()))
+        let names = some_of(&names, self.shown());
+        if reason == "in use" { format!("in use by {names}") } else { format!("{reason}; in use by {names}") }
     }
 
     fn given(&self, text: &mut String, given: &Given) {
@@ -221,9 +222,10 @@ impl Screen {
             }
             if self.verbose {
                 for verdict in &device.before {
-                    let why = verdict.obstacle.as_ref().map_or("free".to_owned(), |obstacle| {
-                        format!("{}{}", obstacle.summary(), self.users(obstacle.by()))
-                    });
+                    let why = verdict
+                        .obstacle
+                        .as_ref()
+                        .map_or("free".to_owned(), |obstacle| self.said(&obstacle.summary(), obstacle.by()));
                     let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
                 }
             }

@@ -59,7 +59,7 @@ fn one(
         if most >= needed {
             return None;
         }
-        let example = if value.is_empty() { String::new() } else { format!(" ({value})") };
+        let example = if most < 2 { String::new() } else { format!(" (where it is {value})") };
         return Some(format!(
             "{in_claim}: {needed} devices must agree in {attribute}, of the {} free ones at most {most} do{example}{without}",
             free.len()

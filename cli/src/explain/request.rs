@@ -138,6 +138,6 @@ pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
             }
         }
     }
-    reasons.sort_by(|one, other| other.devices.cmp(&one.devices));
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.devices));
     reasons
 }

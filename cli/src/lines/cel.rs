@@ -44,7 +44,7 @@ impl Answers for Server {
         if self.compiled.len() >= KEPT {
             self.compiled.clear();
         }
-        let features = Features { list_type_attributes: request.list_type_attributes, ..Features::default() };
+        let features = Features { list_type_attributes: request.list_type_attributes };
         let key = (request.expression, request.list_type_attributes);
         let selector = self
             .compiled

@@ -36,13 +36,12 @@ impl Selectors {
     /// What a part reads of the device, as `name is value`.
     pub fn values(&mut self, part: &str, device: &Device) -> Option<String> {
         let selector = self.compiled(part).ok()?;
-        let read = selector.explain(device).into_iter().find_map(|found| {
+        selector.explain(device).into_iter().find_map(|found| {
             let text = selector.source().get(found.start..found.end)?;
             // What is read comes first; the whole part and what it compares with say nothing new.
             (text.starts_with("device.") && text.len() < selector.source().trim().len())
                 .then(|| format!("{} is {}", short(text), found.value))
-        });
-        read
+        })
     }
 }
 
