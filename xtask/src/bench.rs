@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what is on the path of a pod's start, measured.
 
+mod allocator;
 mod prepare;
 mod quantiles;
 
@@ -17,6 +18,8 @@ pub struct BenchArguments {
 
 #[derive(Subcommand)]
 enum What {
+    /// The allocator against Kubernetes' own, on the same requests.
+    Allocator(allocator::AllocatorArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),
 }
@@ -27,6 +30,7 @@ enum What {
 /// When it cannot be run; a slow result is no error.
 pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
+        What::Allocator(arguments) => allocator::run(&arguments),
         What::Prepare(arguments) => prepare::run(&arguments).await,
     }
 }

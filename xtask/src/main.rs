@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod gpu_check;
+mod oracle;
 mod strangers;
 mod test;
 
@@ -28,6 +29,8 @@ enum Command {
     Cluster(cluster::ClusterArguments),
     /// Measures what is on the path of a pod's start.
     Bench(bench::BenchArguments),
+    /// Asks our allocator and Kubernetes' own the same, any number of times.
+    Oracle(oracle::OracleArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),
+        Command::Oracle(arguments) => oracle::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {

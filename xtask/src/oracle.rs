@@ -1,0 +1,82 @@
+//! `cargo xtask oracle`: any number of generated requests to our allocator and to Kubernetes' own.
+
+#[path = "../../allocator/tests/oracle/generator.rs"]
+mod generator;
+#[path = "../../allocator/tests/oracle/ours.rs"]
+mod ours;
+#[path = "../../allocator/tests/oracle/program.rs"]
+pub mod program;
+mod shrink;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::Value;
+use tessera_allocator::selectors::SelectorCache;
+
+/// What `cargo xtask oracle` takes.
+#[derive(Args)]
+pub struct OracleArguments {
+    /// Seed of the requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many requests.
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+}
+
+/// Both answers to a request, as they are compared.
+fn answers(
+    oracle: &mut program::Oracle,
+    selectors: &mut SelectorCache,
+    request: &Value,
+) -> Result<[Value; 2]> {
+    let theirs: Value = serde_json::from_str(&oracle.ask(&request.to_string()))?;
+    // Half of the requests leave out what they can from the start.
+    let patience = (request["id"].as_u64().unwrap_or(0) % 2 == 0).then_some(0);
+    let ours = ours::answer(request, selectors, patience);
+    Ok([ours::comparable(&ours), ours::comparable(&theirs)])
+}
+
+/// Compares; a disagreement is made small and kept among the allocator's test cases.
+///
+/// # Errors
+/// When the oracle does not answer or a case cannot be written.
+pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut oracle = program::Oracle::start(&root.join("tests/oracle"));
+    let mut selectors = SelectorCache::new();
+    let mut generator = generator::Generator::new(arguments.seed);
+    let (mut allocated, mut unfit, mut failed, mut disagreements) = (0u64, 0u64, 0u64, 0u64);
+    for id in 0..arguments.count {
+        let request = generator.request(id);
+        let [ours, theirs] = answers(&mut oracle, &mut selectors, &request)?;
+        match (theirs["error"].is_string(), theirs["allocations"].is_array()) {
+            (true, _) => failed += 1,
+            (_, true) => allocated += 1,
+            _ => unfit += 1,
+        }
+        if ours == theirs {
+            continue;
+        }
+        disagreements += 1;
+        if disagreements > 5 {
+            continue;
+        }
+        let small = shrink::shrink(request, |request| {
+            answers(&mut oracle, &mut selectors, request).is_ok_and(|[ours, theirs]| ours != theirs)
+        });
+        let [ours, theirs] = answers(&mut oracle, &mut selectors, &small)?;
+        let path = root.join(format!("allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
+        std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&small)?))
+            .with_context(|| format!("write {}", path.display()))?;
+        println!("disagreement, kept as {}\n  ours       {ours}\n  Kubernetes {theirs}", path.display());
+    }
+    println!(
+        "seed {}: {} requests: {allocated} allocated, {unfit} do not fit, {failed} failed, {disagreements} disagreements",
+        arguments.seed, arguments.count
+    );
+    Ok(if disagreements == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
