@@ -63,6 +63,7 @@ impl NodePart {
             preparer: preparer.clone(),
             pools: self.pools.clone(),
             health: health_sender,
+            registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
         };
         tasks

@@ -19,7 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_report::report;
 use crate::{
-    kubelet::device_health::DeviceHealth, metrics::Metrics, prepare::Preparer, publish::desired::PoolIdentity,
+    kubelet::{device_health::DeviceHealth, registration::RegistrationState},
+    metrics::Metrics,
+    prepare::Preparer,
+    publish::desired::PoolIdentity,
 };
 
 /// The pause after a failed request for what is published: the first, and the longest.
@@ -32,6 +35,11 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);
 
+/// How long the first publication on a node waits for the kubelet to register this instance. Pods that wait for cards
+/// are bound the moment slices appear, and a kubelet that does not know the driver yet fails them and looks again after
+/// about a minute. A kubelet that runs registers within half a second.
+const REGISTRATION: Duration = Duration::from_secs(3);
+
 /// Makes pools of machines.
 pub struct PoolMaker {
     /// Which pool.
@@ -42,6 +50,8 @@ pub struct PoolMaker {
     pub pools: watch::Sender<Option<Arc<Pool>>>,
     /// Where the devices' health goes.
     pub health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
+    /// What the kubelet says of this instance.
+    pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
     pub metrics: Metrics,
 }
@@ -50,17 +60,19 @@ impl PoolMaker {
     /// Makes a pool whenever the machine changed, until `shutdown`.
     ///
     /// Nothing is published before it is known what was published by the last instance: devices of cards that have gone
-    /// since are published on while claims hold them.
+    /// since are published on while claims hold them. Where nothing was, the kubelet is to know this instance first.
     pub async fn run(
         self,
         mut machines: watch::Receiver<Option<Arc<Machine>>>,
         client: Client,
         shutdown: CancellationToken,
     ) {
-        let Self { identity, preparer, pools, health, metrics } = self;
+        let Self { identity, preparer, pools, health, registration, metrics } = self;
         let mut published = None;
         let mut fetching = Box::pin(published_before(client, &identity));
         let mut told = BTreeSet::new();
+        let mut known = Box::pin(tokio::time::timeout(REGISTRATION, registered(registration)));
+        let mut kubelet_knows = false;
         loop {
             let machine = machines.borrow_and_update().clone();
             let mut recheck = false;
@@ -74,7 +86,8 @@ impl PoolMaker {
                 let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
                 health.send_replace(Some(report(&identity.pool_name, &pool, &machine, SystemTime::now())));
-                if published.is_some() {
+                let first = published.as_ref().is_some_and(Vec::is_empty);
+                if published.is_some() && (kubelet_knows || !first) {
                     pools.send_if_modified(|sent| {
                         let changed = sent.as_ref().is_none_or(|sent| sent.slices != pool.slices);
                         if changed {
@@ -88,10 +101,17 @@ impl PoolMaker {
                 () = shutdown.cancelled() => return,
                 changed = machines.changed() => if changed.is_err() { return },
                 specs = &mut fetching, if published.is_none() => published = Some(specs),
+                _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }
         }
     }
+}
+
+/// Waits until the kubelet has registered this instance.
+async fn registered(mut registration: watch::Receiver<RegistrationState>) {
+    // The sender lives as long as the plugin: an error means that it ends.
+    let _ = registration.wait_for(|state| *state == RegistrationState::Registered).await;
 }
 
 /// The slices of this node's pool as they are at the API server. Tries until it answers.

@@ -102,3 +102,24 @@ async fn health_of_every_published_device_is_streamed() {
     assert_eq!(plugin.terminate().await.code(), Some(0));
     assert!(stream.message().await.map_or(true, |message| message.is_none()));
 }
+
+/// Pods are bound the moment slices appear; a kubelet that does not know the driver fails them for a minute.
+#[tokio::test]
+async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
+    let node = Node::new("unregistered", "a30-x2").await;
+    let first = node.plugin(Some("uid-a"));
+    first.ready_line("[+] hardware").await;
+    first.ready_line("[+] sockets").await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(node.devices().await.is_empty(), "published before the kubelet knows the plugin");
+    node.register().await;
+    first.ready().await;
+    assert_eq!(node.devices().await.len(), 2);
+    first.terminate().await;
+
+    let other = Node::new("no-kubelet", "a30-x2").await;
+    let alone = other.plugin(Some("uid-b"));
+    alone.ready_line("[+] ResourceSlices published").await;
+    assert_eq!(other.devices().await.len(), 2);
+    alone.terminate().await;
+}
