@@ -3,6 +3,8 @@
 //!
 //! `TESSERA_ORACLE_SEED` and `TESSERA_ORACLE_COUNT` choose the generated cases.
 
+#![allow(clippy::expect_used)]
+
 #[path = "oracle/generator.rs"]
 mod generator;
 #[path = "oracle/ours.rs"]
@@ -40,7 +42,7 @@ fn generated_requests_agree() {
         let request = generator.request(id);
         let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
         // Half of the cases leave out what they can from the start.
-        let patience = (id % 2 == 0).then_some(0);
+        let patience = id.is_multiple_of(2).then_some(0);
         let ours = ours::comparable(&ours::answer(&request, &mut selectors, patience));
         match (&theirs["error"], &theirs["allocations"]) {
             (Value::String(_), _) => failed += 1,
