@@ -1,8 +1,7 @@
-//! The plugin as the benchmark runs it: release build, emulated machine, no kubelet.
+//! The plugin as the benchmark runs it: the node image's build, emulated machine, no kubelet.
 
 use std::{
-    collections::BTreeMap,
-    fmt, fs,
+    fs,
     net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
@@ -15,7 +14,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams},
 };
-use serde::Serialize;
+use tempfile::TempDir;
 use tessera_tests::{
     Cluster,
     host::CommandLine,
@@ -23,6 +22,8 @@ use tessera_tests::{
     kubelet_stand_in::{KubeletStandIn, Plugin},
     workspace,
 };
+
+use super::metrics::Metrics;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -41,35 +42,52 @@ pub struct RunningPlugin {
     pub devices: Vec<String>,
     /// From the start of the process to all slices visible.
     pub start_to_slices: Duration,
-    programs: PathBuf,
+    programs: Programs,
     machine: PathBuf,
     address: String,
     process: u32,
+    _cdi: TempDir,
 }
 
-/// Mean time of each phase of Prepare by name, in milliseconds.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(transparent)]
-pub struct PhaseMeans(BTreeMap<String, f64>);
+/// What is measured, and with what.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The plugin as the node image has it.
+    pub plugin: PathBuf,
+    emulator: PathBuf,
+}
 
-/// Seconds and number of observations of each phase so far.
-pub struct PhaseSums(BTreeMap<String, (f64, f64)>);
+/// Builds the plugin as the node image has it, and the emulator.
+pub fn build() -> Result<Programs> {
+    eprintln!("building the plugin with the profile `node` (the first time takes minutes)");
+    cargo(&["--profile", "node", "-p", "tessera-kubelet-plugin"])?;
+    cargo(&["--release", "-p", "tessera-emulator"])?;
+    Ok(Programs {
+        plugin: target().join("node/kubelet-plugin"),
+        emulator: target().join("release/gpu-emulator"),
+    })
+}
 
-/// Builds the release binaries and gives their folder.
-pub fn build_release() -> Result<PathBuf> {
-    eprintln!("building the release binaries (the first time takes minutes)");
+/// `cargo build` with these arguments.
+pub fn cargo(arguments: &[&str]) -> Result<()> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--release", "-p", "tessera-kubelet-plugin", "-p", "tessera-emulator"])
+        .args(["build", "--quiet"])
+        .args(arguments)
         .current_dir(workspace::root())
         .status()?;
-    ensure!(status.success(), "cargo build --release failed");
+    ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Where cargo builds.
+pub fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    Ok(target.unwrap_or_else(|| workspace::root().join("target")).join("release"))
+    target.unwrap_or_else(|| workspace::root().join("target"))
 }
 
 impl RunningPlugin {
     /// Starts the plugin on a new machine of `cards` cards and waits for all slices.
-    pub async fn start(cluster: &Cluster, programs: &Path, name: &str, cards: usize) -> Result<Self> {
+    pub async fn start(cluster: &Cluster, programs: &Programs, name: &str, cards: usize) -> Result<Self> {
         let directory = cluster.state().join(name);
         let machine = directory.join("gpus");
         emulator(
@@ -79,13 +97,18 @@ impl RunningPlugin {
             &["--hardware", "hgx-h100-80gb", "--cards", &cards.to_string()],
         )?;
         let address = format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
+        // As /var/run on a node: in memory.
+        let memory = Path::new("/dev/shm");
+        let cdi = tempfile::tempdir_in(if memory.is_dir() { memory } else { &directory })?;
         let path = |name: &str| directory.join(name).display().to_string();
         let root = machine.display().to_string();
-        let command = CommandLine::new(programs.join("kubelet-plugin"))
+        let command = CommandLine::new(&programs.plugin)
+            // As in the chart.
+            .variable("MALLOC_ARENA_MAX", "2")
             .flag("node-name", NODE)
             .flag("kubeconfig", cluster.kubeconfig().display())
             .flag("kubelet-directory", path("k"))
-            .flag("cdi-directory", path("cdi"))
+            .flag("cdi-directory", cdi.path().display())
             .flag("driver-root", &root)
             .flag("sysfs-root", format!("{root}/sys"))
             .flag("proc-root", format!("{root}/proc"))
@@ -94,6 +117,9 @@ impl RunningPlugin {
         let log = cluster.logs().join(format!("{PROCESS}-{name}.log"));
         let since = Instant::now();
         let process = cluster.control_plane().spawn(PROCESS, command, log.clone()).await?;
+        // The first publication waits for it.
+        let kubelet =
+            KubeletStandIn::new(&directory.join("k")).register(DRIVER, Duration::from_secs(10)).await?;
         let devices = loop {
             let found = slices.list(&ListParams::default()).await?.items;
             let devices: Vec<String> = found
@@ -110,10 +136,8 @@ impl RunningPlugin {
             sleep(Duration::from_millis(1)).await;
         };
         let start_to_slices = since.elapsed();
-        let kubelet =
-            KubeletStandIn::new(&directory.join("k")).register(DRIVER, Duration::from_secs(10)).await?;
-        let programs = programs.to_owned();
-        Ok(Self { kubelet, devices, start_to_slices, programs, machine, address, process })
+        let programs = programs.clone();
+        Ok(Self { kubelet, devices, start_to_slices, programs, machine, address, process, _cdi: cdi })
     }
 
     /// From now on each look at a card takes this long.
@@ -130,7 +154,7 @@ impl RunningPlugin {
         )
     }
 
-    /// The plugin's resident memory.
+    /// The plugin's resident memory, program pages included.
     pub fn resident_mib(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -138,29 +162,25 @@ impl RunningPlugin {
         Ok(kib / 1024.0)
     }
 
-    /// What the plugin's metrics say of the phases of Prepare.
-    pub async fn phases(&self) -> Result<PhaseSums> {
+    /// Processor time of all its threads so far.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process))?;
+        // After the program's name, which may hold anything: the fields from the third on (proc_pid_stat(5)).
+        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks =
+            |field: usize| fields.get(field - 3).context("stat is short")?.parse::<u64>().context("stat");
+        // Linux counts for programs in hundredths of a second on every machine (USER_HZ).
+        Ok(Duration::from_millis((ticks(14)? + ticks(15)?) * 10))
+    }
+
+    /// The plugin's metrics.
+    pub async fn metrics(&self) -> Result<Metrics> {
         let mut stream = TcpStream::connect(&self.address).await?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
-        let mut sums = BTreeMap::<String, (f64, f64)>::new();
-        for line in text.lines() {
-            let Some(rest) = line.strip_prefix("tessera_claim_phase_duration_seconds_") else { continue };
-            let Some((labels, value)) = rest.rsplit_once(' ') else { continue };
-            if !labels.contains("operation=\"prepare\"") {
-                continue;
-            }
-            let phase = labels.split("phase=\"").nth(1).and_then(|rest| rest.split('"').next());
-            let entry = sums.entry(phase.context("a phase without name")?.to_owned()).or_default();
-            match labels.split('{').next() {
-                Some("sum") => entry.0 += value.parse::<f64>()?,
-                Some("count") => entry.1 += value.parse::<f64>()?,
-                _ => {}
-            }
-        }
-        ensure!(!sums.is_empty(), "the plugin has no metrics of phases");
-        Ok(PhaseSums(sums))
+        Metrics::parse(&text)
     }
 
     /// Ends the plugin and removes what it published.
@@ -172,28 +192,8 @@ impl RunningPlugin {
     }
 }
 
-impl PhaseSums {
-    /// Means of what was observed after `before`.
-    pub fn since(&self, before: &Self) -> PhaseMeans {
-        let mean = |(phase, (sum, count)): (&String, &(f64, f64))| {
-            let (old_sum, old_count) = before.0.get(phase).copied().unwrap_or_default();
-            let observed = count - old_count;
-            (observed > 0.0).then(|| (phase.clone(), (sum - old_sum) / observed * 1e3))
-        };
-        PhaseMeans(self.0.iter().filter_map(mean).collect())
-    }
-}
-
-impl fmt::Display for PhaseMeans {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<String> = self.0.iter().map(|(phase, mean)| format!("{phase} {mean:.2}")).collect();
-        f.write_str(&texts.join(", "))
-    }
-}
-
-fn emulator(programs: &Path, machine: &Path, verb: &str, arguments: &[&str]) -> Result<()> {
-    let output =
-        Command::new(programs.join("gpu-emulator")).arg(verb).arg(machine).args(arguments).output()?;
+fn emulator(programs: &Programs, machine: &Path, verb: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(&programs.emulator).arg(verb).arg(machine).args(arguments).output()?;
     ensure!(output.status.success(), "gpu-emulator {verb}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
