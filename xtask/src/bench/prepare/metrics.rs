@@ -31,7 +31,8 @@ impl Metrics {
     /// Reads the text form.
     pub fn parse(text: &str) -> Result<Self> {
         let mut metrics = Self::default();
-        for line in text.lines().filter(|line| line.contains("operation=\"prepare\"")) {
+        let ours = |line: &&str| !line.starts_with('#') && line.contains("operation=\"prepare\"");
+        for line in text.lines().filter(ours) {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let value: f64 = value.parse().with_context(|| format!("no number in {line}"))?;
             let label = |name: &str| {
