@@ -13,7 +13,9 @@ use crate::device::Device;
 use crate::evaluate::cost;
 use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::map::Map;
-use crate::evaluate::program::{CallSite, Comparison, ConstantSet, Op, PatternFunction, Program, Target};
+use crate::evaluate::program::{
+    CallSite, Comparison, ConstantSet, Op, OrderResult, PatternFunction, Program, Read, Target, Test,
+};
 use crate::evaluate::show;
 use crate::evaluate::value::{Ref, Side, Value, runtime_name};
 use crate::functions::{self, pattern};
@@ -414,6 +416,42 @@ impl Planner<'_> {
     // Selections.
 
     fn chain(&mut self, node: NodeId, scope: Scope, free: bool) -> Result<(), String> {
+        let (steps, root) = self.steps(node)?;
+        let is_device = self.is_device(root, scope);
+        if is_device {
+            self.note_reads(&steps);
+            if let Some(read) = self.direct_read(&steps) {
+                self.program.ops.push(Op::Read { read, free });
+                return Ok(());
+            }
+        }
+        self.general_chain(&steps, root, is_device, scope, free);
+        Ok(())
+    }
+
+    fn is_device(&self, root: NodeId, scope: Scope) -> bool {
+        matches!(&self.checked.references[root as usize],
+            Reference::Variable(name) if self.find(scope, name).is_none())
+    }
+
+    /// The direct read that a node is, if it is one.
+    fn read_of(&mut self, node: NodeId, scope: Scope) -> Result<Option<Read>, String> {
+        if self.constants[node as usize].is_some() {
+            return Ok(None);
+        }
+        let (steps, root) = self.steps(node)?;
+        if !self.is_device(root, scope) {
+            return Ok(None);
+        }
+        let read = self.direct_read(&steps);
+        if read.is_some() {
+            self.note_reads(&steps);
+        }
+        Ok(read)
+    }
+
+    /// A chain of selections: its steps and what it starts from.
+    fn steps(&self, node: NodeId) -> Result<(Vec<Step>, NodeId), String> {
         let mut steps = Vec::new();
         let mut root = node;
         loop {
@@ -459,17 +497,7 @@ impl Planner<'_> {
             }
         }
         steps.reverse();
-        let is_device = matches!(&self.checked.references[root as usize],
-            Reference::Variable(name) if self.find(scope, name).is_none());
-        if is_device {
-            self.note_reads(&steps);
-            if let Some(op) = self.fused(&steps, free) {
-                self.program.ops.push(op);
-                return Ok(());
-            }
-        }
-        self.general_chain(&steps, root, is_device, scope, free);
-        Ok(())
+        Ok((steps, root))
     }
 
     fn note_reads(&mut self, steps: &[Step]) {
@@ -502,16 +530,16 @@ impl Planner<'_> {
         }
     }
 
-    /// One instruction for what nearly every selector does.
-    fn fused(&mut self, steps: &[Step], free: bool) -> Option<Op> {
+    /// What nearly every selector reads, if the steps are that.
+    fn direct_read(&mut self, steps: &[Step]) -> Option<Read> {
         let text = |step: &Step| match step {
             Step::Constant { key: Value::String(text), optional: false, test: false } => Some(text.clone()),
             _ => None,
         };
         match steps {
             [field] => match &*text(field)? {
-                "driver" => Some(Op::Driver { free }),
-                "allowMultipleAllocations" => Some(Op::MultipleAllocations { free }),
+                "driver" => Some(Read::Driver),
+                "allowMultipleAllocations" => Some(Read::MultipleAllocations),
                 _ => None,
             },
             [side, domain, name] => {
@@ -522,7 +550,7 @@ impl Planner<'_> {
                 };
                 let (domain, name) = (text(domain)?, text(name)?);
                 let (domain, name) = (self.text_index(&domain), self.text_index(&name));
-                Some(Op::Named { side, domain, name, free })
+                Some(Read::Named { side, domain, name })
             }
             _ => None,
         }
@@ -607,17 +635,52 @@ impl Planner<'_> {
                 self.queue(tasks);
             }
             operators::CONDITIONAL => self.conditional(&operands, scope),
+            operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS
+                if !self.marks
+                    && self.constants[operands[1] as usize].is_some()
+                    && let Some(read) = self.read_of(operands[0], scope)? =>
+            {
+                let test = match function.name {
+                    operators::EQUALS => Test::Equal,
+                    operators::NOT_EQUALS => Test::NotEqual,
+                    other => Test::Order(comparison(other)),
+                };
+                let rule = match test {
+                    Test::Equal => cost::CostRule::Equals,
+                    Test::NotEqual => cost::CostRule::TraverseSmaller,
+                    Test::Order(_) => cost::rule(function.name, single),
+                };
+                let constant = match self.constants[operands[1] as usize].clone() {
+                    Some(value) => self.constant_index(value),
+                    None => return Err("constant is missing".to_owned()),
+                };
+                self.program.ops.push(Op::Test { read, constant, test, rule });
+            }
+            operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS
+                if let Some((op, number)) = self.compared_order(function.name, &operands, scope)? =>
+            {
+                let Op::TestOrder { read, constant, parse_cost, site, .. } = op else {
+                    return Err("unexpected instruction".to_owned());
+                };
+                let then = OrderResult::Compared(comparison(function.name), number);
+                self.program.ops.push(Op::TestOrder { read, constant, parse_cost, site, then });
+            }
             operators::EQUALS | operators::NOT_EQUALS => {
                 let op = if function.name == operators::EQUALS { Op::Equal } else { Op::NotEqual };
                 self.queue(vec![value(operands[0]), value(operands[1]), Task::Op(op)]);
             }
             operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS => {
-                let comparison = match function.name {
-                    operators::LESS => Comparison::Less,
-                    operators::LESS_EQUALS => Comparison::LessEquals,
-                    operators::GREATER => Comparison::Greater,
-                    _ => Comparison::GreaterEquals,
-                };
+                let comparison = comparison(function.name);
                 let rule = cost::rule(function.name, single);
                 self.queue(vec![
                     value(operands[0]),
@@ -646,9 +709,94 @@ impl Planner<'_> {
                 }
                 None => self.plain_call(function, &overloads, &operands, scope)?,
             },
-            _ => self.plain_call(function, &overloads, &operands, scope)?,
+            _ => match self.order_call(node, scope)? {
+                Some(op) => self.program.ops.push(op),
+                None => self.plain_call(function, &overloads, &operands, scope)?,
+            },
         }
         Ok(())
+    }
+
+    /// `x.compareTo(quantity("…")) >= 0` and the like: the call and the number.
+    fn compared_order(
+        &mut self,
+        operator: &str,
+        operands: &[NodeId],
+        scope: Scope,
+    ) -> Result<Option<(Op, i64)>, String> {
+        if matches!(operator, operators::EQUALS | operators::NOT_EQUALS) {
+            return Ok(None);
+        }
+        let Some(Value::Int(number)) = self.constants[operands[1] as usize] else { return Ok(None) };
+        Ok(match self.order_call(operands[0], scope)? {
+            Some(op @ Op::TestOrder { then: OrderResult::Number, .. }) => Some((op, number)),
+            _ => None,
+        })
+    }
+
+    /// `x.compareTo(quantity("…"))` and the like, where `x` is read directly.
+    fn order_call(&mut self, node: NodeId, scope: Scope) -> Result<Option<Op>, String> {
+        if self.marks {
+            return Ok(None);
+        }
+        let Reference::Function { function, overloads, target: true } =
+            &self.checked.references[node as usize]
+        else {
+            return Ok(None);
+        };
+        let then = match function.name {
+            "compareTo" => OrderResult::Number,
+            "isGreaterThan" => OrderResult::Greater,
+            "isLessThan" => OrderResult::Less,
+            _ => return Ok(None),
+        };
+        let (function, overloads) = (*function, overloads.clone());
+        let (Kind::Call { target: Some(target), arguments, .. }, [_]) =
+            (self.ast.kind(node), overloads.as_slice())
+        else {
+            return Ok(None);
+        };
+        let (target, argument) = (*target, arguments[0]);
+        let Reference::Function { function: parser, overloads: parsers, target: false } =
+            &self.checked.references[argument as usize]
+        else {
+            return Ok(None);
+        };
+        let (parser, parsers) = (*parser, parsers.clone());
+        let Kind::Call { arguments, .. } = self.ast.kind(argument) else { return Ok(None) };
+        let Some((parse_cost, made)) = self.parsed_constant(parser, &parsers, arguments)? else {
+            return Ok(None);
+        };
+        let Some(read) = self.read_of(target, scope)? else { return Ok(None) };
+        let constant = self.constant_index(made);
+        self.program.sites.push(CallSite {
+            function: function.name,
+            arguments: 2,
+            rule: cost::CostRule::Fixed(1),
+            target: call_target(function, &overloads),
+        });
+        let site = self.program.sites.len() as u32 - 1;
+        Ok(Some(Op::TestOrder { read, constant, parse_cost, site, then }))
+    }
+
+    /// What a function that only reads a text makes of a constant one, and its cost.
+    fn parsed_constant(
+        &self,
+        function: &'static Function,
+        overloads: &[&'static Overload],
+        operands: &[NodeId],
+    ) -> Result<Option<(u64, Value<'static>)>, String> {
+        if !PARSERS.contains(&function.name) {
+            return Ok(None);
+        }
+        let Some(arguments) = self.all_constant(operands.iter()) else { return Ok(None) };
+        let rule = cost::rule(function.name, (overloads.len() == 1).then(|| overloads[0].id));
+        let target = call_target(function, overloads);
+        let site = CallSite { function: function.name, arguments: 0, rule: cost::CostRule::Fixed(0), target };
+        with_machine(|machine| {
+            let cost = cost::cost(machine, rule, &arguments, None)?;
+            machine.call_constant(&site, &arguments).map(|value| Some((cost, value))).map_err(stop_reason)
+        })
     }
 
     fn conditional(&mut self, operands: &[NodeId], scope: Scope) {
@@ -717,19 +865,10 @@ impl Planner<'_> {
     ) -> Result<(), String> {
         let single = (overloads.len() == 1).then(|| overloads[0].id);
         let mut target = call_target(function, overloads);
-        if PARSERS.contains(&function.name)
-            && let Some(arguments) = self.all_constant(operands.iter())
-        {
+        if let Some((cost, made)) = self.parsed_constant(function, overloads, operands)? {
             // The cost stays where it was, the work is done once.
-            let rule = cost::rule(function.name, single);
-            let site =
-                CallSite { function: function.name, arguments: 0, rule: cost::CostRule::Fixed(0), target };
-            let made = with_machine(|machine| {
-                let cost = cost::cost(machine, rule, &arguments, None)?;
-                machine.call_constant(&site, &arguments).map(|value| (cost, value)).map_err(stop_reason)
-            })?;
-            let index = self.constant_index(made.1);
-            self.queue(vec![Task::Op(Op::Charge(made.0)), Task::Op(Op::Constant(index))]);
+            let index = self.constant_index(made);
+            self.queue(vec![Task::Op(Op::Charge(cost)), Task::Op(Op::Constant(index))]);
             return Ok(());
         }
         let pattern_function = match function.name {
@@ -870,6 +1009,15 @@ impl Planner<'_> {
         }
         tasks.push(Task::Label(end));
         self.queue(tasks);
+    }
+}
+
+fn comparison(operator: &str) -> Comparison {
+    match operator {
+        operators::LESS => Comparison::Less,
+        operators::LESS_EQUALS => Comparison::LessEquals,
+        operators::GREATER => Comparison::Greater,
+        _ => Comparison::GreaterEquals,
     }
 }
 

@@ -51,8 +51,8 @@ pub enum EvaluationError {
     /// The evaluation cost more than [`COST_LIMIT`].
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// The evaluation would have allocated too much. Kubernetes has no such limit; a selector that comes here would
-    /// have taken gigabytes there.
+    /// The evaluation would have allocated or compared too much. Kubernetes has no such limit; a selector that comes
+    /// here would have taken gigabytes or minutes there.
     #[error("operation cancelled: memory limit exceeded")]
     MemoryLimit,
     /// What is a panic in Kubernetes' library, and aborts there too.

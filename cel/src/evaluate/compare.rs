@@ -24,6 +24,7 @@ impl From<bool> for Equality {
 /// `one == two`
 pub(crate) fn equal<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<Equality, Stop> {
     if matches!(one, Value::Null) || matches!(two, Value::Null) {
+        machine.count_comparison()?;
         return Ok((matches!(one, Value::Null) && matches!(two, Value::Null)).into());
     }
     equals(machine, one, two)
@@ -31,6 +32,7 @@ pub(crate) fn equal<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>)
 
 /// `one.Equal(two)` of upstream: as [`equal`], without its rule for null.
 pub(crate) fn equals<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<Equality, Stop> {
+    machine.count_comparison()?;
     Ok(match (one, two) {
         (Value::Null, other) => matches!(other, Value::Null).into(),
         (Value::Bool(one), Value::Bool(two)) => (one == two).into(),

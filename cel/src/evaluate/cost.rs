@@ -113,6 +113,11 @@ fn tenth(size: u64) -> u64 {
     (size as f64 * 0.1).ceil() as u64
 }
 
+/// What comparing two texts for equality costs.
+pub(crate) fn of_equal_texts(one: &str, two: &str) -> u64 {
+    tenth(characters(one).min(characters(two)))
+}
+
 fn fifth(size: u64) -> u64 {
     (size as f64 * 2.0 * 0.1).ceil() as u64
 }
@@ -191,7 +196,7 @@ pub(crate) fn cost<'v>(
         },
         CostRule::TraverseSmaller => smaller(machine, arguments),
         CostRule::TraverseBoth => {
-            let sum: u64 = arguments.iter().map(|value| deep_size(machine, value)).sum();
+            let sum = arguments.iter().map(|value| deep_size(machine, value)).fold(0, u64::saturating_add);
             tenth(sum)
         }
         CostRule::SizeOfSecond => arguments.get(1).map_or(1, |value| deep_size(machine, value)),
@@ -226,7 +231,7 @@ pub(crate) fn cost<'v>(
             let Some(value) = arguments.get(usize::from(index)) else { return Ok(1) };
             self_compare(machine, value)?
         }
-        CostRule::Sets(factor) => 1 + first().saturating_mul(second()).saturating_mul(factor),
+        CostRule::Sets(factor) => first().saturating_mul(second()).saturating_mul(factor).saturating_add(1),
     })
 }
 
@@ -258,10 +263,10 @@ fn self_compare<'v>(machine: &Machine<'v>, value: &Value<'v>) -> Result<u64, Str
         }
     };
     let factor = if has_text { 2.1 } else { 2.0 };
-    Ok(((length.saturating_mul(length)) as f64 * factor) as u64 + 11)
+    Ok(((length.saturating_mul(length)) as f64 * factor).min(1e18) as u64 + 11)
 }
 
-/// Cost of going through a value once; stops counting at `limit`.
+/// Cost of going through a value once; stops counting at `limit`, and where no budget is left for looking.
 fn traverse<'v>(machine: &Machine<'v>, value: &Value<'v>, limit: u64) -> u64 {
     let list_cost = |list: &List<'v>| {
         let mut cost = 0u64;
@@ -273,6 +278,9 @@ fn traverse<'v>(machine: &Machine<'v>, value: &Value<'v>, limit: u64) -> u64 {
         }
         cost
     };
+    if machine.count_comparison().is_err() {
+        return u64::MAX;
+    }
     match value {
         Value::String(text) => (text.len() as f64 * 0.1) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * 0.1) as u64,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::value::Value;
 
 /// A list.
@@ -67,7 +69,69 @@ impl<'v> List<'v> {
         List::Joined(Arc::new(Joined { first: self, second, length }))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Value<'v>> {
-        (0..self.len()).map_while(|index| self.get(index))
+    pub(crate) fn iter(&self) -> Elements<'_, 'v> {
+        Elements { later: SmallVec::from_slice(&[self]), items: [].iter() }
+    }
+}
+
+/// The elements of a list in order: every part of a joined list is looked at once.
+#[derive(Debug)]
+pub(crate) struct Elements<'l, 'v> {
+    /// Parts not begun yet, the next one last.
+    later: SmallVec<[&'l List<'v>; 4]>,
+    items: std::slice::Iter<'l, Value<'v>>,
+}
+
+impl<'l, 'v> Iterator for Elements<'l, 'v> {
+    type Item = &'l Value<'v>;
+
+    fn next(&mut self) -> Option<&'l Value<'v>> {
+        loop {
+            if let Some(value) = self.items.next() {
+                return Some(value);
+            }
+            match self.later.pop()? {
+                List::Items(items) => self.items = items.iter(),
+                List::Joined(joined) => self.later.extend([&joined.second, &joined.first]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list<'v>(numbers: std::ops::Range<i64>) -> List<'v> {
+        numbers.map(Value::Int).collect::<Vec<_>>().into()
+    }
+
+    fn numbers(list: &List<'_>) -> Vec<i64> {
+        let number = |value: &Value<'_>| match value {
+            Value::Int(number) => *number,
+            other => panic!("not a number: {other:?}"),
+        };
+        let by_index: Vec<i64> = (0..list.len()).map(|index| number(list.get(index).unwrap())).collect();
+        let in_order: Vec<i64> = list.iter().map(number).collect();
+        assert_eq!(by_index, in_order);
+        in_order
+    }
+
+    #[test]
+    fn joined_lists_keep_their_order() {
+        let left = list(0..3).join(list(3..4)).join(list(4..4));
+        let right = list(4..5).join(list(5..6).join(list(6..9)));
+        assert_eq!(numbers(&left.join(right)), (0..9).collect::<Vec<_>>());
+        assert_eq!(numbers(&list(0..0).join(list(0..0))), Vec::<i64>::new());
+    }
+
+    #[test]
+    fn a_list_doubled_past_any_memory_has_a_length_and_elements() {
+        let mut doubled = list(7..8);
+        for _ in 0..100 {
+            doubled = doubled.clone().join(doubled);
+        }
+        assert_eq!(doubled.len(), i64::MAX as u64);
+        assert_eq!(doubled.iter().take(100_000).count(), 100_000);
     }
 }

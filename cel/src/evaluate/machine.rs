@@ -3,6 +3,7 @@
 //! Nothing here recurses with the expression: what upstream keeps on its call stack is in vectors. Time and memory are
 //! bounded by the cost limit, which is checked before anything expensive, and by a budget for what is allocated.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,7 +12,9 @@ use super::compare::{self, Equality, Unordered};
 use super::cost::{self, CostRule};
 use super::list::List;
 use super::map::Map;
-use super::program::{CallSite, Comparison, ConstantSet, Op, PatternFunction, Program, Target};
+use super::program::{
+    CallSite, Comparison, ConstantSet, Op, OrderResult, PatternFunction, Program, Read, Target, Test,
+};
 use super::qualify::{self, Found};
 use super::show::show;
 use super::value::{Ref, Value};
@@ -24,12 +27,16 @@ use crate::syntax::ast::NodeId;
 /// what selectors do.
 const MEMORY_BUDGET: usize = 128 << 20;
 
+/// Values that one evaluation may compare in all: a list of lists that are all the same one has more elements than
+/// time, and upstream goes through them uncounted.
+const COMPARISON_BUDGET: u32 = 10_000_000;
+
 /// Why an evaluation ended without a value.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The cost limit.
     Cost,
-    /// The memory budget.
+    /// The memory budget, or that of comparisons.
     Memory,
     /// What is a panic upstream.
     Internal(Box<str>),
@@ -41,12 +48,9 @@ enum Iterator<'v> {
     Entries { entries: Vec<(Value<'v>, Value<'v>)>, next: usize },
 }
 
-/// The state of an evaluation.
-pub(crate) struct Machine<'v> {
-    device: &'v dyn DeviceView,
-    program: &'v Program,
-    stack: SmallVec<[Value<'v>; 8]>,
-    slots: Vec<Option<Value<'v>>>,
+/// The part of the state that most selectors do not need.
+#[derive(Default)]
+struct Rare<'v> {
     /// Whether the open chains of selections deal with an optional.
     chains: Vec<bool>,
     loops: Vec<Iterator<'v>>,
@@ -54,10 +58,20 @@ pub(crate) struct Machine<'v> {
     returns: Vec<u32>,
     growing: Vec<Vec<Value<'v>>>,
     growing_maps: Vec<Map<'v>>,
-    pub(crate) patterns: PatternCache,
+    patterns: PatternCache,
+}
+
+/// The state of an evaluation.
+pub(crate) struct Machine<'v> {
+    device: &'v dyn DeviceView,
+    program: &'v Program,
+    stack: SmallVec<[Value<'v>; 8]>,
+    slots: Vec<Option<Value<'v>>>,
+    rare: Option<Box<Rare<'v>>>,
     cost: u64,
     limit: u64,
     memory: usize,
+    comparisons: Cell<u32>,
 }
 
 /// The value of a node, seen while tracing.
@@ -72,15 +86,11 @@ impl<'v> Machine<'v> {
             program,
             stack: SmallVec::new(),
             slots,
-            chains: Vec::new(),
-            loops: Vec::new(),
-            returns: Vec::new(),
-            growing: Vec::new(),
-            growing_maps: Vec::new(),
-            patterns: PatternCache::default(),
+            rare: None,
             cost: 0,
             limit,
             memory: 0,
+            comparisons: Cell::new(0),
         }
     }
 
@@ -97,12 +107,12 @@ impl<'v> Machine<'v> {
     }
 
     pub(crate) fn growing(&self, number: u32) -> &[Value<'v>] {
-        self.growing.get(number as usize).map_or(&[], Vec::as_slice)
+        self.rare.as_ref().and_then(|rare| rare.growing.get(number as usize)).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn growing_map(&self, number: u32) -> &Map<'v> {
-        // Numbers are only made by pushing to this vector.
-        &self.growing_maps[number as usize]
+        static EMPTY: std::sync::LazyLock<Map<'static>> = std::sync::LazyLock::new(Map::default);
+        self.rare.as_ref().and_then(|rare| rare.growing_maps.get(number as usize)).unwrap_or(&EMPTY)
     }
 
     /// The list that a list value is; empty for anything else.
@@ -125,10 +135,30 @@ impl<'v> Machine<'v> {
         if self.memory > MEMORY_BUDGET { Err(Stop::Memory) } else { Ok(()) }
     }
 
+    /// Counts a value that is compared or gone through.
+    pub(crate) fn count_comparison(&self) -> Result<(), Stop> {
+        let made = self.comparisons.get() + 1;
+        self.comparisons.set(made);
+        if made > COMPARISON_BUDGET { Err(Stop::Memory) } else { Ok(()) }
+    }
+
     /// Counts a list of so many elements.
     pub(crate) fn allocate_elements(&mut self, count: u64) -> Result<(), Stop> {
         let bytes = count.saturating_mul(size_of::<Value<'v>>() as u64);
         self.allocate(usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    fn rare(&mut self) -> &mut Rare<'v> {
+        self.rare.get_or_insert_default()
+    }
+
+    fn in_optional_chain(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.chains.last() == Some(&true))
+    }
+
+    /// The patterns that this evaluation compiled.
+    pub(crate) fn patterns(&mut self) -> &mut PatternCache {
+        &mut self.rare().patterns
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), Stop> {
@@ -199,24 +229,27 @@ impl<'v> Machine<'v> {
                 self.stack.push(program.constants[*index as usize].borrowed());
                 next
             }
-            Op::Named { side, domain, name, free } => {
-                let (domain, name) = (self.constant_text(*domain), self.constant_text(*name));
-                let value = match qualify::named(self, *side, domain, name) {
-                    Some(value) => value,
-                    None => Value::error(format!("no such key: {name}")),
-                };
+            Op::Read { read, free } => {
+                let (value, cost) = self.read(*read);
                 self.stack.push(value);
-                self.charge_steps(if *free { 3 } else { 4 })?;
+                self.charge_steps(if *free { cost - 1 } else { cost })?;
                 next
             }
-            Op::Driver { free } => {
-                self.stack.push(Value::String(Ref::Borrowed(self.device.driver())));
-                self.charge_steps(if *free { 1 } else { 2 })?;
+            Op::Test { read, constant, test, rule } => {
+                let (value, cost) = self.read(*read);
+                self.charge_steps(cost)?;
+                let value = self.test(value, &program.constants[*constant as usize], *test, *rule)?;
+                self.stack.push(value);
                 next
             }
-            Op::MultipleAllocations { free } => {
-                self.stack.push(Value::Bool(self.device.allow_multiple_allocations()));
-                self.charge_steps(if *free { 1 } else { 2 })?;
+            Op::TestOrder { read, constant, parse_cost, site, then } => {
+                let (value, cost) = self.read(*read);
+                self.charge_steps(cost)?;
+                self.charge(*parse_cost)?;
+                self.charge(1)?;
+                let constant = &program.constants[*constant as usize];
+                let value = self.test_order(value, constant, &program.sites[*site as usize], *then)?;
+                self.stack.push(value);
                 next
             }
             Op::Device { free } => {
@@ -226,7 +259,7 @@ impl<'v> Machine<'v> {
             }
             Op::Variable { slot, free } => match self.read_variable(*slot, *free)? {
                 Some(lazy) => {
-                    self.returns.push(at);
+                    self.rare().returns.push(at);
                     lazy
                 }
                 None => next,
@@ -305,20 +338,20 @@ impl<'v> Machine<'v> {
                     self.pop();
                     let failed = inner.is_error();
                     self.stack.push(inner);
-                    self.chains.push(!failed);
+                    self.rare().chains.push(!failed);
                     if failed { *end } else { next }
                 }
                 Some(Value::Optional(None) | Value::Error(_)) => {
-                    self.chains.push(false);
+                    self.rare().chains.push(false);
                     *end
                 }
                 _ => {
-                    self.chains.push(false);
+                    self.rare().chains.push(false);
                     next
                 }
             },
             Op::ChainEnd { chained, free } => {
-                if *chained && self.chains.pop() == Some(true) && !self.top_is_error() {
+                if *chained && self.rare().chains.pop() == Some(true) && !self.top_is_error() {
                     let value = self.pop();
                     self.stack.push(Value::some(value));
                 }
@@ -416,7 +449,7 @@ impl<'v> Machine<'v> {
                 next
             }
             Op::FoldDone => {
-                self.loops.pop();
+                self.rare().loops.pop();
                 next
             }
             Op::Freeze => {
@@ -428,7 +461,7 @@ impl<'v> Machine<'v> {
                 let value = self.grow_if_empty(value);
                 self.slots[*slot as usize] = Some(value);
                 // Back to the read, which finds the value now.
-                self.returns.pop().unwrap_or(next)
+                self.rare().returns.pop().unwrap_or(next)
             }
             Op::Forget(slot) => {
                 self.slots[*slot as usize] = None;
@@ -438,6 +471,86 @@ impl<'v> Machine<'v> {
             Op::Halt => return Ok(None),
         };
         Ok(Some(goto))
+    }
+
+    /// A value of the device, and what reading it costs.
+    #[inline(always)]
+    fn read(&self, read: Read) -> (Value<'v>, u64) {
+        match read {
+            Read::Driver => (Value::String(Ref::Borrowed(self.device.driver())), 2),
+            Read::MultipleAllocations => (Value::Bool(self.device.allow_multiple_allocations()), 2),
+            Read::Named { side, domain, name } => {
+                let (domain, name) = (self.constant_text(domain), self.constant_text(name));
+                let value = match qualify::named(self, side, domain, name) {
+                    Some(value) => value,
+                    None => Value::error(format!("no such key: {name}")),
+                };
+                (value, 4)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn test(
+        &mut self,
+        value: Value<'v>,
+        constant: &'v Value<'static>,
+        test: Test,
+        rule: CostRule,
+    ) -> Result<Value<'v>, Stop> {
+        if let (Value::String(one), Value::String(two), Test::Equal | Test::NotEqual) =
+            (&value, constant, test)
+        {
+            self.charge(cost::of_equal_texts(one, two))?;
+            return Ok(Value::Bool((**one == **two) == (test == Test::Equal)));
+        }
+        let operands = [value, constant.borrowed()];
+        let cost = match rule {
+            CostRule::Fixed(cost) => cost,
+            rule => cost::cost(self, rule, &operands, None).unwrap_or(1),
+        };
+        self.charge(cost)?;
+        let [one, two] = operands;
+        match test {
+            Test::Equal => self.equal(one, two, false),
+            Test::NotEqual => self.equal(one, two, true),
+            Test::Order(comparison) => Ok(compare(comparison, one, two)),
+        }
+    }
+
+    #[inline(always)]
+    fn test_order(
+        &mut self,
+        value: Value<'v>,
+        constant: &'v Value<'static>,
+        site: &CallSite,
+        then: OrderResult,
+    ) -> Result<Value<'v>, Stop> {
+        let order = match (&value, constant) {
+            (Value::Quantity { value: one, .. }, Value::Quantity { value: two, .. }) => (**one).cmp(two),
+            (Value::Version(one), Value::Version(two)) => (**one).cmp(two),
+            _ => {
+                let operands = [value, constant.borrowed()];
+                let result = match operands.iter().find(|operand| operand.is_error()) {
+                    Some(error) => error.clone(),
+                    None => self.invoke(site, &operands)?,
+                };
+                if let OrderResult::Compared(comparison, number) = then {
+                    self.charge(1)?;
+                    return Ok(compare(comparison, result, Value::Int(number)));
+                }
+                return Ok(result);
+            }
+        };
+        Ok(match then {
+            OrderResult::Number => Value::Int(order as i64),
+            OrderResult::Greater => Value::Bool(order == std::cmp::Ordering::Greater),
+            OrderResult::Less => Value::Bool(order == std::cmp::Ordering::Less),
+            OrderResult::Compared(comparison, number) => {
+                self.charge(1)?;
+                compare(comparison, Value::Int(order as i64), Value::Int(number))
+            }
+        })
     }
 
     /// Pushes a variable. Not computed yet: the address of its code.
@@ -463,12 +576,12 @@ impl<'v> Machine<'v> {
     fn grow_if_empty(&mut self, value: Value<'v>) -> Value<'v> {
         match &value {
             Value::List(list) if list.len() == 0 => {
-                self.growing.push(Vec::new());
-                Value::Growing(self.growing.len() as u32 - 1)
+                self.rare().growing.push(Vec::new());
+                Value::Growing(self.rare().growing.len() as u32 - 1)
             }
             Value::Map(map) if map.len() == 0 => {
-                self.growing_maps.push(Map::default());
-                Value::GrowingMap(self.growing_maps.len() as u32 - 1)
+                self.rare().growing_maps.push(Map::default());
+                Value::GrowingMap(self.rare().growing_maps.len() as u32 - 1)
             }
             _ => value,
         }
@@ -479,20 +592,20 @@ impl<'v> Machine<'v> {
             Some(Value::Growing(number)) => {
                 let number = *number as usize;
                 // The newest one is nobody else's any more; an older one may be read again.
-                let items = if number + 1 == self.growing.len() {
-                    self.growing.pop()
+                let items = if number + 1 == self.rare().growing.len() {
+                    self.rare().growing.pop()
                 } else {
-                    self.growing.get(number).cloned()
+                    self.rare().growing.get(number).cloned()
                 };
                 self.pop();
                 self.stack.push(Value::list(items.unwrap_or_default()));
             }
             Some(Value::GrowingMap(number)) => {
                 let number = *number as usize;
-                let map = if number + 1 == self.growing_maps.len() {
-                    self.growing_maps.pop()
+                let map = if number + 1 == self.rare().growing_maps.len() {
+                    self.rare().growing_maps.pop()
                 } else {
-                    self.growing_maps.get(number).cloned()
+                    self.rare().growing_maps.get(number).cloned()
                 };
                 self.pop();
                 self.stack.push(Value::Map(Arc::new(map.unwrap_or_default())));
@@ -539,7 +652,7 @@ impl<'v> Machine<'v> {
         chained: bool,
         end: u32,
     ) -> Result<Option<u32>, Stop> {
-        let in_chain = chained && self.chains.last() == Some(&true);
+        let in_chain = chained && self.in_optional_chain();
         let presence = optional || in_chain;
         let object = self.pop();
         let found = qualify::qualify(self, &object, key, presence || test)?;
@@ -551,7 +664,7 @@ impl<'v> Machine<'v> {
             }
             Found::Absent if presence => {
                 self.stack.push(Value::Optional(None));
-                if let Some(chain) = self.chains.last_mut() {
+                if let Some(chain) = self.rare().chains.last_mut() {
                     *chain = false;
                 }
                 Ok(Some(end))
@@ -563,7 +676,7 @@ impl<'v> Machine<'v> {
             }
             Found::Value(value) => {
                 self.stack.push(if test && !presence { Value::Bool(true) } else { value });
-                if presence && let Some(chain) = self.chains.last_mut() {
+                if presence && let Some(chain) = self.rare().chains.last_mut() {
                     *chain = true;
                 }
                 self.charge(1)?;
@@ -587,7 +700,7 @@ impl<'v> Machine<'v> {
             Err(message) => {
                 self.pop();
                 self.stack.push(Value::Error(message));
-                let presence = optional || (chained && self.chains.last() == Some(&true));
+                let presence = optional || (chained && self.in_optional_chain());
                 self.charge(u64::from(!presence))?;
                 Ok(Some(end))
             }
@@ -697,12 +810,12 @@ impl<'v> Machine<'v> {
                 return Ok(Some(end));
             }
         };
-        self.loops.push(iterator);
+        self.rare().loops.push(iterator);
         Ok(None)
     }
 
     fn fold_next(&mut self, first: u32, second: Option<u32>, done: u32) -> Option<u32> {
-        let (one, two) = match self.loops.last_mut() {
+        let (one, two) = match self.rare().loops.last_mut() {
             Some(Iterator::List { list, next }) => {
                 let Some(item) = list.get(*next) else { return Some(done) };
                 let index = *next as i64;
@@ -806,7 +919,7 @@ impl<'v> Machine<'v> {
             _ => return Ok(Some(Value::error("no such overload"))),
         };
         self.allocate_elements(added.len())?;
-        if let Some(items) = self.growing.get_mut(*number as usize) {
+        if let Some(items) = self.rare().growing.get_mut(*number as usize) {
             items.extend(added.iter().cloned());
         }
         Ok(Some(target.clone()))
@@ -826,7 +939,7 @@ impl<'v> Machine<'v> {
         let value = self.settle(value);
         match target {
             Value::GrowingMap(number) => {
-                self.growing_maps[*number as usize].set(key, value)?;
+                self.rare().growing_maps[*number as usize].set(key, value)?;
                 Ok(target.clone())
             }
             _ => {
@@ -865,9 +978,14 @@ fn is_assignable<'v>(machine: &Machine<'v>, wanted: &Type, value: &Value<'v>) ->
             machine.growing(*number).first().is_none_or(|first| is_assignable(machine, element, first))
         }
         (Type::Map(pair), map) if qualify::is_map(map) => {
-            qualify::map_entries(machine, map).first().is_none_or(|(key, value)| {
+            let fit = |(key, value): &(Value<'v>, Value<'v>)| {
                 is_assignable(machine, &pair.0, key) && is_assignable(machine, &pair.1, value)
-            })
+            };
+            match map {
+                Value::Map(map) => map.entries().first().is_none_or(fit),
+                Value::GrowingMap(number) => machine.growing_map(*number).entries().first().is_none_or(fit),
+                other => qualify::map_entries(machine, other).first().is_none_or(fit),
+            }
         }
         (Type::List(_) | Type::Map(_), _) => false,
         (wanted, value) => super::value::runtime_name(wanted) == value.type_name(),

@@ -31,19 +31,26 @@ pub(crate) enum Op {
     Device {
         free: bool,
     },
-    /// Pushes `device.driver` or `device.allowMultipleAllocations`.
-    Driver {
+    /// Pushes a value of the device.
+    Read {
+        read: Read,
         free: bool,
     },
-    MultipleAllocations {
-        free: bool,
+    /// Reads and compares with a constant, which is what most terms of a selector are.
+    Test {
+        read: Read,
+        constant: u32,
+        test: Test,
+        rule: CostRule,
     },
-    /// Pushes `device.attributes["domain"].name` or the same of `device.capacity`; both texts are constants.
-    Named {
-        side: Side,
-        domain: u32,
-        name: u32,
-        free: bool,
+    /// Reads a quantity or version and orders it against one that was made of a constant text, which is what most other
+    /// terms are.
+    TestOrder {
+        read: Read,
+        constant: u32,
+        parse_cost: u64,
+        site: u32,
+        then: OrderResult,
     },
     /// Unpacks an optional before a chain of selections.
     ChainBegin {
@@ -163,6 +170,36 @@ pub(crate) enum Op {
     Mark(NodeId),
     /// Ends the program.
     Halt,
+}
+
+/// A value that is read of the device directly: `device.driver`, `device.allowMultipleAllocations`,
+/// `device.attributes["domain"].name` or the same of `device.capacity`; both texts are constants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Read {
+    Driver,
+    MultipleAllocations,
+    Named { side: Side, domain: u32, name: u32 },
+}
+
+/// How a value is compared with a constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Test {
+    Equal,
+    NotEqual,
+    Order(Comparison),
+}
+
+/// What becomes of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrderResult {
+    /// `compareTo`
+    Number,
+    /// `compareTo(…) >= 0` and the like
+    Compared(Comparison, i64),
+    /// `isGreaterThan`
+    Greater,
+    /// `isLessThan`
+    Less,
 }
 
 /// An ordering comparison.

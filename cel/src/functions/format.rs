@@ -272,7 +272,7 @@ fn not_a_string(value: &Value<'_>) -> String {
 
 /// A value inside a list or map. The depth is that of the value, which the expression's nesting bounds.
 fn nested<'v>(machine: &mut Machine<'v>, value: &Value<'v>) -> Result<Result<String, String>, Stop> {
-    machine.allocate(1)?;
+    machine.allocate(super::strings::ELEMENT_BYTES)?;
     Ok(Ok(match value {
         Value::List(_) | Value::Growing(_) => {
             let list = machine.as_list(value);

@@ -44,15 +44,15 @@ pub(crate) struct PatternCache {
 
 /// A pattern that is not a constant.
 fn dynamic(machine: &mut Machine<'_>, pattern: &str) -> Result<Compiled, Stop> {
-    if let Some((_, known)) = machine.patterns.compiled.iter().find(|(text, _)| **text == *pattern) {
+    if let Some((_, known)) = machine.patterns().compiled.iter().find(|(text, _)| **text == *pattern) {
         return Ok(known.clone());
     }
-    if machine.patterns.compiled.len() >= MOST_COMPILED {
+    if machine.patterns().compiled.len() >= MOST_COMPILED {
         return Err(Stop::Memory);
     }
     machine.allocate(pattern.len() * 64)?;
     let compiled = compile(pattern).map(Arc::new).map_err(Arc::from);
-    machine.patterns.compiled.push((pattern.into(), compiled.clone()));
+    machine.patterns().compiled.push((pattern.into(), compiled.clone()));
     Ok(compiled)
 }
 

@@ -252,7 +252,10 @@ pub(crate) fn join<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> An
     Ok(Value::shared_string(joined))
 }
 
+/// What a list's element counts for at least: a list joined with itself is walked as if it lay in memory.
+pub(super) const ELEMENT_BYTES: usize = 64;
+
 fn grow(machine: &mut Machine<'_>, bytes: usize) -> Result<(), Stop> {
     // A list joined with itself has more elements than memory, even empty ones.
-    machine.allocate(bytes.max(1))
+    machine.allocate(bytes.max(ELEMENT_BYTES))
 }
