@@ -233,7 +233,7 @@ impl Checker<'_> {
             }
         }
         let found = declarations::named_type(name)?;
-        Some(Named::TypeName(name.into(), Type::OfType(Some(Arc::new(found)))))
+        Some(Named::TypeName(name.into(), Type::Meta(Some(Arc::new(found)))))
     }
 
     /// Makes `node` a reference to the variable or type of this name.

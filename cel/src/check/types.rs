@@ -31,7 +31,7 @@ pub(crate) enum Type {
     Struct(&'static str),
     Timestamp,
     /// The type of a type.
-    OfType(Option<Arc<Type>>),
+    Meta(Option<Arc<Type>>),
     Uint,
 }
 
@@ -75,7 +75,7 @@ impl Type {
             Type::List(element) => vec![element],
             Type::Map(pair) => vec![&pair.0, &pair.1],
             Type::Opaque(_, parameters) => parameters.iter().collect(),
-            Type::OfType(Some(of)) => vec![of],
+            Type::Meta(Some(of)) => vec![of],
             _ => Vec::new(),
         }
     }
@@ -99,7 +99,7 @@ impl Type {
             Type::Parameter(Parameter::Variable(number)) => format!("_var{number}"),
             Type::String => "string".to_owned(),
             Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
-            Type::OfType(_) => "type".to_owned(),
+            Type::Meta(_) => "type".to_owned(),
             Type::Uint => "uint".to_owned(),
         }
     }
@@ -149,7 +149,7 @@ impl Type {
                     && ones.len() == twos.len()
                     && ones.iter().zip(twos.iter()).all(|(a, b)| a.is_equivalent(b))
             }
-            (Type::OfType(Some(one)), Type::OfType(Some(two))) => one.is_equivalent(two),
+            (Type::Meta(Some(one)), Type::Meta(Some(two))) => one.is_equivalent(two),
             (one, two) => one == two,
         }
     }

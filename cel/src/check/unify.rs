@@ -83,7 +83,7 @@ impl Substitutions {
             return is_nullable(one);
         }
         match (one, two) {
-            (Type::OfType(_), Type::OfType(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(a), Type::List(b)) => self.is_assignable(a, b),
             (Type::Map(a), Type::Map(b)) => self.is_assignable(&a.0, &b.0) && self.is_assignable(&a.1, &b.1),
             (Type::Opaque(name, a), Type::Opaque(other, b)) => {
@@ -142,7 +142,7 @@ impl Substitutions {
             }
             Type::List(element) => Type::list(self.resolve(element, to_dyn)),
             Type::Map(pair) => Type::map(self.resolve(&pair.0, to_dyn), self.resolve(&pair.1, to_dyn)),
-            Type::OfType(Some(of)) => Type::OfType(Some(self.resolve(of, to_dyn).into())),
+            Type::Meta(Some(of)) => Type::Meta(Some(self.resolve(of, to_dyn).into())),
             other => other.clone(),
         }
     }
@@ -160,7 +160,7 @@ pub(crate) fn instantiate(of: &Type, names: &[(char, Type)]) -> Type {
         }
         Type::List(element) => Type::list(instantiate(element, names)),
         Type::Map(pair) => Type::map(instantiate(&pair.0, names), instantiate(&pair.1, names)),
-        Type::OfType(Some(of)) => Type::OfType(Some(instantiate(of, names).into())),
+        Type::Meta(Some(of)) => Type::Meta(Some(instantiate(of, names).into())),
         other => other.clone(),
     }
 }
@@ -195,7 +195,7 @@ fn is_equal_or_less_specific(one: &Type, two: &Type) -> bool {
         (Type::Map(a), Type::Map(b)) => {
             is_equal_or_less_specific(&a.0, &b.0) && is_equal_or_less_specific(&a.1, &b.1)
         }
-        (Type::OfType(_), Type::OfType(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         (a, b) => a == b,
     }
 }

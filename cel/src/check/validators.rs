@@ -215,7 +215,7 @@ impl Validator<'_> {
                     | Type::Timestamp
                     | Type::Bytes
                     | Type::Duration
-                    | Type::OfType(_)
+                    | Type::Meta(_)
                     | Type::Null
             );
             if !fits {

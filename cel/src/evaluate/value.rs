@@ -234,7 +234,7 @@ pub(crate) fn runtime_name(of: &Type) -> &'static str {
         Type::Opaque(name, _) | Type::Struct(name) => name,
         Type::String => "string",
         Type::Timestamp => "google.protobuf.Timestamp",
-        Type::OfType(_) => "type",
+        Type::Meta(_) => "type",
         Type::Uint => "uint",
     }
 }

@@ -24,6 +24,7 @@ async fn nothing_left(scene: &Scene, before: &[String]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_starts_though_the_plugin_was_killed_before() {
     play("a_pod_starts_though_the_plugin_was_killed_before", async |scene| {
+        scene.stage.fresh_plugin().await;
         let before = cdi_specs(scene.stage);
         scene.template("one", &[cards("card", 1)]).await;
         scene.stage.kill_plugin().await;
@@ -39,6 +40,7 @@ async fn a_pod_starts_though_the_plugin_was_killed_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_starts_though_the_plugin_is_killed_while_it_prepares() {
     play("a_pod_starts_though_the_plugin_is_killed_while_it_prepares", async |scene| {
+        scene.stage.fresh_plugin().await;
         let before = cdi_specs(scene.stage);
         scene.template("one", &[cards("card", 1)]).await;
         // Each look at a card takes two seconds: time to die in the middle of it.
@@ -61,6 +63,7 @@ async fn a_pod_starts_though_the_plugin_is_killed_while_it_prepares() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_pod_keeps_its_card_though_the_plugin_is_killed() {
     play("a_running_pod_keeps_its_card_though_the_plugin_is_killed", async |scene| {
+        scene.stage.fresh_plugin().await;
         let before = cdi_specs(scene.stage);
         scene.template("one", &[cards("card", 1)]).await;
         scene.pod_from_template("first", "one").await;
