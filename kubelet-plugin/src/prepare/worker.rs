@@ -142,7 +142,8 @@ impl Worker {
             }
             return Err(error);
         }
-        tracing::info!(devices = ?device_names(&record), "prepared");
+        let pods: Vec<String> = call.consumers().into_iter().filter_map(|pod| pod.name).collect();
+        tracing::info!(?pods, devices = ?device_names(&record), "prepared");
         Ok(answer(&record))
     }
 

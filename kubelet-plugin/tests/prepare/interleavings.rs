@@ -102,10 +102,12 @@ impl Run {
                 });
                 let answers: Vec<(ClaimReference, Option<BTreeSet<String>>)> = join_all(answers).await;
                 let died = fault.is_some_and(|(_, kind)| matches!(kind, Kind::Die(_))) && disk.is_reached();
-                disk.set(None);
                 if died {
+                    // Its disk stays dead: a thread of it that comes late must not write what a dead process cannot.
                     drop(preparer);
                     self.restart(instance).await;
+                } else {
+                    disk.set(None);
                 }
                 self.believe(answers);
             }
