@@ -49,7 +49,7 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Answers until `shutdown`.
 ///
 /// # Errors
-/// As [`axum::serve`]: never in practice.
+/// As [`axum::serve()`]: never in practice.
 pub async fn serve(
     listener: TcpListener,
     observed: Observed,
