@@ -6,8 +6,7 @@
 //! driver_root ──> Library::open ──> Nvml ──> Card, Pair, Event, …
 //! ```
 //!
-//! Here belong, when they come: creating and destroying MIG instances (beside [`MigMode`] and `library/card.rs`), and
-//! setting the [`ComputeMode`] that MPS wants.
+//! Here belongs, when it comes: setting the [`ComputeMode`] that MPS wants.
 
 mod addressing_mode;
 mod architecture;
@@ -42,7 +41,10 @@ pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};
 pub use fabric::{ClusterUuid, Fabric, FabricState};
 pub use library::Library;
-pub use mig::MigMode;
+pub use mig::{
+    ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, MigMode, MigModeSwitch,
+    Placement,
+};
 pub use nvlink::{NvLink, NvLinkRemote};
 pub use nvml::Nvml;
 pub use open_error::OpenError;

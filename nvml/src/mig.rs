@@ -1,8 +1,9 @@
-/// MIG mode of a card that has it (`nvmlDeviceGetMigMode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MigMode {
-    /// On now.
-    pub current: bool,
-    /// On after the next reset. Equals `current` but on cards that need a reset to switch (Ampere).
-    pub pending: bool,
-}
+//! MIG (Multi-Instance GPU): what a card can be divided into, and what it is divided into now.
+
+mod instance;
+mod mode;
+mod profile;
+
+pub use instance::{ComputeInstance, GpuInstance};
+pub use mode::{MigMode, MigModeSwitch};
+pub use profile::{ComputeInstanceProfile, GpuInstanceProfile, Placement};

@@ -1,6 +1,7 @@
 use crate::{
-    Card, CudaVersion, Event, EventWatch, Identity, Memory, NvmlError, Pair, PciAddress, Process, Reading,
-    Utilization,
+    Card, ComputeInstance, ComputeInstanceProfile, CudaVersion, Event, EventWatch, GpuInstance,
+    GpuInstanceProfile, Identity, Memory, MigModeSwitch, NvmlError, Pair, PciAddress, Placement, Process,
+    Reading, Utilization,
 };
 
 /// The driver of one machine. Calls block, some for seconds: from async code, use a blocking thread.
@@ -77,6 +78,91 @@ pub trait Nvml: Send + Sync + 'static {
     /// When the card doesn't answer.
     fn processes(&self, _address: PciAddress) -> Reading<Vec<Process>> {
         Ok(None)
+    }
+
+    /// The kinds of GPU instances that a card offers, with its mode on or off, by memory and then by name; `None` on a
+    /// card without MIG.
+    ///
+    /// # Errors
+    /// When the card doesn't answer.
+    fn gpu_instance_profiles(&self, _address: PciAddress) -> Reading<Vec<GpuInstanceProfile>> {
+        Ok(None)
+    }
+
+    /// The kinds of compute instances that an existing GPU instance offers, by compute slices.
+    ///
+    /// # Errors
+    /// When the card doesn't answer or has no such instance.
+    fn compute_instance_profiles(
+        &self,
+        _address: PciAddress,
+        _gpu_instance: u32,
+    ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
+        missing("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
+    }
+
+    /// The GPU instances of a card, by id, whoever made them; those without compute instances too. Empty while its MIG
+    /// mode is off.
+    ///
+    /// # Errors
+    /// When the card doesn't answer.
+    fn gpu_instances(&self, _address: PciAddress) -> Result<Vec<GpuInstance>, NvmlError> {
+        missing("nvmlDeviceGetGpuInstances")
+    }
+
+    /// Switches a card's MIG mode on or off; an order that changes nothing does nothing.
+    ///
+    /// # Errors
+    /// When the driver refuses: clients hold the card, or instances exist, or the card has no MIG.
+    fn set_mig_mode(&self, _address: PciAddress, _on: bool) -> Result<MigModeSwitch, NvmlError> {
+        missing("nvmlDeviceSetMigMode")
+    }
+
+    /// Makes a GPU instance of a profile (by its id) at exactly that placement. Takes about a second on hardware.
+    ///
+    /// # Errors
+    /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there.
+    fn create_gpu_instance(
+        &self,
+        _address: PciAddress,
+        _profile_id: u32,
+        _placement: Placement,
+    ) -> Result<GpuInstance, NvmlError> {
+        missing("nvmlDeviceCreateGpuInstanceWithPlacement")
+    }
+
+    /// Destroys an empty GPU instance.
+    ///
+    /// # Errors
+    /// `IN_USE` while it has compute instances or clients; `NOT_FOUND` where it is gone.
+    fn destroy_gpu_instance(&self, _address: PciAddress, _gpu_instance: u32) -> Result<(), NvmlError> {
+        missing("nvmlGpuInstanceDestroy")
+    }
+
+    /// Makes a compute instance of a profile (by its id) in a GPU instance.
+    ///
+    /// # Errors
+    /// When the driver refuses, or the GPU instance is gone.
+    fn create_compute_instance(
+        &self,
+        _address: PciAddress,
+        _gpu_instance: u32,
+        _profile_id: u32,
+    ) -> Result<ComputeInstance, NvmlError> {
+        missing("nvmlGpuInstanceCreateComputeInstance")
+    }
+
+    /// Destroys a compute instance.
+    ///
+    /// # Errors
+    /// `IN_USE` while it has clients; `NOT_FOUND` where it is gone.
+    fn destroy_compute_instance(
+        &self,
+        _address: PciAddress,
+        _gpu_instance: u32,
+        _compute_instance: u32,
+    ) -> Result<(), NvmlError> {
+        missing("nvmlComputeInstanceDestroy")
     }
 
     /// Hands the driver's events to `sink`, on a thread of their own, until the answer is dropped. `sink` must not block
