@@ -10,14 +10,18 @@ pub mod counter;
 mod device_name;
 mod device_type;
 pub mod limits;
+mod partition_name;
 mod pci_bus_id;
+mod profile_spelling;
 pub mod quantity;
 pub mod taint;
 pub mod version;
 
 pub use device_name::{DeviceName, DeviceNameError};
 pub use device_type::DeviceType;
+pub use partition_name::{ExistingInstance, PartitionName};
 pub use pci_bus_id::{PciBusId, PciBusIdError};
+pub use profile_spelling::{ProfileSpelling, ProfileSpellingError};
 pub use quantity::Quantity;
 
 /// The name of the DRA driver unless the chart's `driverName` says otherwise. It is also the domain of every

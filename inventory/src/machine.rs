@@ -4,11 +4,13 @@
 
 mod card;
 mod fabric;
+mod mig;
 mod nvlink;
 mod pairs;
 
 pub use card::{Card, ComputeCapability, Health};
 pub use fabric::{Fabric, FabricState};
+pub use mig::{ComputeInstance, GpuInstance, GpuInstanceProfile, Mig, Placement};
 pub use nvlink::{NvLink, NvLinkRemote, NvLinkVersion};
 pub use pairs::{CommonAncestor, Pair, Pairs};
 

@@ -59,7 +59,7 @@ impl Pool {
         let mut devices: Vec<Device> = Vec::new();
         for position in publisher.order() {
             let card = cards[position];
-            if card.mig_mode == Some(true) {
+            if card.mig.as_ref().is_some_and(|mig| mig.mode) {
                 publisher.warnings.push(Warning::MigModeOn(card.pci));
                 continue;
             }

@@ -1,6 +1,6 @@
 use tessera_api::PciBusId;
 
-use super::{Fabric, NvLink};
+use super::{Fabric, Mig, NvLink};
 
 /// What is known of one physical card. Ordered by PCI address, then by all the rest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +26,8 @@ pub struct Card {
     /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
     /// "not supported" on a card that cannot).
     pub mig_capable: Option<bool>,
-    /// Whether MIG mode is on now (`nvmlDeviceGetMigMode`, current).
-    pub mig_mode: Option<bool>,
-    /// Memory slices that MIG divides the card into; `None` on a card without MIG, which counts as one slice.
-    pub memory_slices: Option<u32>,
+    /// What MIG can and does make of the card; `None` on a card without MIG, and where nothing is known of it.
+    pub mig: Option<Mig>,
     /// NUMA node of the PCI device (sysfs `numa_node`); `None` for −1 and for a node without CPUs.
     pub numa_node: Option<u32>,
     /// PCIe root complex, `pci0000:3a` (sysfs: first directory of the device's path).
@@ -82,8 +80,7 @@ impl Card {
             compute_capability: None,
             memory_bytes: None,
             mig_capable: None,
-            mig_mode: None,
-            memory_slices: None,
+            mig: None,
             numa_node: None,
             pcie_root: None,
             nvlinks: None,

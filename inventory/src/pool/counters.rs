@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tessera_api::{counter, limits};
 
 use super::Warning;
-use crate::machine::Card;
+use crate::machine::{Card, Mig};
 
 /// The counter set of a card: one counter of 1 for each of its memory slices.
 pub fn of_card(card: &Card, warnings: &mut Vec<Warning>) -> CounterSet {
-    let slices = card.memory_slices.unwrap_or(1).max(1);
+    let slices = card.mig.as_ref().map_or(1, Mig::memory_slices).max(1);
     let slices = if usize::try_from(slices).is_ok_and(|slices| slices <= limits::COUNTERS_PER_SET) {
         slices
     } else {

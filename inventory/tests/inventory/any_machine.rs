@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{
-    Card, CommonAncestor, ComputeCapability, Fabric, FabricState, Health, NvLink, NvLinkRemote,
-    NvLinkVersion, Pair,
+    Card, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,
+    GpuInstanceProfile, Health, Mig, NvLink, NvLinkRemote, NvLinkVersion, Pair, Placement,
 };
 
 /// Up to `most` cards, facts missing, contradictory or hostile, addresses repeated.
@@ -48,8 +48,8 @@ fn card() -> impl Strategy<Value = Card> {
     use prop::option::of;
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let number = || prop_oneof![0u32..16, any::<u32>()];
-    let numbers = (of(number()), of(number()), of(any::<u64>()), of(number()), of(0u32..3));
-    let mig = (of(any::<bool>()), prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)]);
+    let numbers = (of(number()), of(number()), of(any::<u64>()), of(0u32..3));
+    let mig = (of(any::<bool>()), prop_oneof![2 => Just(None), 1 => mig().prop_map(Some)]);
     let capability = of((number(), number()).prop_map(|(major, minor)| ComputeCapability { major, minor }));
     let links = of(prop::collection::vec(link(), 0..20));
     let facts = (names, numbers, mig, capability, links, of(fabric()), health());
@@ -63,10 +63,9 @@ fn card() -> impl Strategy<Value = Card> {
             index: numbers.0,
             minor: numbers.1,
             memory_bytes: numbers.2,
-            memory_slices: numbers.3,
-            numa_node: numbers.4,
+            numa_node: numbers.3,
             mig_capable: mig.0,
-            mig_mode: mig.1,
+            mig: mig.1,
             compute_capability,
             nvlinks,
             fabric,
@@ -74,6 +73,53 @@ fn card() -> impl Strategy<Value = Card> {
             ..Card::new(pci)
         }
     })
+}
+
+/// What no driver says, and sometimes what one could.
+fn mig() -> impl Strategy<Value = Mig> {
+    let number = || prop_oneof![8 => 0u32..9, 1 => any::<u32>()];
+    let placement = move || (number(), number()).prop_map(|(start, size)| Placement { start, size });
+    let name = prop_oneof![
+        8 => "[1-7]g\\.[1-9][0-9]?gb(\\+me|-me|\\+gfx|\\+me\\.all)?",
+        1 => text(),
+    ];
+    let numbers = (number(), number(), number(), any::<u64>(), number());
+    let placements = prop::collection::vec(placement(), 0..12);
+    let profile = (name, numbers, placements).prop_map(|(name, numbers, placements)| GpuInstanceProfile {
+        name,
+        id: numbers.0,
+        compute_slices: numbers.1,
+        max_instances: numbers.2,
+        memory_bytes: numbers.3,
+        multiprocessors: numbers.4,
+        copy_engines: numbers.0,
+        decoders: numbers.1,
+        encoders: 0,
+        jpeg_engines: numbers.2,
+        ofa_engines: u32::MAX,
+        placements,
+    });
+    let compute = (number(), placement(), prop::option::of(number()), prop::option::of(text())).prop_map(
+        |(id, placement, multiprocessors, uuid)| ComputeInstance { id, placement, multiprocessors, uuid },
+    );
+    let instance = (number(), number(), placement(), prop::collection::vec(compute, 0..4)).prop_map(
+        |(id, profile_id, placement, compute_instances)| GpuInstance {
+            id,
+            profile_id,
+            placement,
+            compute_instances,
+        },
+    );
+    let lists = (prop::collection::vec(profile, 0..12), prop::collection::vec(instance, 0..4));
+    (any::<bool>(), any::<bool>(), any::<bool>(), lists).prop_map(
+        |(mode, pending_mode, mode_switch_needs_reset, (profiles, instances))| Mig {
+            mode,
+            pending_mode,
+            mode_switch_needs_reset,
+            profiles,
+            instances,
+        },
+    )
 }
 
 fn link() -> impl Strategy<Value = NvLink> {

@@ -83,7 +83,7 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
 fn a_held_card_that_went_into_mig_mode_stays() {
     let before = Pool::new(&hgx_h100(), &options());
     let mut machine = hgx_h100();
-    machine.cards[4].mig_mode = Some(true);
+    machine.cards[4].mig.as_mut().unwrap().mode = true;
     let after = Pool::new(&machine, &holding(&published(&before), &["gpu-14-00"]));
     assert_eq!(violations(&after), [""; 0]);
     assert!(device(&after, "gpu-14-00").taints.is_some());

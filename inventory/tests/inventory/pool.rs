@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
-use tessera_inventory::machine::{Card, ComputeCapability, Health};
+use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
 use tessera_inventory::pool::{Contents, Held, PoolOptions, Warning};
 use tessera_inventory::{Machine, Pool};
 
@@ -32,11 +32,28 @@ pub fn hgx_h100() -> Machine {
         card.compute_capability = Some(ComputeCapability { major: 9, minor: 0 });
         card.memory_bytes = Some(85_520_809_984);
         card.mig_capable = Some(true);
-        card.mig_mode = Some(false);
-        card.memory_slices = Some(8);
+        card.mig = Some(Mig { profiles: vec![whole_board(8)], ..Mig::default() });
         card.pcie_root = Some(format!("pci0000:{:02x}", 0x0f + position));
     }
     machine
+}
+
+/// The profile that takes a whole card of that many memory slices.
+fn whole_board(memory_slices: u32) -> GpuInstanceProfile {
+    GpuInstanceProfile {
+        name: "7g.80gb".to_owned(),
+        id: 0,
+        compute_slices: 7,
+        max_instances: 1,
+        memory_bytes: 84_825_604_096,
+        multiprocessors: 132,
+        copy_engines: 8,
+        decoders: 7,
+        encoders: 0,
+        jpeg_engines: 7,
+        ofa_engines: 1,
+        placements: vec![Placement { start: 0, size: memory_slices }],
+    }
 }
 
 /// How the slices of a pool are called and how much is in each.
@@ -180,7 +197,7 @@ fn a_card_that_does_not_work_is_tainted() {
 #[test]
 fn a_card_in_mig_mode_is_no_whole_card() {
     let mut machine = hgx_h100();
-    machine.cards[5].mig_mode = Some(true);
+    machine.cards[5].mig.as_mut().unwrap().mode = true;
     let pool = Pool::new(&machine, &options());
     assert_eq!((pool.devices().count(), pool.counter_sets().count()), (7, 7));
     assert_eq!(pool.warnings, [Warning::MigModeOn(address(5))]);
@@ -194,7 +211,7 @@ fn what_does_not_fit_is_left_out_with_a_warning() {
     machine.cards[0].product_name = Some("x".repeat(65));
     machine.cards[0].brand = Some("a\nb".to_owned());
     machine.cards[0].memory_bytes = Some(u64::MAX);
-    machine.cards[0].memory_slices = Some(33);
+    machine.cards[0].mig.as_mut().unwrap().profiles = vec![whole_board(33)];
     machine.cards.push(machine.cards[1].clone());
     let pool = Pool::new(&machine, &options());
     assert_eq!(violations(&pool), [""; 0]);
@@ -223,7 +240,7 @@ proptest! {
     fn any_machine_gives_valid_slices(machine in any_machine::machines(20)) {
         let pool = Pool::new(&machine, &options());
         prop_assert_eq!(violations(&pool), [""; 0]);
-        let publishable = machine.cards_by_address().iter().filter(|card| card.mig_mode != Some(true)).count();
+        let publishable = machine.cards_by_address().iter().filter(|card| card.mig.as_ref().is_none_or(|mig| !mig.mode)).count();
         prop_assert_eq!(pool.devices().count(), publishable);
         // Warnings are for a log: bounded, on one line.
         for warning in &pool.warnings {

@@ -55,7 +55,9 @@ pub(super) fn card(
     match read.mig {
         Ok(mode) => {
             next.mig_capable = Some(mode.is_some());
-            next.mig_mode = mode.map(|mode| mode.current);
+            let known = next.mig.take().unwrap_or_default();
+            next.mig =
+                mode.map(|mode| machine::Mig { mode: mode.current, pending_mode: mode.pending, ..known });
         }
         Err(error) => problems.add(own, "migCapable", error),
     }

@@ -7,7 +7,7 @@ use kube::{Api, api::DeleteParams};
 use tessera_api::PciBusId;
 use tessera_inventory::{
     Machine, Pool, PoolOptions,
-    machine::{Card, ComputeCapability, Health},
+    machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement},
     pool::Held,
 };
 use tessera_kubelet_plugin::publish::Role;
@@ -41,6 +41,24 @@ async fn a_pool_becomes_slices_of_the_node_that_sort_by_tier() {
     }
 }
 
+/// The profile that takes a whole H100.
+fn whole_board() -> GpuInstanceProfile {
+    GpuInstanceProfile {
+        name: "7g.80gb".to_owned(),
+        id: 0,
+        compute_slices: 7,
+        max_instances: 1,
+        memory_bytes: 84_825_604_096,
+        multiprocessors: 132,
+        copy_engines: 8,
+        decoders: 7,
+        encoders: 0,
+        jpeg_engines: 7,
+        ofa_engines: 1,
+        placements: vec![Placement { start: 0, size: 8 }],
+    }
+}
+
 /// All that the inventory says of cards, as real machines have it, with one card ill and one lost.
 fn machine(cards: u8) -> Machine {
     let card = |position: u8| {
@@ -55,8 +73,7 @@ fn machine(cards: u8) -> Machine {
         // Not a whole number of MiB, so that the API server has something to make canonical.
         card.memory_bytes = Some(85_520_809_984 + u64::from(position));
         card.mig_capable = Some(true);
-        card.mig_mode = Some(false);
-        card.memory_slices = Some(8);
+        card.mig = Some(Mig { profiles: vec![whole_board()], ..Mig::default() });
         card.numa_node = Some((position / 4).into());
         card.pcie_root = Some(format!("pci0000:{position:02x}"));
         card.health = match position {
