@@ -86,6 +86,46 @@ impl NvmlError {
         }
     }
 
+    /// Somebody holds what should change: a client, or an instance within an instance (`IN_USE`).
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_IN_USE)
+    }
+
+    /// No room: something else lies there, or as many exist as may (`INSUFFICIENT_RESOURCES`).
+    #[must_use]
+    pub fn is_insufficient_resources(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES)
+    }
+
+    /// What was named does not exist, or no longer (`NOT_FOUND`). Of a card: see [`NvmlError::is_card_gone`].
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND)
+    }
+
+    /// The process lacks root's rights, or the container's sandbox hides what they need (`NO_PERMISSION`).
+    #[must_use]
+    pub fn is_no_permission(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION)
+    }
+
+    /// The card must be reset first (`RESET_REQUIRED`).
+    #[must_use]
+    pub fn is_reset_required(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED)
+    }
+
+    /// The driver did not finish in its own time (`TIMEOUT`); what it was asked for may still happen.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.has_code(sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT)
+    }
+
+    fn has_code(&self, wanted: u32) -> bool {
+        matches!(self, NvmlError::Call { code, .. } if *code == wanted)
+    }
+
     /// `None` for an answer that there is no such thing.
     pub(crate) fn reading<T>(answer: Result<T, NvmlError>) -> Reading<T> {
         match answer {
@@ -113,6 +153,24 @@ mod tests {
         );
         assert_eq!(NvmlError::reading::<u32>(Err(call(999))), Err(call(999)));
         assert_eq!(NvmlError::reading(Ok(7)), Ok(Some(7)));
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let kinds: [fn(&NvmlError) -> bool; 6] = [
+            NvmlError::is_in_use,
+            NvmlError::is_insufficient_resources,
+            NvmlError::is_not_found,
+            NvmlError::is_no_permission,
+            NvmlError::is_reset_required,
+            NvmlError::is_timeout,
+        ];
+        for (position, code) in [19, 23, 6, 4, 16, 10].into_iter().enumerate() {
+            let matching: Vec<usize> = (0..kinds.len()).filter(|kind| kinds[*kind](&call(code))).collect();
+            assert_eq!(matching, [position], "code {code}");
+        }
+        let missing = NvmlError::MissingFunction { function: "nvmlDeviceSetMigMode" };
+        assert!(kinds.iter().all(|kind| !kind(&missing) && !kind(&call(999))));
     }
 
     #[test]

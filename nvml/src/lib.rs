@@ -5,8 +5,6 @@
 //! ```text
 //! driver_root ──> Library::open ──> Nvml ──> Card, Pair, Event, …
 //! ```
-//!
-//! Here belongs, when it comes: setting the [`ComputeMode`] that MPS wants.
 
 mod addressing_mode;
 mod architecture;

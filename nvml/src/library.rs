@@ -3,6 +3,7 @@ mod events;
 mod functions;
 mod handles;
 mod links;
+mod mig;
 mod text;
 
 use std::fmt;
@@ -15,12 +16,14 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::elf::is_cut_short;
 use crate::{
-    Card, CommonAncestor, CudaVersion, DriverVersion, Event, EventWatch, Identity, MINIMUM_DRIVER_VERSION,
-    Memory, Nvml, NvmlError, OpenError, Pair, PciAddress, PeerToPeer, Process, ProcessKind, Reading,
-    Utilization, find_library,
+    Card, CommonAncestor, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, DriverVersion,
+    Event, EventWatch, GpuInstance, GpuInstanceProfile, Identity, MINIMUM_DRIVER_VERSION, Memory,
+    MigModeSwitch, Nvml, NvmlError, OpenError, Pair, PciAddress, PeerToPeer, Placement, Process, ProcessKind,
+    Reading, Utilization, find_library,
 };
 use functions::Functions;
 use handles::Handles;
+use mig::Profiles;
 
 /// The NVIDIA driver's own library, started.
 ///
@@ -36,6 +39,7 @@ struct Session {
     path: PathBuf,
     functions: Functions,
     handles: Handles,
+    profiles: Profiles,
 }
 
 impl Library {
@@ -51,7 +55,7 @@ impl Library {
         let functions =
             Functions::load(&path).map_err(|source| OpenError::NotLoadable { path: path.clone(), source })?;
         functions.init().map_err(|error| not_started(&path, error))?;
-        let session = Session { path, functions, handles: Handles::default() };
+        let session = Session { path, functions, handles: Handles::default(), profiles: Profiles::default() };
         if session.functions.count().map_err(|error| not_started(&session.path, error))? == 0 {
             return Err(OpenError::NoCards { path: session.path.clone() });
         }
@@ -194,6 +198,62 @@ impl Nvml for Library {
             all.sort_by_key(|process| (process.pid, process.kind));
         }
         Ok(all)
+    }
+
+    fn set_compute_mode(&self, address: PciAddress, mode: ComputeMode) -> Result<(), NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        functions.set_compute_mode(handles.get(functions, address)?, mode.number())
+    }
+
+    fn gpu_instance_profiles(&self, address: PciAddress) -> Reading<Vec<GpuInstanceProfile>> {
+        self.mig(address).gpu_instance_profiles().map(|profiles| profiles.map(|profiles| profiles.to_vec()))
+    }
+
+    fn compute_instance_profiles(
+        &self,
+        address: PciAddress,
+        gpu_instance: u32,
+    ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
+        self.mig(address).compute_instance_profiles(gpu_instance)
+    }
+
+    fn gpu_instances(&self, address: PciAddress) -> Result<Vec<GpuInstance>, NvmlError> {
+        self.mig(address).gpu_instances()
+    }
+
+    fn set_mig_mode(&self, address: PciAddress, on: bool) -> Result<MigModeSwitch, NvmlError> {
+        self.mig(address).set_mode(on)
+    }
+
+    fn create_gpu_instance(
+        &self,
+        address: PciAddress,
+        profile_id: u32,
+        placement: Placement,
+    ) -> Result<GpuInstance, NvmlError> {
+        self.mig(address).create_gpu_instance(profile_id, placement)
+    }
+
+    fn destroy_gpu_instance(&self, address: PciAddress, gpu_instance: u32) -> Result<(), NvmlError> {
+        self.mig(address).destroy_gpu_instance(gpu_instance)
+    }
+
+    fn create_compute_instance(
+        &self,
+        address: PciAddress,
+        gpu_instance: u32,
+        profile_id: u32,
+    ) -> Result<ComputeInstance, NvmlError> {
+        self.mig(address).create_compute_instance(gpu_instance, profile_id)
+    }
+
+    fn destroy_compute_instance(
+        &self,
+        address: PciAddress,
+        gpu_instance: u32,
+        compute_instance: u32,
+    ) -> Result<(), NvmlError> {
+        self.mig(address).destroy_compute_instance(gpu_instance, compute_instance)
     }
 
     fn watch(&self, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {

@@ -1,5 +1,5 @@
 use crate::{
-    Card, ComputeInstance, ComputeInstanceProfile, CudaVersion, Event, EventWatch, GpuInstance,
+    Card, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, Event, EventWatch, GpuInstance,
     GpuInstanceProfile, Identity, Memory, MigModeSwitch, NvmlError, Pair, PciAddress, Placement, Process,
     Reading, Utilization,
 };
@@ -80,8 +80,19 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Sets which processes may use a card; what runs is not touched. Lost at a reboot, and where the driver unloads
+    /// without persistence mode.
+    ///
+    /// # Errors
+    /// When the driver refuses: without root's rights (`NO_PERMISSION`), or the card has no such mode.
+    fn set_compute_mode(&self, _address: PciAddress, _mode: ComputeMode) -> Result<(), NvmlError> {
+        missing("nvmlDeviceSetComputeMode")
+    }
+
     /// The kinds of GPU instances that a card offers, with its mode on or off, by memory and then by name; `None` on a
-    /// card without MIG.
+    /// card without MIG. Empty where the driver tells them only while the mode is on (before R545).
+    ///
+    /// They are the same until the machine boots anew.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -113,7 +124,8 @@ pub trait Nvml: Send + Sync + 'static {
     /// Switches a card's MIG mode on or off; an order that changes nothing does nothing.
     ///
     /// # Errors
-    /// When the driver refuses: clients hold the card, or instances exist, or the card has no MIG.
+    /// When the driver refuses: instances exist, the card has no MIG, or this process lacks root's rights. That clients
+    /// hold the card it says either so or by [`MigModeSwitch::not_active`].
     fn set_mig_mode(&self, _address: PciAddress, _on: bool) -> Result<MigModeSwitch, NvmlError> {
         missing("nvmlDeviceSetMigMode")
     }
@@ -121,7 +133,8 @@ pub trait Nvml: Send + Sync + 'static {
     /// Makes a GPU instance of a profile (by its id) at exactly that placement. Takes about a second on hardware.
     ///
     /// # Errors
-    /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there.
+    /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there. An error of another function
+    /// than `nvmlDeviceCreateGpuInstanceWithPlacement` comes after it: the instance exists.
     fn create_gpu_instance(
         &self,
         _address: PciAddress,
@@ -142,7 +155,8 @@ pub trait Nvml: Send + Sync + 'static {
     /// Makes a compute instance of a profile (by its id) in a GPU instance.
     ///
     /// # Errors
-    /// When the driver refuses, or the GPU instance is gone.
+    /// When the driver refuses, or the GPU instance is gone. An error of another function than
+    /// `nvmlGpuInstanceCreateComputeInstance` may come after it: look whether the instance exists.
     fn create_compute_instance(
         &self,
         _address: PciAddress,

@@ -7,6 +7,7 @@
 mod device;
 mod events;
 mod links;
+mod mig;
 mod system;
 
 use std::ffi::{CStr, c_char, c_uint};
@@ -15,6 +16,7 @@ use std::path::Path;
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib, nvmlDevice_t, nvmlReturn_t};
 
 pub(super) use events::{EventSetHandle, RawEvent};
+pub(super) use mig::{ComputeInstanceHandle, GpuInstanceHandle};
 
 use super::text;
 use crate::NvmlError;

@@ -4,12 +4,12 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::{Functions, Handle, function};
 use crate::{
-    Architecture, Brand, ClusterUuid, ComputeCapability, CpuSet, Fabric, FabricState, Memory, MigMode,
-    NvmlError, PciAddress, Process, ProcessKind, Utilization,
+    Architecture, Brand, ClusterUuid, ComputeCapability, CpuSet, Fabric, FabricState, Memory, NvmlError,
+    PciAddress, Process, ProcessKind, Utilization,
 };
 
 /// How versioned structures of NVML say what they are: size and version in one number.
-const fn version_of<T>(version: u32) -> c_uint {
+pub(super) const fn version_of<T>(version: u32) -> c_uint {
     size_of::<T>() as c_uint | version << 24
 }
 
@@ -85,22 +85,15 @@ impl Functions {
         Ok(Utilization { gpu: rates.gpu, memory: rates.memory })
     }
 
-    pub(in crate::library) fn mig_mode(&self, card: Handle) -> Result<MigMode, NvmlError> {
-        let function = function!(self, nvmlDeviceGetMigMode);
-        let get = function.get()?;
-        let (mut current, mut pending) = (0, 0);
-        // SAFETY: writes two unsigned ints.
-        function.check(unsafe { get(card.0, &raw mut current, &raw mut pending) })?;
-        let on = |mode| match mode {
-            sys::NVML_DEVICE_MIG_DISABLE => Ok(false),
-            sys::NVML_DEVICE_MIG_ENABLE => Ok(true),
-            other => Err(function.nonsense(other)),
-        };
-        Ok(MigMode { current: on(current)?, pending: on(pending)? })
-    }
-
     pub(in crate::library) fn compute_mode(&self, card: Handle) -> Result<u32, NvmlError> {
         function!(self, nvmlDeviceGetComputeMode).read(card, 0)
+    }
+
+    pub(in crate::library) fn set_compute_mode(&self, card: Handle, mode: u32) -> Result<(), NvmlError> {
+        let function = function!(self, nvmlDeviceSetComputeMode);
+        let set = function.get()?;
+        // SAFETY: takes an enumeration value, an unsigned int.
+        function.check(unsafe { set(card.0, mode) })
     }
 
     pub(in crate::library) fn addressing_mode(&self, card: Handle) -> Result<u32, NvmlError> {

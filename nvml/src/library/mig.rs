@@ -1,0 +1,196 @@
+//! MIG over the library's functions. Instances are named by their ids: the driver's handles of them die with them, so each
+//! is got for the one call it is for.
+
+mod name;
+mod profiles;
+
+use super::Session;
+use super::functions::{ComputeInstanceHandle, Functions, GpuInstanceHandle, Handle};
+use crate::{
+    ComputeInstance, ComputeInstanceProfile, GpuInstance, MigModeSwitch, NvmlError, PciAddress, Placement,
+};
+
+pub(super) use profiles::Profiles;
+
+/// The MIG side of the card at an address.
+pub(super) struct Mig<'session> {
+    session: &'session Session,
+    address: PciAddress,
+}
+
+impl super::Library {
+    pub(super) fn mig(&self, address: PciAddress) -> Mig<'_> {
+        Mig { session: &self.session, address }
+    }
+}
+
+impl Mig<'_> {
+    fn card(&self) -> Result<(&Functions, Handle), NvmlError> {
+        let functions = &self.session.functions;
+        self.session.handles.get(functions, self.address).map(|card| (functions, card))
+    }
+
+    pub(super) fn set_mode(&self, on: bool) -> Result<MigModeSwitch, NvmlError> {
+        let (functions, card) = self.card()?;
+        let before = functions.mig_mode(card)?;
+        if before.current == on && before.pending == on {
+            return Ok(MigModeSwitch { mode: before, not_active: None });
+        }
+        let activation = functions.set_mig_mode(card, on)?;
+        // Switching without a reset takes the driver off the card and puts it back: the handle may be another now.
+        let (functions, card) = self.card()?;
+        let mode = functions.mig_mode(card)?;
+        // On Ampere the driver may say either success or that a reset is due; the pending mode says it better.
+        let waits = mode.pending == on && mode.current != on;
+        let not_active = activation.err().filter(|error| !(waits && error.is_reset_required()));
+        Ok(MigModeSwitch { mode, not_active })
+    }
+
+    pub(super) fn compute_instance_profiles(
+        &self,
+        gpu_instance: u32,
+    ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
+        let (functions, card) = self.card()?;
+        let instance = functions.gpu_instance_by_id(card, gpu_instance)?;
+        let profile = functions.gpu_instance_info(instance)?.profile_id;
+        let profiles = &self.session.profiles;
+        profiles.of_gpu_instance(functions, card, instance, profile).map(|profiles| profiles.to_vec())
+    }
+
+    pub(super) fn gpu_instances(&self) -> Result<Vec<GpuInstance>, NvmlError> {
+        let (functions, card) = self.card()?;
+        if !NvmlError::reading(functions.mig_mode(card))?.is_some_and(|mode| mode.current) {
+            return Ok(Vec::new());
+        }
+        let mut instances: Vec<GpuInstance> = Vec::new();
+        for profile in self.gpu_instance_profiles()?.iter().flat_map(|profiles| profiles.iter()) {
+            for handle in functions.gpu_instances(card, profile.id)? {
+                match self.gpu_instance(functions, card, handle) {
+                    Ok(instance) => instances.push(instance),
+                    // Destroyed since it was listed.
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        instances.sort_by_key(|instance| instance.id);
+        instances.dedup_by_key(|instance| instance.id);
+        Ok(instances)
+    }
+
+    fn gpu_instance(
+        &self,
+        functions: &Functions,
+        card: Handle,
+        handle: GpuInstanceHandle,
+    ) -> Result<GpuInstance, NvmlError> {
+        let info = functions.gpu_instance_info(handle)?;
+        let mut compute_instances: Vec<ComputeInstance> = Vec::new();
+        let profiles = &self.session.profiles;
+        for profile in profiles.of_gpu_instance(functions, card, handle, info.profile_id)?.iter() {
+            for compute in functions.compute_instances(handle, profile.id)? {
+                match compute_instance(functions, card, info.id, compute) {
+                    Ok(compute) => compute_instances.push(compute),
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        compute_instances.sort_by_key(|compute| compute.id);
+        compute_instances.dedup_by_key(|compute| compute.id);
+        Ok(GpuInstance {
+            id: info.id,
+            profile_id: info.profile_id,
+            placement: info.placement,
+            compute_instances,
+        })
+    }
+
+    pub(super) fn create_gpu_instance(
+        &self,
+        profile_id: u32,
+        placement: Placement,
+    ) -> Result<GpuInstance, NvmlError> {
+        let (functions, card) = self.card()?;
+        let handle = functions.create_gpu_instance(card, profile_id, placement)?;
+        let info = functions.gpu_instance_info(handle)?;
+        Ok(GpuInstance {
+            id: info.id,
+            profile_id: info.profile_id,
+            placement: info.placement,
+            compute_instances: Vec::new(),
+        })
+    }
+
+    pub(super) fn destroy_gpu_instance(&self, gpu_instance: u32) -> Result<(), NvmlError> {
+        let (functions, card) = self.card()?;
+        functions.destroy_gpu_instance(functions.gpu_instance_by_id(card, gpu_instance)?)
+    }
+
+    pub(super) fn create_compute_instance(
+        &self,
+        gpu_instance: u32,
+        profile_id: u32,
+    ) -> Result<ComputeInstance, NvmlError> {
+        let (functions, card) = self.card()?;
+        let instance = functions.gpu_instance_by_id(card, gpu_instance)?;
+        let compute = functions.create_compute_instance(instance, profile_id)?;
+        compute_instance(functions, card, gpu_instance, compute)
+    }
+
+    pub(super) fn destroy_compute_instance(
+        &self,
+        gpu_instance: u32,
+        compute_instance: u32,
+    ) -> Result<(), NvmlError> {
+        let (functions, card) = self.card()?;
+        let instance = functions.gpu_instance_by_id(card, gpu_instance)?;
+        functions.destroy_compute_instance(functions.compute_instance_by_id(instance, compute_instance)?)
+    }
+}
+
+fn compute_instance(
+    functions: &Functions,
+    card: Handle,
+    gpu_instance: u32,
+    handle: ComputeInstanceHandle,
+) -> Result<ComputeInstance, NvmlError> {
+    let info = functions.compute_instance_info(handle)?;
+    let device = match is_device_of(functions, info.device, gpu_instance, info.id)? {
+        true => Some(info.device),
+        false => find_device(functions, card, gpu_instance, info.id)?,
+    };
+    let uuid = device.map(|device| functions.uuid(device)).transpose()?;
+    Ok(ComputeInstance { id: info.id, profile_id: info.profile_id, placement: info.placement, uuid })
+}
+
+/// Whether a handle is that of the MIG device of these two instances.
+fn is_device_of(
+    functions: &Functions,
+    device: Handle,
+    gpu_instance: u32,
+    compute_instance: u32,
+) -> Result<bool, NvmlError> {
+    Ok(functions.is_mig_device(device)?
+        && functions.instance_ids(device)? == (gpu_instance, compute_instance))
+}
+
+/// Looks through all MIG devices of a card. They have gaps where instances are gone.
+fn find_device(
+    functions: &Functions,
+    card: Handle,
+    gpu_instance: u32,
+    compute_instance: u32,
+) -> Result<Option<Handle>, NvmlError> {
+    for index in 0..functions.max_mig_devices(card)? {
+        let Some(device) = functions.mig_device(card, index)? else { continue };
+        match functions.instance_ids(device) {
+            Ok(ids) if ids == (gpu_instance, compute_instance) => return Ok(Some(device)),
+            Ok(_) => {}
+            // Another device, destroyed meanwhile.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
