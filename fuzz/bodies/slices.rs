@@ -1,0 +1,6 @@
+//! ResourceSlices that no API server would let through: taken apart, indexed, allocated from, explained.
+
+/// One input.
+pub fn run(data: &[u8]) {
+    super::allocate::run(data, &["slices"]);
+}
