@@ -9,13 +9,13 @@
 mod generator;
 #[path = "oracle/ours.rs"]
 mod ours;
-#[path = "oracle/program.rs"]
-mod program;
+#[path = "oracle/running.rs"]
+mod running;
 
 use std::path::Path;
 
 use generator::Generator;
-use program::Oracle;
+use running::Oracle;
 use serde_json::Value;
 use tessera_allocator::selectors::SelectorCache;
 

@@ -4,8 +4,8 @@
 mod generator;
 #[path = "../../allocator/tests/oracle/ours.rs"]
 mod ours;
-#[path = "../../allocator/tests/oracle/program.rs"]
-pub mod program;
+#[path = "../../allocator/tests/oracle/running.rs"]
+pub mod running;
 mod shrink;
 
 use std::path::Path;
@@ -29,7 +29,7 @@ pub struct OracleArguments {
 
 /// Both answers to a request, as they are compared.
 fn answers(
-    oracle: &mut program::Oracle,
+    oracle: &mut running::Oracle,
     selectors: &mut SelectorCache,
     request: &Value,
 ) -> Result<[Value; 2]> {
@@ -46,7 +46,7 @@ fn answers(
 /// When the oracle does not answer or a case cannot be written.
 pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut oracle = program::Oracle::start(&root.join("tests/oracle"));
+    let mut oracle = running::Oracle::start(&root.join("tests/oracle"));
     let mut selectors = SelectorCache::new();
     let mut generator = generator::Generator::new(arguments.seed);
     let (mut allocated, mut unfit, mut failed, mut disagreements) = (0u64, 0u64, 0u64, 0u64);

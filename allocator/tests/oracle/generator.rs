@@ -20,7 +20,7 @@ enum Choices {
     /// SplitMix64 in this state.
     Random(u64),
     /// Bytes, two for a choice; once they are used up each choice is the first.
-    Given(std::vec::IntoIter<u8>),
+    Given(std::collections::VecDeque<u8>),
 }
 
 impl Generator {
@@ -34,7 +34,7 @@ impl Generator {
     /// The request that these bytes choose, for fuzzing.
     #[allow(dead_code, reason = "not every test that has a generator fuzzes")]
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        Generator { choices: Choices::Given(bytes.to_vec().into_iter()) }
+        Generator { choices: Choices::Given(bytes.to_vec().into()) }
     }
 
     fn next(&mut self) -> u64 {
@@ -47,7 +47,7 @@ impl Generator {
                 mixed ^ (mixed >> 31)
             }
             Choices::Given(bytes) => {
-                let mut byte = || u64::from(bytes.next().unwrap_or_default());
+                let mut byte = || u64::from(bytes.pop_front().unwrap_or_default());
                 byte() << 8 | byte()
             }
         }

@@ -11,7 +11,7 @@ use clap::Args;
 use comfy_table::Table;
 use serde_json::{Value, json};
 
-use crate::oracle::program;
+use crate::oracle::running;
 
 /// What `cargo xtask bench allocator` takes.
 #[derive(Args)]
@@ -49,7 +49,7 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
         .context("cargo builds the measuring program")?;
     ensure!(built.success(), "the measuring program does not build");
     let ours = measure(&root.join("target/release/examples/measure"), &[], &lines)?;
-    let theirs = measure(&program::path(&root.join("tests/oracle")), &["-measure"], &lines)?;
+    let theirs = measure(&running::path(&root.join("tests/oracle")), &["-measure"], &lines)?;
     let mut table = Table::new();
     table.set_header(["case", "p50", "p99", "Kubernetes p50", "p99", "ratio p50", "p99", "result"]);
     for (our, their) in ours.iter().zip(&theirs) {
