@@ -3,7 +3,8 @@
 //! ```text
 //! Nvml ──┐
 //! sysfs ─┼─> facts ──> Discovery (what was known before, health) ──> Machine, sent when it changed
-//! events ┘
+//! events ┤
+//! journal┘ (which GPU instances are this driver's own: those are left out)
 //! ```
 //!
 //! One failing query costs one attribute of one card, and a fact that was read once stays when it can't be read again:
@@ -12,6 +13,8 @@
 
 mod facts;
 mod health;
+mod mig;
+mod own_partitions;
 mod problem;
 mod snapshot;
 mod sysfs;
@@ -28,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::hardware::Hardware;
 use health::HealthBook;
 
+pub use own_partitions::{OwnPartition, OwnPartitions, OwnPartitionsReceiver};
 pub use problem::Problem;
 pub use snapshot::Discovery;
 
@@ -63,12 +67,14 @@ struct Shared {
 }
 
 /// Keeps `machines` at what the hardware is, until cancelled: reads at once, then whenever the driver reports something,
-/// `hardware` changes or an interval is over; sends only what differs from before. `None` until cards were seen once.
+/// `hardware` or `own` changes or an interval is over; sends only what differs from before. `None` until cards were seen
+/// once, and, on a machine with GPU instances, until `own` tells whose they are.
 ///
 /// Every call of the driver is on a blocking thread. One that hangs holds up later readings, not this task's end: end the
 /// runtime with a timeout.
 pub async fn run(
     mut hardware: Hardware,
+    mut own: OwnPartitionsReceiver,
     options: DiscoveryOptions,
     machines: watch::Sender<Option<Arc<Machine>>>,
     cancelled: CancellationToken,
@@ -78,6 +84,7 @@ pub async fn run(
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
     let mut pause = options.unsettled_interval;
+    let mut own_may_change = true;
     loop {
         let nvml = hardware.borrow_and_update().clone();
         if !same(nvml.as_ref(), listening_to.as_ref()) {
@@ -87,7 +94,8 @@ pub async fn run(
         let work = tokio::task::spawn_blocking({
             let (discovery, shared) = (Arc::clone(&discovery), Arc::clone(&shared));
             let (nvml, listen) = (nvml.clone(), events.is_none());
-            move || look(nvml.as_deref(), listen, &discovery, &shared)
+            let own = own.borrow_and_update().clone();
+            move || look(nvml.as_deref(), own.as_deref(), listen, &discovery, &shared)
         });
         let look = tokio::select! {
             () = cancelled.cancelled() => return,
@@ -113,6 +121,7 @@ pub async fn run(
         tokio::select! {
             () = cancelled.cancelled() => return,
             changed = hardware.changed() => if changed.is_err() { return },
+            changed = own.changed(), if own_may_change => own_may_change = changed.is_ok(),
             () = shared.look_again.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -126,13 +135,19 @@ struct Look {
     settled: bool,
 }
 
-fn look(nvml: Option<&dyn Nvml>, listen: bool, discovery: &Mutex<Discovery>, shared: &Arc<Shared>) -> Look {
+fn look(
+    nvml: Option<&dyn Nvml>,
+    own: Option<&dyn OwnPartitions>,
+    listen: bool,
+    discovery: &Mutex<Discovery>,
+    shared: &Arc<Shared>,
+) -> Look {
     // Listening begins before reading, so that nothing falls between the two.
     let watch = nvml.filter(|_| listen).and_then(|nvml| listen_to(nvml, shared));
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
     let health = locked(&shared.health).clone();
     match nvml {
-        Some(nvml) => discovery.read(nvml, &health),
+        Some(nvml) => discovery.read(nvml, &health, own),
         None => discovery.driver_gone(),
     }
     for card in discovery.returned() {

@@ -107,8 +107,12 @@ async fn start(
     let (hardware, hardware_reason) = (keeper.hardware(), keeper.reason());
     tasks.spawn("the hardware keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
+    let (own_partitions_sender, own_partitions) = watch::channel(None);
     let discovery = DiscoveryOptions::new(options.sysfs_root.clone());
-    tasks.spawn("discovery", discovery::run(hardware.clone(), discovery, machine_sender, shutdown.clone()));
+    tasks.spawn(
+        "discovery",
+        discovery::run(hardware.clone(), own_partitions, discovery, machine_sender, shutdown.clone()),
+    );
 
     let listener = http::listen(options.http_address).await?;
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
@@ -142,6 +146,7 @@ async fn start(
         client,
         hardware,
         machines,
+        own_partitions: own_partitions_sender,
         metrics: metrics.clone(),
         pools: pool_sender,
         registration: registration_sender,

@@ -11,7 +11,8 @@ pub struct Mig {
     pub mode_switch_needs_reset: bool,
     /// The kinds of GPU instances that the card offers, in any order.
     pub profiles: Vec<GpuInstanceProfile>,
-    /// The GPU instances that exist, whoever made them, in any order.
+    /// The GPU instances that exist and that this driver did not make for a claim, in any order: an administrator's, and
+    /// those of a static layout. What is made on demand comes and goes with claims and is not among them.
     pub instances: Vec<GpuInstance>,
 }
 

@@ -2,8 +2,10 @@
 
 use tessera_api::PciBusId;
 use tessera_inventory::machine::{self, Card, Pair};
-use tessera_nvml::{self as nvml, NvmlError, PciAddress};
+use tessera_nvml::{self as nvml, Nvml, NvmlError, PciAddress};
 
+use super::mig::MigReader;
+use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 use super::sysfs::Sysfs;
 
@@ -12,12 +14,20 @@ pub(super) fn pci_bus_id(address: PciAddress) -> Option<PciBusId> {
     PciBusId::new(address.domain, address.bus, address.device, 0).ok()
 }
 
+/// Where the facts of a card come from.
+pub(super) struct Sources<'a> {
+    pub(super) nvml: &'a dyn Nvml,
+    pub(super) sysfs: &'a Sysfs,
+    /// `None` before the journal is open: then nobody's instances are told.
+    pub(super) own: Option<&'a dyn OwnPartitions>,
+}
+
 /// The facts of a card that answers; a fact that can't be read stays as `known`. `None` where the card doesn't say who it
 /// is and never did.
 pub(super) fn card(
     pci: PciBusId,
     read: nvml::Card,
-    sysfs: &Sysfs,
+    sources: &Sources<'_>,
     known: Option<&Card>,
     problems: &mut Problems,
 ) -> Option<Card> {
@@ -35,6 +45,7 @@ pub(super) fn card(
     next.minor = problems.take(own, "minor", read.minor.map(Some), next.minor);
     next.product_name = problems.take(own, "productName", read.name.map(Some), next.product_name);
     next.brand = problems.take(own, "brand", named(read.brand, nvml::Brand::name), next.brand);
+    let architecture = read.architecture.as_ref().ok().copied().flatten();
     next.architecture = problems.take(
         own,
         "architecture",
@@ -52,15 +63,18 @@ pub(super) fn card(
         read.memory.map(|memory| memory.map(|memory| memory.total)),
         next.memory_bytes,
     );
-    match read.mig {
-        Ok(mode) => {
-            next.mig_capable = Some(mode.is_some());
-            let known = next.mig.take().unwrap_or_default();
-            next.mig =
-                mode.map(|mode| machine::Mig { mode: mode.current, pending_mode: mode.pending, ..known });
-        }
-        Err(error) => problems.add(own, "migCapable", error),
+    if let Ok(mode) = &read.mig {
+        next.mig_capable = Some(mode.is_some());
     }
+    let Sources { nvml, sysfs, own: own_partitions } = *sources;
+    let mig = MigReader {
+        nvml,
+        address: read.address,
+        pci,
+        uuid: next.uuid.as_deref().unwrap_or_default(),
+        own: own_partitions,
+    };
+    next.mig = mig.read(read.mig, architecture, next.mig.take(), problems);
     next.nvlinks = nvlinks(pci, read.links, next.nvlinks, problems);
     next.fabric = match read.fabric {
         Ok(answer) => answer.and_then(fabric),

@@ -7,8 +7,9 @@ use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, FabricState, Health, Pairs};
 use tessera_nvml::{Nvml, NvmlError, PciAddress};
 
-use super::facts::{self, pci_bus_id};
+use super::facts::{self, Sources, pci_bus_id};
 use super::health::HealthBook;
+use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
 use super::sysfs::Sysfs;
 
@@ -17,6 +18,8 @@ use super::sysfs::Sysfs;
 pub struct Discovery {
     sysfs: Sysfs,
     seen: bool,
+    /// Whether it is known who made which GPU instances, or there are none.
+    told_apart: bool,
     driver_version: Option<String>,
     cuda_driver_version: Option<u32>,
     cards: BTreeMap<PciBusId, Card>,
@@ -41,6 +44,7 @@ impl Discovery {
         Discovery {
             sysfs: Sysfs::new(sysfs_root),
             seen: false,
+            told_apart: true,
             driver_version: None,
             cuda_driver_version: None,
             cards: BTreeMap::new(),
@@ -52,19 +56,23 @@ impl Discovery {
     }
 
     /// Reads everything once, every card on a thread of its own; blocks as long as the slowest. For one look at a
-    /// machine: [`run`](super::run) keeps looking.
+    /// machine: [`run`](super::run) keeps looking. GPU instances are all taken to be others'.
     pub fn read_once(&mut self, nvml: &dyn Nvml) {
-        self.read(nvml, &HealthBook::default());
+        self.read(nvml, &HealthBook::default(), None);
+        self.told_apart = true;
     }
 
-    /// As [`Discovery::read_once`], with what the driver's events said.
-    pub(super) fn read(&mut self, nvml: &dyn Nvml, health: &HealthBook) {
+    /// As [`Discovery::read_once`], with what the driver's events said and with whom to ask for this driver's own
+    /// partitions.
+    pub(super) fn read(&mut self, nvml: &dyn Nvml, health: &HealthBook, own: Option<&dyn OwnPartitions>) {
         let mut problems = Problems::default();
         self.read_driver(nvml, &mut problems);
         match nvml.addresses() {
-            Ok(addresses) => self.read_cards(nvml, addresses, health, &mut problems),
+            Ok(addresses) => self.read_cards(nvml, addresses, health, own, &mut problems),
             Err(error) => problems.add(None, "cards", error),
         }
+        self.told_apart = own.is_some()
+            || self.cards.values().flat_map(|card| &card.mig).all(|mig| mig.instances.is_empty());
         self.finish(problems);
     }
 
@@ -77,10 +85,10 @@ impl Discovery {
         self.finish(Problems::default());
     }
 
-    /// The machine; `None` until cards were seen once.
+    /// The machine; `None` until cards were seen once, and while it isn't known who made the GPU instances that exist.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
-        self.seen.then(|| Machine {
+        (self.seen && self.told_apart).then(|| Machine {
             driver_version: self.driver_version.clone(),
             cuda_driver_version: self.cuda_driver_version,
             cards: self.cards.values().cloned().collect(),
@@ -126,6 +134,7 @@ impl Discovery {
         nvml: &dyn Nvml,
         addresses: Vec<Result<PciAddress, NvmlError>>,
         health: &HealthBook,
+        own: Option<&dyn OwnPartitions>,
         problems: &mut Problems,
     ) {
         let mut present = Vec::new();
@@ -139,7 +148,7 @@ impl Discovery {
             }
         }
         self.seen |= !present.is_empty();
-        let answers = self.ask(nvml, &present);
+        let answers = self.ask(&Sources { nvml, sysfs: &self.sysfs, own }, &present);
         let mut live = Vec::new();
         self.returned.clear();
         for Answer { pci, gone, card, problems: own } in answers {
@@ -164,13 +173,13 @@ impl Discovery {
         self.read_pairs(nvml, &present, problems);
     }
 
-    fn ask(&self, nvml: &dyn Nvml, present: &[(PciAddress, PciBusId)]) -> Vec<Answer> {
+    fn ask(&self, sources: &Sources<'_>, present: &[(PciAddress, PciBusId)]) -> Vec<Answer> {
         side_by_side(present, |(address, pci)| {
             let known = self.cards.get(&pci);
             let mut problems = Problems::default();
-            let (gone, card) = match nvml.card(address) {
+            let (gone, card) = match sources.nvml.card(address) {
                 Ok(read) if is_gone(&read) => (true, None),
-                Ok(read) => (false, facts::card(pci, read, &self.sysfs, known, &mut problems)),
+                Ok(read) => (false, facts::card(pci, read, sources, known, &mut problems)),
                 Err(error) if error.is_card_gone() => (true, None),
                 Err(error) => {
                     problems.add(Some(pci), "card", error);

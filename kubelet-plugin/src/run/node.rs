@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{pools::PoolMaker, retry::until_it_works, tasks::Tasks};
 use crate::{
     cdi::Roots,
+    discovery::OwnPartitions,
     hardware::Hardware,
     kubelet::{
         claims::ClaimPreparer,
@@ -33,6 +34,8 @@ pub struct NodePart {
     pub hardware: Hardware,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
+    /// Where the journal goes once it is open: it knows this driver's own partitions.
+    pub own_partitions: watch::Sender<Option<Arc<dyn OwnPartitions>>>,
     /// The metrics.
     pub metrics: Metrics,
     /// Where pools go.
@@ -55,6 +58,8 @@ impl NodePart {
     pub async fn run(self, tasks: Tasks) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
         let Some(preparer) = shutdown.run_until_cancelled(self.open()).await else { return Ok(()) };
+        let own_partitions: Arc<dyn OwnPartitions> = preparer.journal().clone();
+        self.own_partitions.send_replace(Some(own_partitions));
         self.preparer.send_replace(Some(preparer.clone()));
 
         let (health_sender, health) = watch::channel(None);

@@ -34,7 +34,8 @@ impl Running {
             ..DiscoveryOptions::new(emulated.root().join("sys"))
         };
         let cancelled = CancellationToken::new();
-        tokio::spawn(discovery::run(receiver, options, sender, cancelled.clone()));
+        let (_, nobody) = watch::channel(None);
+        tokio::spawn(discovery::run(receiver, nobody, options, sender, cancelled.clone()));
         Running { emulated, hardware, machines, _stop: cancelled.drop_guard() }
     }
 

@@ -235,7 +235,7 @@ fn an_xid_marks_the_card() {
     let mut health = HealthBook::default();
     health.note(&Event::Xid { card: Some(address(2)), xid: 48, gpu_instance: None, compute_instance: None });
     let mut discovery = discovery();
-    discovery.read(&fake, &health);
+    discovery.read(&fake, &health, None);
     assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Healthy);
     assert_eq!(card_of(&discovery, 2).unwrap().health, Health::Unhealthy { reason: "xid-48".into() });
 }

@@ -1,0 +1,147 @@
+use tessera_api::PciBusId;
+use tessera_inventory::machine::{self, Mig};
+use tessera_nvml::{self as nvml, Architecture, MigMode, Nvml, PciAddress, Reading};
+
+use super::own_partitions::OwnPartitions;
+use super::problem::Problems;
+
+/// Reads the MIG side of one card.
+pub(super) struct MigReader<'a> {
+    pub(super) nvml: &'a dyn Nvml,
+    pub(super) address: PciAddress,
+    pub(super) pci: PciBusId,
+    pub(super) uuid: &'a str,
+    /// `None` before the journal is open: then nobody's instances are told.
+    pub(super) own: Option<&'a dyn OwnPartitions>,
+}
+
+impl MigReader<'_> {
+    /// The facts; what can't be read stays as `known`.
+    pub(super) fn read(
+        &self,
+        mode: Reading<MigMode>,
+        architecture: Option<Architecture>,
+        known: Option<Mig>,
+        problems: &mut Problems,
+    ) -> Option<Mig> {
+        let mode = match mode {
+            Ok(mode) => mode?,
+            Err(error) => {
+                problems.add(Some(self.pci), "migCapable", error);
+                return known;
+            }
+        };
+        let was_known = known.as_ref().is_some_and(|known| !known.profiles.is_empty());
+        let mut mig = known.unwrap_or_default();
+        mig.mode = mode.current;
+        mig.pending_mode = mode.pending;
+        match architecture {
+            Some(chip) => mig.mode_switch_needs_reset = chip < Architecture::HOPPER,
+            // An unknown chip's mode is left as it is.
+            None if !was_known => mig.mode_switch_needs_reset = true,
+            None => {}
+        }
+        match self.nvml.gpu_instance_profiles(self.address) {
+            // Older drivers tell profiles only while the mode is on.
+            Ok(profiles) => {
+                let profiles = profiles.unwrap_or_default();
+                if !profiles.is_empty() {
+                    mig.profiles = profiles.into_iter().map(profile).collect();
+                }
+            }
+            Err(error) => problems.add(Some(self.pci), "MIG profiles", error),
+        }
+        match self.instances_of_others(mode, &mig.instances) {
+            Ok(instances) => mig.instances = instances,
+            Err(message) => {
+                problems.add(Some(self.pci), "MIG instances", message);
+                if !was_known {
+                    // Nobody knows what lies where: nothing can be offered.
+                    mig.profiles.clear();
+                }
+            }
+        }
+        Some(mig)
+    }
+
+    /// The GPU instances that this driver did not make for claims.
+    fn instances_of_others(
+        &self,
+        mode: MigMode,
+        known: &[machine::GpuInstance],
+    ) -> Result<Vec<machine::GpuInstance>, String> {
+        if !mode.current {
+            return Ok(Vec::new());
+        }
+        let mut others = self.look()?;
+        if others.iter().any(|other| known.iter().all(|known| known.id != other.id)) {
+            // One of ours may have been made and destroyed between the looks at journal and driver: then it is gone now.
+            let again = self.look()?;
+            others.retain(|other| again.iter().any(|one| one.id == other.id));
+        }
+        let mut instances: Vec<_> = others.into_iter().map(|other| self.instance(other)).collect();
+        instances.sort_by_key(|instance| instance.id);
+        Ok(instances)
+    }
+
+    fn look(&self) -> Result<Vec<nvml::GpuInstance>, String> {
+        let own = || match self.own {
+            Some(own) => own.of_card(self.pci, self.uuid).map_err(|error| error.to_string()),
+            None => Ok(Vec::new()),
+        };
+        // Both before and after: a record comes before its instance and goes after it.
+        let mut ours = own()?;
+        let mut instances = self.nvml.gpu_instances(self.address).map_err(|error| error.to_string())?;
+        ours.extend(own()?);
+        instances.retain(|instance| !ours.iter().any(|own| own.is(instance)));
+        Ok(instances)
+    }
+
+    fn instance(&self, read: nvml::GpuInstance) -> machine::GpuInstance {
+        let nvml::GpuInstance { id, profile_id, placement, compute_instances } = read;
+        let profiles = match compute_instances.is_empty() {
+            true => Vec::new(),
+            false => self.nvml.compute_instance_profiles(self.address, id).unwrap_or_default(),
+        };
+        let compute = |compute: nvml::ComputeInstance| machine::ComputeInstance {
+            id: compute.id,
+            placement: self::placement(compute.placement),
+            multiprocessors: profiles
+                .iter()
+                .find(|profile| profile.id == compute.profile_id)
+                .map(|profile| profile.multiprocessors),
+            uuid: compute.uuid,
+        };
+        machine::GpuInstance {
+            id,
+            profile_id,
+            placement: self::placement(placement),
+            compute_instances: compute_instances.into_iter().map(compute).collect(),
+        }
+    }
+}
+
+/// A profile as [`tessera_inventory`] has it.
+pub(crate) fn profile(read: nvml::GpuInstanceProfile) -> machine::GpuInstanceProfile {
+    machine::GpuInstanceProfile {
+        name: read.name,
+        id: read.id,
+        compute_slices: read.compute_slices,
+        max_instances: read.max_instances,
+        memory_bytes: read.memory_bytes,
+        multiprocessors: read.multiprocessors,
+        copy_engines: read.copy_engines,
+        decoders: read.decoders,
+        encoders: read.encoders,
+        jpeg_engines: read.jpeg_engines,
+        ofa_engines: read.ofa_engines,
+        placements: read.placements.into_iter().map(placement).collect(),
+    }
+}
+
+fn placement(read: nvml::Placement) -> machine::Placement {
+    machine::Placement { start: read.start, size: read.size }
+}
+
+#[cfg(test)]
+mod tests;

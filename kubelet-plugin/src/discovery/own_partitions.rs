@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tessera_api::PciBusId;
+use tokio::sync::watch;
+
+use crate::journal::{HardwareRecord, Journal, JournalError};
+
+/// Tells the GPU instances that this driver makes for claims from everybody else's. NVML can't: the journal can.
+///
+/// The former come and go with claims, and what is published of a card doesn't depend on them. The latter are published as
+/// they are.
+pub trait OwnPartitions: Send + Sync + 'static {
+    /// The partitions that this driver makes, keeps or destroys on a card at this moment.
+    ///
+    /// # Errors
+    /// [`JournalError`] where that can't be read.
+    fn of_card(&self, card: PciBusId, uuid: &str) -> Result<Vec<OwnPartition>, JournalError>;
+}
+
+/// Whose word discovery takes for it; `None` until the journal is open.
+pub type OwnPartitionsReceiver = watch::Receiver<Option<Arc<dyn OwnPartitions>>>;
+
+/// A partition of this driver's, made or not yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnPartition {
+    /// Where it lies: its first memory slice and how many.
+    pub placement: (u32, u32),
+    /// Id of its GPU instance once that is known.
+    pub gpu_instance: Option<u32>,
+    /// Ids of GPU instances that were there before it: it is none of them.
+    pub present: Vec<u32>,
+}
+
+impl OwnPartition {
+    /// Whether a GPU instance is this partition.
+    #[must_use]
+    pub fn is(&self, instance: &tessera_nvml::GpuInstance) -> bool {
+        let placement = (instance.placement.start, instance.placement.size);
+        let id = match self.gpu_instance {
+            Some(id) => instance.id == id,
+            None => !self.present.contains(&instance.id),
+        };
+        self.placement == placement && id
+    }
+}
+
+/// What a record of a partition says of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PartitionRecord {
+    kind: String,
+    placement: MemorySlices,
+    present: Vec<u32>,
+    made: Option<Made>,
+}
+
+#[derive(Deserialize)]
+struct MemorySlices {
+    start: u32,
+    size: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Made {
+    gpu_instance: u32,
+}
+
+impl OwnPartitions for Journal {
+    fn of_card(&self, card: PciBusId, uuid: &str) -> Result<Vec<OwnPartition>, JournalError> {
+        let is_of_card = |record: &HardwareRecord| {
+            record.card == card && record.card_uuid == uuid && record.boot_id == *self.boot_id()
+        };
+        let mut partitions = Vec::new();
+        for entry in self.hardware()? {
+            let record = entry.record?;
+            let change = PartitionRecord::deserialize(Value::Object(record.change.clone()));
+            if let Ok(change) = change
+                && change.kind == "migPartition"
+                && is_of_card(&record)
+            {
+                partitions.push(OwnPartition {
+                    placement: (change.placement.start, change.placement.size),
+                    gpu_instance: change.made.map(|made| made.gpu_instance),
+                    present: change.present,
+                });
+            }
+        }
+        Ok(partitions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_nvml::{GpuInstance, Placement};
+
+    use super::*;
+
+    #[test]
+    fn an_instance_is_known_by_its_place_and_by_what_was_there_before() {
+        let instance = |id, start| GpuInstance {
+            id,
+            profile_id: 15,
+            placement: Placement { start, size: 2 },
+            compute_instances: vec![],
+        };
+        let mut own = OwnPartition { placement: (4, 2), gpu_instance: None, present: vec![3] };
+        assert!(own.is(&instance(7, 4)), "what appears at an intent's place is ours");
+        assert!(!own.is(&instance(3, 4)), "what was there before is not");
+        assert!(!own.is(&instance(7, 6)));
+        own.gpu_instance = Some(7);
+        assert!(own.is(&instance(7, 4)));
+        assert!(!own.is(&instance(8, 4)), "ours is gone, and somebody made another in its place");
+    }
+}
