@@ -5,9 +5,11 @@
 //! emulator is reached through its library file and its programs, as the real driver is.
 
 pub mod cli;
+pub mod cuda;
 pub mod directory;
 pub mod hardware;
 pub mod machine;
+pub mod mps;
 pub mod nvml;
 pub mod smi;
 pub mod state;

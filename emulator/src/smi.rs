@@ -3,6 +3,7 @@
 //! It knows nothing of emulated machines: all it prints comes from `libnvidia-ml.so.1`, as with the real one.
 
 mod card;
+mod compute;
 mod library;
 mod query;
 mod table;
@@ -37,6 +38,17 @@ struct Arguments {
     /// With --query-gpu: csv, and noheader, nounits.
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
+    /// Sets the compute mode: 0 or DEFAULT, 2 or PROHIBITED, 3 or EXCLUSIVE_PROCESS.
+    #[arg(short, long, value_name = "MODE", value_parser = compute::parse_mode)]
+    compute_mode: Option<u32>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Shows and sets how cards are shared by time.
+    ComputePolicy(compute::Policy),
 }
 
 /// Runs the command. Exit codes are those of the real one: the NVML error where there was one.
@@ -55,7 +67,13 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<String, SmiError> {
     let library = Library::open()?;
+    if let Some(Command::ComputePolicy(policy)) = &arguments.command {
+        return compute::policy(&library, policy);
+    }
     let readings = Reading::all(&library, arguments.id.as_deref())?;
+    if let Some(mode) = arguments.compute_mode {
+        return compute::set_mode(&library, &readings, mode);
+    }
     if arguments.list_gpus {
         return Ok(table::list(&readings));
     }

@@ -7,6 +7,8 @@ pub mod fault;
 pub mod generation;
 pub mod store;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::fault::{Fault, FaultEffect};
@@ -30,6 +32,21 @@ pub struct State {
     pub events: Vec<Event>,
     /// Number of the next event.
     pub next_event: u64,
+    /// Processes that are gone when whoever put them there is, by its name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contexts: BTreeMap<String, Vec<Context>>,
+}
+
+/// A process on a card that ends with whoever put it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Context {
+    /// Index of the card.
+    pub card: usize,
+    /// Process id.
+    pub pid: u32,
+    /// Which list it is in.
+    pub kind: ProcessKind,
 }
 
 /// What changes about one card.
@@ -40,6 +57,8 @@ pub struct CardState {
     pub lost: bool,
     /// `nvmlComputeMode_t`.
     pub compute_mode: u32,
+    /// How long a process computes before the next one's turn: 0 (default), 1 (short), 2 (medium), 3 (long).
+    pub time_slice: u32,
     /// Whether the driver keeps the card initialised with no client.
     pub persistence_mode: bool,
     /// Percent of time in which a kernel ran.

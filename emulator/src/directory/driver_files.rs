@@ -27,6 +27,9 @@ const LIBRARIES: &[(&str, &str)] = &[
 /// Firmware files of the open kernel modules: Turing, and Ampere and newer.
 const FIRMWARE: &[&str] = &["gsp_tu10x.bin", "gsp_ga10x.bin"];
 
+/// Stub tools of the driver, and a program that uses a card.
+const PROGRAMS: &[&str] = &["nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "cuda-sample"];
+
 /// Makes them. `programs` is where `gpu-emulator` lies; `without` names functions that the library shall lack beside those
 /// that its driver version lacks.
 ///
@@ -57,7 +60,10 @@ pub fn create(
     }
     let bin = root.join("bin");
     fs::create_dir_all(&bin).map_err(at(&bin))?;
-    copy(&find(programs, "nvidia-smi")?, &bin.join("nvidia-smi"))
+    for name in PROGRAMS {
+        copy(&find(programs, name)?, &bin.join(name))?;
+    }
+    Ok(())
 }
 
 fn library(lib: &Path, version: &str, programs: &Path, without: &[String]) -> Result<(), CreateError> {

@@ -111,6 +111,7 @@ impl Session {
     /// When its files cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
         let machine = store.machine()?;
+        crate::cuda::contexts::sweep(&store);
         let path = store.generation_path();
         let generation = Generation::open(&path).map_err(|source| StoreError::File { path, source })?;
         let snapshot = Snapshot::read(&store, generation.get())?;
@@ -146,6 +147,9 @@ impl Session {
             return false;
         }
         self.looked.store(now, Ordering::Relaxed);
+        if !snapshot.state.contexts.is_empty() {
+            crate::cuda::contexts::sweep(&self.store);
+        }
         identity(&self.store) != snapshot.file
     }
 

@@ -115,6 +115,18 @@ impl Library {
         Ok(value)
     }
 
+    /// Calls a function that sets one number of a card.
+    pub fn set(&self, name: &str, device: Device, value: u32) -> Result<(), u32> {
+        // SAFETY: used for functions of nvml.h that take a card and a number and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, u32) -> u32>(name.as_bytes())
+                .map_err(|_| MISSING)?;
+            result(function(device, value))
+        }
+    }
+
     /// Calls a function that fills one value of a card, which has a version in it.
     pub fn fill<T>(&self, name: &str, device: Device, value: &mut T) -> Result<(), u32> {
         // SAFETY: used for functions of nvml.h that take a card and a pointer to T and give nvmlReturn_t.

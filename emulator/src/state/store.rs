@@ -75,6 +75,11 @@ impl Store {
         self.path("state.json")
     }
 
+    /// Directory of the locks of whoever put processes on cards.
+    pub fn contexts_path(&self) -> PathBuf {
+        self.path("contexts")
+    }
+
     /// Whether a machine is kept here.
     pub fn exists(&self) -> bool {
         self.path("machine.json").exists()

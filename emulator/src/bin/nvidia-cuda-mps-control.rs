@@ -1,0 +1,7 @@
+//! Stands in for `nvidia-cuda-mps-control` on an emulated machine.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tessera_emulator::mps::control::main()
+}

@@ -1,0 +1,13 @@
+//! `cuda-sample`: a program that uses an emulated card as a CUDA program uses a real one.
+//!
+//! It computes nothing. It takes memory, keeps a card busy, and fails where a CUDA program would: at a card whose compute
+//! mode does not let it in, beyond its memory limit, when another client of its MPS server faults.
+
+pub mod client;
+pub mod contexts;
+pub mod device;
+pub mod direct;
+pub mod machine;
+pub mod program;
+
+pub use program::main;

@@ -1,0 +1,140 @@
+//! Processes on cards that end with whoever put them there, however that ends.
+//!
+//! A real driver notices that a process is gone. Here whoever puts processes on a card holds a lock on a file of its own,
+//! which the kernel frees when it dies; what it left is then taken away by the next process that looks.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use rustix::fs::FlockOperation;
+
+use crate::state::{Context, Process, ProcessKind, State, Store, StoreError};
+
+/// Whoever puts processes on cards.
+#[derive(Debug)]
+pub struct Owner {
+    store: Store,
+    name: String,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Owner {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the machine's state cannot be written.
+    pub fn new(store: &Store) -> Result<Self, StoreError> {
+        let directory = store.contexts_path();
+        let failed = |path: &PathBuf| {
+            let path = path.clone();
+            move |source| StoreError::File { path, source }
+        };
+        fs::create_dir_all(&directory).map_err(failed(&directory))?;
+        let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+        let name = format!("{}-{}", std::process::id(), uuid.trim());
+        let path = directory.join(&name);
+        let lock = File::create_new(&path).map_err(failed(&path))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| failed(&path)(error.into()))?;
+        sweep(store);
+        Ok(Owner { store: store.clone(), name, path, _lock: lock })
+    }
+
+    /// Puts a process on a card, or changes what it holds. `check` sees the state before.
+    ///
+    /// # Errors
+    /// What `check` says, or when the state cannot be written.
+    pub fn put<E: From<StoreError>>(
+        &self,
+        card: usize,
+        process: Process,
+        check: impl FnOnce(&State) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.store.update(|state| {
+            check(state)?;
+            let context = Context { card, pid: process.pid, kind: process.kind };
+            let owned = state.contexts.entry(self.name.clone()).or_default();
+            let is_new = !owned.contains(&context);
+            if is_new {
+                owned.push(context);
+            }
+            let processes = &mut state.cards[card].processes;
+            match processes
+                .iter_mut()
+                .find(|other| !is_new && (other.pid, other.kind) == (process.pid, process.kind))
+            {
+                Some(old) => *old = process,
+                None => processes.push(process),
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes a process off a card.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    pub fn remove(&self, card: usize, pid: u32, kind: ProcessKind) -> Result<(), StoreError> {
+        self.store.update(|state| {
+            let context = Context { card, pid, kind };
+            if let Some(owned) = state.contexts.get_mut(&self.name) {
+                owned.retain(|other| *other != context);
+            }
+            take_off(state, context);
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Without this the next one that looks does the same.
+        let _: Result<(), StoreError> = self.store.update(|state| {
+            end(state, &self.name);
+            Ok(())
+        });
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes away what the dead left.
+pub fn sweep(store: &Store) {
+    let Ok(state) = store.state() else { return };
+    let dead: Vec<&String> = state.contexts.keys().filter(|name| is_dead(store, name)).collect();
+    if dead.is_empty() {
+        return;
+    }
+    // A directory that cannot be written is somebody else's to clean.
+    let _: Result<(), StoreError> = store.update(|state| {
+        for name in &dead {
+            end(state, name);
+        }
+        Ok(())
+    });
+    for name in dead {
+        let _ = fs::remove_file(store.contexts_path().join(name));
+    }
+}
+
+fn is_dead(store: &Store, name: &str) -> bool {
+    match File::open(store.contexts_path().join(name)) {
+        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+fn end(state: &mut State, name: &str) {
+    for context in state.contexts.remove(name).unwrap_or_default() {
+        take_off(state, context);
+    }
+}
+
+fn take_off(state: &mut State, context: Context) {
+    let Some(card) = state.cards.get_mut(context.card) else { return };
+    let found =
+        card.processes.iter().position(|process| (process.pid, process.kind) == (context.pid, context.kind));
+    if let Some(position) = found {
+        card.processes.remove(position);
+    }
+}

@@ -1,0 +1,124 @@
+//! What CUDA enumerates.
+
+use std::path::Path;
+
+use crate::hardware::board::Architecture;
+use crate::machine::Machine;
+
+/// A device as CUDA sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its UUID.
+    pub uuid: String,
+    /// Index of its card.
+    pub card: usize,
+    /// Memory that programs may take, bytes.
+    pub memory: u64,
+    /// Streaming multiprocessors, where known.
+    pub multiprocessors: Option<u32>,
+}
+
+/// Cores of a streaming multiprocessor, by compute capability (CUDA Programming Guide, Compute Capabilities).
+fn cores_per_multiprocessor(major: u32, minor: u32) -> Option<u32> {
+    Some(match (major, minor) {
+        (6 | 8, 0) | (7, _) => 64,
+        (6, 1 | 2) | (8, 6 | 7 | 9) | (9..=12, _) => 128,
+        _ => return None,
+    })
+}
+
+/// All devices of a machine, in NVML's order.
+pub fn all(machine: &Machine) -> Vec<Device> {
+    machine
+        .cards
+        .iter()
+        .map(|card| {
+            let board = &card.board;
+            let capability = board.compute_capability;
+            let per =
+                cores_per_multiprocessor(capability.major.unsigned_abs(), capability.minor.unsigned_abs());
+            Device {
+                uuid: card.uuid.clone(),
+                card: card.index as usize,
+                memory: (board.memory_total_mib - board.memory_reserved_mib.unwrap_or(0)) << 20,
+                multiprocessors: board.cores.zip(per).map(|(cores, per)| cores / per),
+            }
+        })
+        .collect()
+}
+
+/// Those whose nodes are in `/dev`: in a container, what it was granted. Where there are none at all, as on a machine that
+/// only exists in a directory, every device.
+pub fn granted(machine: &Machine, devices: Vec<Device>) -> Vec<Device> {
+    let node = |device: &Device| format!("/dev/nvidia{}", machine.cards[device.card].minor);
+    let seen: Vec<bool> = devices.iter().map(|device| Path::new(&node(device)).exists()).collect();
+    if !seen.contains(&true) {
+        return devices;
+    }
+    devices.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(device, _)| device).collect()
+}
+
+/// Those that `CUDA_VISIBLE_DEVICES` names, in its order, by number or by the beginning of a UUID. As in CUDA, the first
+/// name that is none hides itself and all that follow.
+pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
+    let Some(variable) = variable else { return devices };
+    let mut visible: Vec<Device> = Vec::new();
+    for name in variable.split(',').map(str::trim) {
+        let found = match name.parse::<usize>() {
+            Ok(number) => devices.get(number),
+            Err(_) if name.is_empty() => None,
+            Err(_) => devices.iter().find(|device| device.uuid.starts_with(name)),
+        };
+        match found {
+            Some(device) if !visible.contains(device) => visible.push(device.clone()),
+            _ => break,
+        }
+    }
+    visible
+}
+
+/// Clients that an MPS server takes for one device: 16 before Volta, 48 since, 60 from CUDA 13.1 (NVIDIA's MPS
+/// documentation).
+pub fn most_clients(machine: &Machine, device: &Device) -> usize {
+    if machine.cards[device.card].board.architecture < Architecture::Volta {
+        return 16;
+    }
+    let version: Vec<u32> =
+        machine.driver.cuda_version.split('.').filter_map(|part| part.parse().ok()).collect();
+    if version.as_slice() >= [13, 1].as_slice() { 60 } else { 48 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Options, build};
+
+    fn machine(hardware: &str) -> Machine {
+        build::build(&Options { hardware: hardware.into(), ..Options::default() }).expect("a machine")
+    }
+
+    #[test]
+    fn visible_devices_follow_the_variable() {
+        let devices = all(&machine("hgx-h100-80gb"));
+        let cards = |variable| {
+            visible(devices.clone(), variable).iter().map(|device| device.card).collect::<Vec<_>>()
+        };
+        assert_eq!(cards(None).len(), 8);
+        assert_eq!(cards(Some("3,1")), [3, 1]);
+        let uuid = devices[5].uuid.clone();
+        assert_eq!(cards(Some(&uuid)), [5]);
+        assert_eq!(cards(Some("2,nonsense,1")), [2]);
+        assert_eq!(cards(Some("")), [0; 0]);
+    }
+
+    #[test]
+    fn multiprocessors_and_clients_are_those_of_the_field() {
+        let machine = machine("hgx-h100-80gb");
+        let device = &all(&machine)[0];
+        assert_eq!(device.multiprocessors, Some(132));
+        assert_eq!(most_clients(&machine, device), 48);
+        let mut newer = machine.clone();
+        newer.driver.cuda_version = "13.1".into();
+        assert_eq!(most_clients(&newer, device), 60);
+    }
+}

@@ -1,0 +1,98 @@
+//! A context of its own, without MPS.
+
+use super::contexts::Owner;
+use super::device::Device;
+use crate::mps::{DEVICE_UNAVAILABLE, OUT_OF_MEMORY};
+use crate::state::{Process, ProcessKind, State, Store, StoreError};
+
+/// `NVML_COMPUTEMODE_PROHIBITED`
+pub const PROHIBITED: u32 = 2;
+/// `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`
+pub const EXCLUSIVE_PROCESS: u32 = 3;
+
+/// Why a card does not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    /// An error of CUDA.
+    #[error("{}", crate::mps::error_name(*.0))]
+    Code(u32),
+    /// The emulated machine cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A process's own context on a card.
+#[derive(Debug)]
+pub struct Direct {
+    owner: Owner,
+    device: Device,
+    pid: u32,
+    held: u64,
+}
+
+impl Direct {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// [`DEVICE_UNAVAILABLE`] where the card's compute mode does not let it in.
+    pub fn new(store: &Store, device: &Device) -> Result<Self, CudaError> {
+        let owner = Owner::new(store)?;
+        let pid = std::process::id();
+        let process = Process { pid, used_memory_bytes: 0, kind: ProcessKind::Compute };
+        let card = device.card;
+        owner.put(card, process, |state| admit(state, card))?;
+        Ok(Direct { owner, device: device.clone(), pid, held: 0 })
+    }
+
+    /// Holds so many bytes from now on.
+    ///
+    /// # Errors
+    /// [`OUT_OF_MEMORY`] where the card has not as many free.
+    pub fn hold(&mut self, bytes: u64) -> Result<(), CudaError> {
+        hold(&self.owner, &self.device, self.pid, ProcessKind::Compute, self.held, bytes)?;
+        self.held = bytes;
+        Ok(())
+    }
+
+    /// Bytes it holds.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+}
+
+/// Whether the compute mode lets one more process in.
+///
+/// # Errors
+/// [`DEVICE_UNAVAILABLE`] where it does not.
+pub fn admit(state: &State, card: usize) -> Result<(), CudaError> {
+    let card = state.cards.get(card).ok_or(CudaError::Code(crate::mps::NO_DEVICE))?;
+    let is_used = card.processes.iter().any(|process| process.kind == ProcessKind::Compute);
+    match card.compute_mode {
+        PROHIBITED => Err(CudaError::Code(DEVICE_UNAVAILABLE)),
+        EXCLUSIVE_PROCESS if is_used => Err(CudaError::Code(DEVICE_UNAVAILABLE)),
+        _ => Ok(()),
+    }
+}
+
+/// Lets a process hold `bytes` instead of `before`, where the device has them.
+///
+/// # Errors
+/// [`OUT_OF_MEMORY`] where it has not.
+pub fn hold(
+    owner: &Owner,
+    device: &Device,
+    pid: u32,
+    kind: ProcessKind,
+    before: u64,
+    bytes: u64,
+) -> Result<(), CudaError> {
+    owner.put(device.card, Process { pid, used_memory_bytes: bytes, kind }, |state| {
+        let used: u64 =
+            state.cards[device.card].processes.iter().map(|process| process.used_memory_bytes).sum();
+        let others = used.saturating_sub(before);
+        if others.saturating_add(bytes) > device.memory {
+            return Err(CudaError::Code(OUT_OF_MEMORY));
+        }
+        Ok(())
+    })
+}

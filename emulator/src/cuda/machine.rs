@@ -1,0 +1,26 @@
+//! Which emulated machine a program runs on.
+
+use std::path::{Path, PathBuf};
+
+use crate::state::Store;
+
+/// Names the machine's directory where a program does not lie in it, as in a container.
+pub const VARIABLE: &str = "GPU_EMULATOR_MACHINE";
+
+/// The machine that [`VARIABLE`] names, or in whose `bin` the running program lies.
+///
+/// # Errors
+/// When there is none.
+pub fn find() -> Result<Store, String> {
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let own = std::env::current_exe().ok().and_then(|path| path.ancestors().nth(2).map(Path::to_owned));
+    let root = named.or(own).unwrap_or_default();
+    let store = Store::new(&root);
+    if store.exists() {
+        return Ok(store);
+    }
+    Err(format!(
+        "{} is no emulated machine: start the program from a machine's bin, or name the machine in {VARIABLE}",
+        root.display()
+    ))
+}

@@ -1,0 +1,220 @@
+//! The command line of `cuda-sample`.
+
+use std::io::BufRead;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::json;
+
+use super::client::{Client, Failed, daemon};
+use super::device::{self, Device};
+use super::direct::{CudaError, Direct};
+use super::machine;
+use crate::mps::wire::ToServer;
+use crate::mps::{LAUNCH_FAILED, NO_DEVICE, error_name};
+
+/// Uses an emulated card as a CUDA program uses a real one.
+///
+/// Prints one JSON object a line: first the device it got, with its limits; then one for each order. It is a client of MPS
+/// where a daemon answers in CUDA_MPS_PIPE_DIRECTORY (/tmp/nvidia-mps where that is not set), as CUDA programs are.
+#[derive(Parser)]
+#[command(
+    name = "cuda-sample",
+    version,
+    after_help = "Exit status: 0 when all went well; 1 after an error of CUDA, which \
+    the last line names; 2 for arguments that make no sense."
+)]
+struct Arguments {
+    /// Takes so much memory; several times one after the other.
+    #[arg(long, value_name = "MIB")]
+    allocate_mib: Vec<u64>,
+    /// Does then what no program should: its context, and with MPS everyone's on the device, is lost.
+    #[arg(long)]
+    fault: bool,
+    /// Stays until it is killed, or the context is lost.
+    #[arg(long)]
+    hold: bool,
+    /// Stays and takes orders from standard input, one a line: allocate MIB, free, fault, exit.
+    #[arg(long, conflicts_with = "hold")]
+    orders: bool,
+}
+
+enum Context {
+    Mps(Client),
+    Direct(Direct),
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Ended::Cuda(code)) => {
+            println!("{}", json!({"error": error_name(code), "code": code}));
+            ExitCode::FAILURE
+        }
+        Err(Ended::Other(text)) => {
+            eprintln!("cuda-sample: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Ended {
+    Cuda(u32),
+    Other(String),
+}
+
+impl From<CudaError> for Ended {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::Code(code) => Ended::Cuda(code),
+            CudaError::Store(error) => Ended::Other(error.to_string()),
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Ended> {
+    let mut context = initialise()?;
+    for mib in &arguments.allocate_mib {
+        let held = context.allocate(mib << 20)?;
+        println!("{}", json!({"holdsMiB": held >> 20}));
+    }
+    if arguments.fault {
+        return Err(context.fault());
+    }
+    if arguments.orders {
+        return context.take_orders(&orders());
+    }
+    if arguments.hold {
+        loop {
+            context.stay(Duration::from_secs(3600))?;
+        }
+    }
+    Ok(())
+}
+
+/// `cuInit` and the first context, on device 0.
+fn initialise() -> Result<Context, Ended> {
+    let store = machine::find().map_err(Ended::Other)?;
+    let machine = store.machine().map_err(|error| Ended::Other(error.to_string()))?;
+    let devices = device::granted(&machine, device::all(&machine));
+    let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let devices = device::visible(devices, variable.as_deref());
+    let device = devices.first().ok_or(Ended::Cuda(NO_DEVICE))?;
+    let Some(daemon) = daemon() else {
+        let direct = Direct::new(&store, device)?;
+        told(device, None, None, 100.0);
+        return Ok(Context::Direct(direct));
+    };
+    let client = Client::connect(daemon, 0, &device.uuid).map_err(Ended::Cuda)?;
+    told(device, Some(client.server), client.memory_limit, client.percentage);
+    Ok(Context::Mps(client))
+}
+
+fn told(device: &Device, server: Option<u32>, limit: Option<u64>, percentage: f64) {
+    // CUDA reports the part of the multiprocessors that a client may use; it rounds to whole ones.
+    let share = device.multiprocessors.map(|count| (f64::from(count) * percentage / 100.0).ceil() as u32);
+    println!(
+        "{}",
+        json!({
+            "device": device.uuid, "mpsServer": server, "memoryLimitMiB": limit.map(|limit| limit >> 20),
+            "activeThreadPercentage": percentage, "multiprocessors": share,
+        })
+    );
+}
+
+fn orders() -> Receiver<String> {
+    let (sender, orders) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}
+
+impl Context {
+    fn allocate(&mut self, bytes: u64) -> Result<u64, Ended> {
+        match self {
+            Context::Mps(client) => client.ask(&ToServer::Allocate(bytes)).map_err(|failed| match failed {
+                Failed::Call(code) | Failed::Context(code) => Ended::Cuda(code),
+            }),
+            Context::Direct(direct) => {
+                direct.hold(direct.held().saturating_add(bytes))?;
+                Ok(direct.held())
+            }
+        }
+    }
+
+    fn free(&mut self) -> Result<u64, Ended> {
+        match self {
+            Context::Mps(client) => client.ask(&ToServer::Free).map_err(|failed| match failed {
+                Failed::Call(code) | Failed::Context(code) => Ended::Cuda(code),
+            }),
+            Context::Direct(direct) => {
+                direct.hold(0)?;
+                Ok(0)
+            }
+        }
+    }
+
+    fn fault(&mut self) -> Ended {
+        match self {
+            Context::Mps(client) => match client.ask(&ToServer::Fault) {
+                Err(Failed::Call(code) | Failed::Context(code)) => Ended::Cuda(code),
+                Ok(_) => Ended::Cuda(LAUNCH_FAILED),
+            },
+            Context::Direct(_) => Ended::Cuda(LAUNCH_FAILED),
+        }
+    }
+
+    /// Waits; an error when the context is lost meanwhile.
+    fn stay(&self, time: Duration) -> Result<(), Ended> {
+        match self {
+            Context::Mps(client) => client.lost(time).map_or(Ok(()), |code| Err(Ended::Cuda(code))),
+            Context::Direct(_) => {
+                std::thread::sleep(time);
+                Ok(())
+            }
+        }
+    }
+
+    /// Failed allocations are told and do not end it, as a program may go on after one.
+    fn take_orders(&mut self, orders: &Receiver<String>) -> Result<(), Ended> {
+        const LOOK: Duration = Duration::from_millis(10);
+        loop {
+            let order = match orders.recv_timeout(LOOK) {
+                Ok(order) => order,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Context::Mps(client) = self
+                        && let Some(code) = client.lost(Duration::from_millis(1))
+                    {
+                        return Err(Ended::Cuda(code));
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            let mut words = order.split_whitespace();
+            let result = match (words.next(), words.next().and_then(|word| word.parse::<u64>().ok())) {
+                (Some("allocate"), Some(mib)) => self.allocate(mib << 20),
+                (Some("free"), None) => self.free(),
+                (Some("fault"), None) => return Err(self.fault()),
+                (Some("exit"), None) => return Ok(()),
+                _ => return Err(Ended::Other(format!("no such order: {order}"))),
+            };
+            match result {
+                Ok(held) => println!("{}", json!({"holdsMiB": held >> 20})),
+                Err(Ended::Cuda(code)) if code == crate::mps::OUT_OF_MEMORY => {
+                    println!("{}", json!({"error": error_name(code), "code": code}));
+                }
+                Err(ended) => return Err(ended),
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! MPS (Multi-Process Service): stubs of NVIDIA's control daemon and server, and what their clients talk to them.
+//!
+//! Commands, options, environment variables, files and texts that users see are those of the real programs (NVIDIA's MPS
+//! documentation, its man page, and listings of a running daemon's directories). How daemon, server and clients talk is
+//! NVIDIA's secret and made up here, so only stubs can talk to stubs.
+//!
+//! ```text
+//! nvidia-cuda-mps-control (shell) ──control_privileged──> nvidia-cuda-mps-control -d ──pipes──> nvidia-cuda-mps-server
+//! cuda-sample (client) ──────────────────control────────────────┘                                    │
+//!          └──────────────────────────────server-PID──────────────────────────────────────────────────┘
+//! ```
+
+pub mod control;
+pub mod daemon;
+pub mod limits;
+pub mod log;
+pub mod place;
+pub mod server;
+pub mod shell;
+pub mod wire;
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`
+pub const OUT_OF_MEMORY: u32 = 2;
+/// `CUDA_ERROR_DEVICE_UNAVAILABLE`
+pub const DEVICE_UNAVAILABLE: u32 = 46;
+/// `CUDA_ERROR_NO_DEVICE`
+pub const NO_DEVICE: u32 = 100;
+/// `CUDA_ERROR_LAUNCH_FAILED`
+pub const LAUNCH_FAILED: u32 = 719;
+/// `CUDA_ERROR_MPS_CONNECTION_FAILED`
+pub const MPS_CONNECTION_FAILED: u32 = 805;
+/// `CUDA_ERROR_MPS_RPC_FAILURE`
+pub const MPS_RPC_FAILURE: u32 = 806;
+/// `CUDA_ERROR_MPS_SERVER_NOT_READY`
+pub const MPS_SERVER_NOT_READY: u32 = 807;
+/// `CUDA_ERROR_MPS_MAX_CLIENTS_REACHED`
+pub const MPS_MAX_CLIENTS_REACHED: u32 = 808;
+/// `CUDA_ERROR_MPS_CLIENT_TERMINATED`
+pub const MPS_CLIENT_TERMINATED: u32 = 810;
+
+/// Name of a code in `cuda.h`.
+pub fn error_name(code: u32) -> &'static str {
+    match code {
+        OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
+        DEVICE_UNAVAILABLE => "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        NO_DEVICE => "CUDA_ERROR_NO_DEVICE",
+        LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
+        MPS_CONNECTION_FAILED => "CUDA_ERROR_MPS_CONNECTION_FAILED",
+        MPS_RPC_FAILURE => "CUDA_ERROR_MPS_RPC_FAILURE",
+        MPS_SERVER_NOT_READY => "CUDA_ERROR_MPS_SERVER_NOT_READY",
+        MPS_MAX_CLIENTS_REACHED => "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
+        MPS_CLIENT_TERMINATED => "CUDA_ERROR_MPS_CLIENT_TERMINATED",
+        _ => "CUDA_ERROR_UNKNOWN",
+    }
+}

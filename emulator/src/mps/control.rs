@@ -1,0 +1,41 @@
+//! The command line of the stub `nvidia-cuda-mps-control`.
+
+use std::process::ExitCode;
+
+use super::place::Place;
+use super::{daemon, shell};
+
+/// Runs the program: `-d` and `-f` start a daemon, without options it is a shell to the running one.
+pub fn main() -> ExitCode {
+    let mut start = None;
+    let mut multi_user = false;
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "-d" => start = Some(Start::Background),
+            "-f" => start = Some(Start::Foreground),
+            "-M" | "-multiuser-server" | "--multiuser-server" => multi_user = true,
+            other => {
+                eprintln!("nvidia-cuda-mps-control: {other}: this stub knows -d, -f and -M");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let place = Place::of_environment();
+    let result = match start {
+        None => return shell::main(&place),
+        Some(Start::Foreground) => daemon::run(&place, multi_user),
+        Some(Start::Background) => daemon::detach(&place, multi_user),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Start {
+    Background,
+    Foreground,
+}

@@ -1,0 +1,464 @@
+//! The stub control daemon.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode};
+
+use super::log::Log;
+use super::place::{Place, beside};
+use super::wire::{self, Client, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
+use super::{MPS_SERVER_NOT_READY, limits};
+
+/// How long the starting program waits for the daemon in the background.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// Between two looks at something that another process does.
+const LOOK: Duration = Duration::from_millis(2);
+
+struct Daemon {
+    place: Place,
+    log: Log,
+    multi_user: bool,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    percentage: f64,
+    memory: BTreeMap<usize, u64>,
+    servers: Vec<Server>,
+    quitting: bool,
+}
+
+struct Server {
+    user: u32,
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    percentage: f64,
+    memory: BTreeMap<usize, u64>,
+}
+
+/// Starts a daemon in the background, and ends when it answers.
+///
+/// # Errors
+/// When it cannot be started; the text is for standard error.
+pub fn detach(place: &Place, multi_user: bool) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    // What it would say has no reader later; a file takes it until it is known to live.
+    let mut said = tempfile()?;
+    let errors = said.try_clone().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.arg("-f").stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    if multi_user {
+        command.arg("-M");
+    }
+    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let since = Instant::now();
+    loop {
+        let is_this = fs::read_to_string(place.pid()).is_ok_and(|pid| pid.trim() == child.id().to_string());
+        if is_this && UnixStream::connect(place.privileged()).is_ok() {
+            return Ok(());
+        }
+        if child.try_wait().map_err(|error| error.to_string())?.is_some() {
+            let mut text = String::new();
+            io::Seek::rewind(&mut said).map_err(|error| error.to_string())?;
+            io::Read::read_to_string(&mut said, &mut text).map_err(|error| error.to_string())?;
+            return Err(text.trim().to_owned());
+        }
+        if since.elapsed() > STARTING {
+            let _ = child.kill();
+            return Err("the daemon does not start".to_owned());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A file without a name.
+fn tempfile() -> Result<File, String> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("output", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?.into())
+}
+
+/// Runs a daemon until it is told to quit.
+///
+/// # Errors
+/// When one runs already, or its files cannot be made; the text is for standard error.
+pub fn run(place: &Place, multi_user: bool) -> Result<(), String> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: io::Error| format!("{path}: {error}")
+    };
+    fs::create_dir_all(&place.pipe).map_err(failed(&place.pipe))?;
+    let path = place.lock();
+    let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path))?;
+    mode(&path, 0o666);
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err("An instance of this daemon is already running".to_owned());
+    }
+    let log = Log::open(&place.log, "control.log", "Control").map_err(failed(&place.log))?;
+    Log::open(&place.log, "server.log", "Server").map_err(failed(&place.log))?;
+    let listen = |path: &Path, permissions| {
+        let _ = fs::remove_file(path);
+        let listener = UnixListener::bind(path).map_err(failed(path))?;
+        mode(path, permissions);
+        Ok::<_, String>(listener)
+    };
+    let clients = listen(&place.control(), 0o666)?;
+    let commands = listen(&place.privileged(), 0o755)?;
+    let pipe = place.log_pipe();
+    let _ = fs::remove_file(&pipe);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o777), 0)
+        .map_err(|error| failed(&pipe)(error.into()))?;
+    mode(&pipe, 0o777);
+    let path = place.pid();
+    fs::write(&path, format!("{}\n", std::process::id())).map_err(failed(&path))?;
+    mode(&path, 0o666);
+    log.line(&format!("Starting control daemon using socket {}", place.control().display()));
+    log.line(&format!(
+        "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}",
+        place.pipe.display()
+    ));
+    let percentage = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok();
+    let memory = std::env::var("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").unwrap_or_default();
+    let inner = Inner {
+        percentage: percentage.and_then(|text| limits::percentage(&text)).unwrap_or(100.0),
+        memory: limits::for_device(&memory, 0, "").map(|limit| (0, limit)).into_iter().collect(),
+        servers: Vec::new(),
+        quitting: false,
+    };
+    let daemon = Arc::new(Daemon { place: place.clone(), log, multi_user, inner: Mutex::new(inner) });
+    for listener in [clients, commands] {
+        let daemon = Arc::clone(&daemon);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let daemon = Arc::clone(&daemon);
+                std::thread::spawn(move || daemon.answer(stream));
+            }
+        });
+    }
+    // Ends by `quit` alone.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn mode(path: &Path, bits: u32) {
+    // Of another user's file the bits are what that user made them.
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(bits));
+}
+
+impl Daemon {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = Vec::new();
+        inner.servers.retain_mut(|server| {
+            let ended = !matches!(server.process.try_wait(), Ok(None));
+            if ended {
+                gone.push(server.process.id());
+            }
+            !ended
+        });
+        if !gone.is_empty()
+            && let Ok(store) = crate::cuda::machine::find()
+        {
+            crate::cuda::contexts::sweep(&store);
+        }
+        for pid in gone {
+            self.log.line(&format!("Server {pid} exited"));
+            let _ = fs::remove_file(self.place.server(pid));
+        }
+        inner
+    }
+
+    fn answer(&self, stream: UnixStream) {
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { return };
+        let Ok(mut lines) = Lines::new(stream) else { return };
+        let (mut is_quit, answer) = match lines.receive() {
+            Ok(Some(ToDaemon::Client)) => {
+                let pid = peer.pid.as_raw_nonzero().get();
+                (false, self.client(pid.unsigned_abs(), peer.uid.as_raw()))
+            }
+            Ok(Some(ToDaemon::Command(command))) => {
+                let words: Vec<&str> = command.split_whitespace().collect();
+                (words.first() == Some(&"quit"), FromDaemon::Text(self.command(&words)))
+            }
+            _ => return,
+        };
+        is_quit &= matches!(&answer, FromDaemon::Text(text) if text.is_empty());
+        if is_quit {
+            // The real one leaves its sockets and takes the file with its process id away.
+            let _ = fs::remove_file(self.place.pid());
+            self.log.line("Exit");
+        }
+        let _ = lines.send(&answer);
+        if is_quit {
+            std::process::exit(0);
+        }
+    }
+
+    /// Finds a client its server, and starts one where there is none.
+    fn client(&self, pid: u32, user: u32) -> FromDaemon {
+        self.log.line("Accepting connection...");
+        let user = if self.multi_user { 0 } else { user };
+        loop {
+            let mut inner = self.lock();
+            if inner.quitting {
+                return FromDaemon::Error(MPS_SERVER_NOT_READY);
+            }
+            if let Some(server) = inner.servers.iter().find(|server| server.user == user) {
+                self.log.line(&format!("NEW CLIENT {pid} from user {user}: Server already exists"));
+                return FromDaemon::Server(server.process.id());
+            }
+            // One user at a time: the others' server ends with its last client.
+            let mut is_free = true;
+            for server in &mut inner.servers {
+                is_free = false;
+                if server.clients().is_some_and(|(clients, _)| clients.is_empty()) {
+                    server.tell(&ToServerProcess::Shutdown { force: false });
+                }
+            }
+            if is_free {
+                self.log.line(&format!(
+                    "NEW CLIENT {pid} from user {user}: Server is not ready, push client to pending list"
+                ));
+                return match self.start_server(&mut inner, user) {
+                    Ok(pid) => FromDaemon::Server(pid),
+                    Err(_) => FromDaemon::Error(MPS_SERVER_NOT_READY),
+                };
+            }
+            drop(inner);
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn start_server(&self, inner: &mut Inner, user: u32) -> Result<u32, String> {
+        let program = beside("nvidia-cuda-mps-server").map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if user != rustix::process::geteuid().as_raw() {
+            command.uid(user);
+        }
+        let mut process = command.spawn().map_err(|error| error.to_string())?;
+        let pid = process.id();
+        self.log.line(&format!("Starting new server {pid} for user {user}"));
+        let (Some(orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err("no pipes".to_owned());
+        };
+        let mut server = Server {
+            user,
+            process,
+            orders,
+            answers: BufReader::new(answers),
+            percentage: inner.percentage,
+            memory: inner.memory.clone(),
+        };
+        match wire::receive(&mut server.answers) {
+            Ok(Some(FromServerProcess::Ready)) => {}
+            answer => {
+                let problem = match answer {
+                    Ok(Some(FromServerProcess::Failed(problem))) => problem,
+                    _ => "it broke off".to_owned(),
+                };
+                let _ = server.process.wait();
+                self.log.line(&format!("Server {pid} exited with status 1: {problem}"));
+                return Err(problem);
+            }
+        }
+        server.limit();
+        self.log.line(&format!("NEW SERVER {pid}: Ready"));
+        inner.servers.push(server);
+        Ok(pid)
+    }
+
+    fn command(&self, words: &[&str]) -> String {
+        self.log.line(&format!("Received command: {}", words.join(" ")));
+        if words.first() == Some(&"quit") {
+            return self.quit(&words[1..]);
+        }
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let of_server =
+            |inner: &mut Inner, pid: &str, work: &mut dyn FnMut(&mut Server) -> String| match inner
+                .servers
+                .iter_mut()
+                .find(|server| server.process.id().to_string() == pid)
+            {
+                Some(server) => work(server),
+                None => format!("Server {pid} not found"),
+            };
+        match words {
+            ["get_server_list"] => lines(inner.servers.iter().map(|server| server.process.id().to_string())),
+            ["start_server", "-uid", user] => match user.parse() {
+                Ok(user) if inner.servers.iter().all(|server| server.user != user) => {
+                    match self.start_server(inner, user) {
+                        Ok(_) => String::new(),
+                        Err(problem) => format!("Failed to start server: {problem}"),
+                    }
+                }
+                Ok(_) => String::new(),
+                Err(_) => format!("Invalid user id {user}"),
+            },
+            ["get_server_status", pid] => of_server(inner, pid, &mut |server| match server.clients() {
+                Some((_, true)) => "FAULT".to_owned(),
+                Some((_, false)) => "ACTIVE".to_owned(),
+                None => "INITIALIZING".to_owned(),
+            }),
+            ["get_client_list", pid] => of_server(inner, pid, &mut |server| {
+                let (clients, _) = server.clients().unwrap_or_default();
+                lines(clients.iter().map(|client| client.pid.to_string()))
+            }),
+            ["get_device_client_list", ..] | ["ps", ..] => {
+                let mut rows = Vec::new();
+                for server in &mut inner.servers {
+                    let pid = server.process.id();
+                    for client in server.clients().unwrap_or_default().0 {
+                        rows.push(format!("{} {pid} {} {}", client.pid, client.device, client.program));
+                    }
+                }
+                lines(rows.into_iter())
+            }
+            ["get_default_active_thread_percentage"] => format!("{:.1}", inner.percentage),
+            ["set_default_active_thread_percentage", text] => match limits::percentage(text) {
+                Some(percentage) => {
+                    inner.percentage = percentage;
+                    format!("{percentage:.1}")
+                }
+                None => format!("Invalid percentage {text}"),
+            },
+            ["get_active_thread_percentage", pid] => {
+                of_server(inner, pid, &mut |server| format!("{:.1}", server.percentage))
+            }
+            ["set_active_thread_percentage", pid, text] => match limits::percentage(text) {
+                Some(percentage) => of_server(inner, pid, &mut |server| {
+                    server.percentage = percentage;
+                    server.limit();
+                    format!("{percentage:.1}")
+                }),
+                None => format!("Invalid percentage {text}"),
+            },
+            ["get_default_device_pinned_mem_limit", device] => match device.parse::<usize>() {
+                Ok(device) => inner.memory.get(&device).map_or(String::new(), |limit| limits::text(*limit)),
+                Err(_) => format!("Invalid device {device}"),
+            },
+            ["set_default_device_pinned_mem_limit", device, limit] => {
+                match (device.parse::<usize>(), limits::bytes(limit)) {
+                    (Ok(device), Some(limit)) => {
+                        inner.memory.insert(device, limit);
+                        String::new()
+                    }
+                    _ => format!("Invalid memory limit {limit} for device {device}"),
+                }
+            }
+            ["get_device_pinned_mem_limit", pid, device] => of_server(inner, pid, &mut |server| {
+                let limit = device.parse::<usize>().ok().and_then(|device| server.memory.get(&device));
+                limit.map_or(String::new(), |limit| limits::text(*limit))
+            }),
+            ["set_device_pinned_mem_limit", pid, device, limit] => {
+                match (device.parse::<usize>(), limits::bytes(limit)) {
+                    (Ok(device), Some(limit)) => of_server(inner, pid, &mut |server| {
+                        server.memory.insert(device, limit);
+                        server.limit();
+                        String::new()
+                    }),
+                    _ => format!("Invalid memory limit {limit} for device {device}"),
+                }
+            }
+            ["terminate_client", pid, client] => of_server(inner, pid, &mut |server| {
+                let Ok(client) = client.parse() else { return format!("Client {client} not found") };
+                server.tell(&ToServerProcess::Terminate(client));
+                match server.hear() {
+                    Some(FromServerProcess::Done(true)) => String::new(),
+                    _ => format!("Client {client} not found"),
+                }
+            }),
+            ["shutdown_server", pid, force @ ..] => of_server(inner, pid, &mut |server| {
+                server.tell(&ToServerProcess::Shutdown { force: force == ["-f"] });
+                String::new()
+            }),
+            _ => format!("Unknown command: {}", words.join(" ")),
+        }
+    }
+
+    /// Ends all servers: waits for their clients, or ends those after a time.
+    fn quit(&self, words: &[&str]) -> String {
+        let patience = match words {
+            [] => None,
+            ["-t", seconds] => match seconds.parse() {
+                Ok(seconds) => Some(Duration::from_secs(seconds)),
+                Err(_) => return format!("Invalid timeout {seconds}"),
+            },
+            _ => return "Unknown option of quit".to_owned(),
+        };
+        let since = Instant::now();
+        let mut force = false;
+        let mut inner = self.lock();
+        inner.quitting = true;
+        for server in &mut inner.servers {
+            server.tell(&ToServerProcess::Shutdown { force: false });
+        }
+        drop(inner);
+        loop {
+            let mut inner = self.lock();
+            if inner.servers.is_empty() {
+                return String::new();
+            }
+            if !force && patience.is_some_and(|patience| since.elapsed() >= patience) {
+                force = true;
+                for server in &mut inner.servers {
+                    // Its contexts are lost, and its clients with them.
+                    let _ = server.process.kill();
+                }
+            }
+            drop(inner);
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Server {
+    fn tell(&mut self, order: &ToServerProcess) {
+        // One that has ended is noticed by that.
+        let _ = wire::send(&mut self.orders, order);
+        let _ = self.orders.flush();
+    }
+
+    fn hear(&mut self) -> Option<FromServerProcess> {
+        wire::receive(&mut self.answers).ok().flatten()
+    }
+
+    fn clients(&mut self) -> Option<(Vec<Client>, bool)> {
+        self.tell(&ToServerProcess::Clients);
+        match self.hear()? {
+            FromServerProcess::Clients { clients, fault } => Some((clients, fault)),
+            _ => None,
+        }
+    }
+
+    /// Hands it its limits.
+    fn limit(&mut self) {
+        let most = self.memory.keys().max().map_or(0, |device| device + 1);
+        let memory = (0..most).map(|device| self.memory.get(&device).copied()).collect();
+        self.tell(&ToServerProcess::Limits { percentage: self.percentage, memory });
+        self.hear();
+    }
+}
+
+fn lines(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,183 @@
+//! What the stubs say to each other: one JSON object a line. Made up here.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// From the shell or a client to the daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ToDaemon {
+    /// A line of the shell.
+    Command(String),
+    /// A client asks for its server.
+    Client,
+}
+
+/// The daemon's answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FromDaemon {
+    /// What the shell prints.
+    Text(String),
+    /// The server to connect to, by process id.
+    Server(u32),
+    /// The client is refused with this error of CUDA.
+    Error(u32),
+}
+
+/// From a client to its server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ToServer {
+    /// First: the limits in the client's environment.
+    Connect {
+        /// Which of the server's devices.
+        device: usize,
+        /// `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` for it, bytes.
+        memory_limit: Option<u64>,
+        /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`
+        percentage: Option<f64>,
+        /// Program that the client runs.
+        program: String,
+    },
+    /// Takes so many bytes.
+    Allocate(u64),
+    /// Gives all memory back.
+    Free,
+    /// Does what no program should.
+    Fault,
+}
+
+/// From a server to a client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FromServer {
+    /// The client is connected, with these limits in force.
+    Connected {
+        /// Bytes it may take; all of the device's where there is none.
+        memory_limit: Option<u64>,
+        /// Percent of the device's multiprocessors.
+        percentage: f64,
+    },
+    /// Done; it holds so many bytes now.
+    Holds(u64),
+    /// It failed with this error of CUDA.
+    Error(u32),
+    /// The context is lost: a client of the device faulted, or was ended.
+    Lost(u32),
+}
+
+/// From the daemon to a server's standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ToServerProcess {
+    /// Limits for clients that connect later.
+    Limits {
+        /// Percent of threads.
+        percentage: f64,
+        /// By device, bytes.
+        memory: Vec<Option<u64>>,
+    },
+    /// Lists the clients.
+    Clients,
+    /// Ends one client.
+    Terminate(u32),
+    /// Ends when no clients are left, or at once.
+    Shutdown {
+        /// At once.
+        force: bool,
+    },
+}
+
+/// From a server's standard output to the daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FromServerProcess {
+    /// It takes clients.
+    Ready,
+    /// It cannot work.
+    Failed(String),
+    /// The clients there are.
+    Clients {
+        /// Each one.
+        clients: Vec<Client>,
+        /// Whether a client faulted and others are not gone yet.
+        fault: bool,
+    },
+    /// Done, or there was no such client.
+    Done(bool),
+}
+
+/// A client of a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Client {
+    /// Its process id, as the server sees it.
+    pub pid: u32,
+    /// Which of the server's devices.
+    pub device: usize,
+    /// Program that it runs.
+    pub program: String,
+}
+
+/// The longest line that is read.
+const LONGEST: u64 = 64 << 10;
+
+/// Both ends of a connection, by lines.
+#[derive(Debug)]
+pub struct Lines {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Lines {
+    /// Of a stream.
+    ///
+    /// # Errors
+    /// When it cannot be had twice.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        Ok(Lines { writer: stream.try_clone()?, reader: BufReader::new(stream) })
+    }
+
+    /// Writes one message.
+    ///
+    /// # Errors
+    /// When the other end is gone.
+    pub fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        send(&mut self.writer, message)
+    }
+
+    /// Reads one message; `None` at the end.
+    ///
+    /// # Errors
+    /// When the other end broke off or says what cannot be read.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        receive(&mut self.reader)
+    }
+}
+
+/// Writes one message.
+///
+/// # Errors
+/// When the other end is gone.
+pub fn send(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    writer.write_all(&line)?;
+    writer.flush()
+}
+
+/// Reads one message; `None` at the end.
+///
+/// # Errors
+/// When the other end broke off or says what cannot be read.
+pub fn receive<T: DeserializeOwned>(reader: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    let read = io::Read::take(&mut *reader, LONGEST).read_until(b'\n', &mut line)?;
+    if read == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_slice(&line)?))
+}
