@@ -6,6 +6,7 @@
 //! Pure and deterministic: the same facts give the same slices, whatever order the cards are enumerated in.
 #![forbid(unsafe_code)]
 
+pub mod layout;
 pub mod machine;
 pub mod pool;
 pub mod topology;

@@ -49,6 +49,8 @@ pub struct Card {
     pub minor: Result<u32, NvmlError>,
     /// `GPU-…`.
     pub uuid: Result<String, NvmlError>,
+    /// PCI id of the kind of card, device in the high half and vendor in the low: `0x233010DE`.
+    pub pci_device_id: Result<u32, NvmlError>,
     /// `NVIDIA H100 80GB HBM3`.
     pub name: Result<String, NvmlError>,
     /// Product line.

@@ -13,6 +13,9 @@ pub struct Card {
     pub index: Option<u32>,
     /// `N` of `/dev/nvidiaN` (`nvmlDeviceGetMinorNumber`). Not published.
     pub minor: Option<u32>,
+    /// PCI id of the kind of card, device in the high half and vendor in the low: `0x233010DE`
+    /// (`nvmlDeviceGetPciInfo_v3`, `pciDeviceId`). Not published.
+    pub pci_device_id: Option<u32>,
     /// Marketing name (`nvmlDeviceGetName`).
     pub product_name: Option<String>,
     /// Name of the brand (`nvmlDeviceGetBrand`).
@@ -74,6 +77,7 @@ impl Card {
             uuid: None,
             index: None,
             minor: None,
+            pci_device_id: None,
             product_name: None,
             brand: None,
             architecture: None,

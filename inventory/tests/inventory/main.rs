@@ -6,5 +6,6 @@ mod any_machine;
 mod api_limits;
 mod held;
 mod known_machines;
+mod layout;
 mod pool;
 mod topology;

@@ -43,6 +43,8 @@ pub(super) fn card(
     next.uuid = Some(uuid);
     next.index = problems.take(own, "index", read.index.map(Some), next.index);
     next.minor = problems.take(own, "minor", read.minor.map(Some), next.minor);
+    next.pci_device_id =
+        problems.take(own, "PCI device id", read.pci_device_id.map(Some), next.pci_device_id);
     next.product_name = problems.take(own, "productName", read.name.map(Some), next.product_name);
     next.brand = problems.take(own, "brand", named(read.brand, nvml::Brand::name), next.brand);
     let architecture = read.architecture.as_ref().ok().copied().flatten();

@@ -15,6 +15,7 @@ pub(super) fn read(functions: &Functions, handle: Handle, address: PciAddress) -
         index: functions.index(handle),
         minor: functions.minor(handle),
         uuid: functions.uuid(handle),
+        pci_device_id: functions.pci_device_id(handle),
         name: functions.name(handle),
         brand: NvmlError::reading(functions.brand(handle)),
         architecture: NvmlError::reading(functions.architecture(handle)),

@@ -30,6 +30,7 @@ fn card(bus: u8) -> tessera_nvml::Card {
         address: address(bus),
         index: Ok(0),
         minor: Ok(0),
+        pci_device_id: Ok(0x2330_10de),
         uuid: Ok(format!("GPU-{bus}")),
         name: Ok("NVIDIA H100 80GB HBM3".into()),
         brand: Ok(Some(tessera_nvml::Brand(14))),

@@ -57,6 +57,10 @@ impl Functions {
             .ok_or_else(|| function.nonsense(format!("{:x}:{:x}:{:x}", info.domain, info.bus, info.device)))
     }
 
+    pub(in crate::library) fn pci_device_id(&self, card: Handle) -> Result<u32, NvmlError> {
+        function!(self, nvmlDeviceGetPciInfo_v3).read(card, empty_pci_info()).map(|info| info.pciDeviceId)
+    }
+
     pub(in crate::library) fn compute_capability(
         &self,
         card: Handle,

@@ -1,0 +1,19 @@
+//! Static MIG layouts: which partitions an administrator wants on which cards, for good.
+//!
+//! ```text
+//! mig-parted's file ──> LayoutFile ──> LayoutConfig ──> LayoutEntry (of a card) ──> plan ──> Layout (placements)
+//! ```
+//! The file is the one that NVIDIA's `mig-parted`, and so the GPU Operator's MIG manager, reads: the same file works here.
+
+mod combinations;
+mod entry;
+mod file;
+mod file_error;
+mod plan;
+mod room;
+
+pub use combinations::{Combination, combinations, maximal_layouts};
+pub use entry::{CardIndexes, LayoutConfig, LayoutEntry};
+pub use file::{LayoutFile, UnknownLayout};
+pub use file_error::LayoutFileError;
+pub use plan::{Layout, LayoutError, PlannedInstance, plan};

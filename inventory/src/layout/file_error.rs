@@ -1,0 +1,55 @@
+/// Why a layout file can't be used. Messages name the configuration and the entry in it, counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutFileError {
+    /// It is no YAML, or has a key twice.
+    #[error("not YAML: {0}")]
+    Yaml(String),
+    /// It is of another version of the format.
+    #[error("version {0}: only version v1 of mig-parted's format is known; write `version: v1`")]
+    Version(String),
+    /// A field is missing.
+    #[error("{at}: the field {field} is missing")]
+    Missing {
+        /// Where.
+        at: String,
+        /// Its name.
+        field: &'static str,
+    },
+    /// A field that the format doesn't have.
+    #[error("{at}: there is no field {field:?}; the fields are {known}")]
+    UnknownField {
+        /// Where.
+        at: String,
+        /// What was written.
+        field: String,
+        /// The fields there are.
+        known: String,
+    },
+    /// A value of the wrong form.
+    #[error("{at}: {found} where {wanted} is wanted")]
+    Value {
+        /// Where.
+        at: String,
+        /// What was written, shortened.
+        found: String,
+        /// What may be written.
+        wanted: &'static str,
+    },
+    /// Partitions are asked for with the mode off.
+    #[error("{at}: mig-devices are listed while mig-enabled is false; remove them, or enable MIG")]
+    DevicesWhileDisabled {
+        /// Where.
+        at: String,
+    },
+    /// Compute instances that are only part of their GPU instance.
+    #[error(
+        "{at}: {profile}: a layout is of whole GPU instances; write the profile without the part before its `g`"
+    )]
+    Width {
+        /// Where.
+        at: String,
+        /// What was written.
+        profile: String,
+    },
+}
