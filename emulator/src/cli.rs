@@ -68,6 +68,8 @@ enum Command {
     Process(happen::ProcessCommand),
     /// Sets how busy, warm and hungry a card is.
     Utilization(happen::Utilization),
+    /// Resets a card: its partitions are gone, and a pending MIG mode is the mode.
+    Reset(happen::Reset),
     /// Restarts the machine: a new boot id; what a driver forgets is forgotten.
     Reboot(happen::Reboot),
 }
@@ -104,6 +106,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Link(arguments) => happen::link(&arguments),
         Command::Process(command) => happen::process(&command),
         Command::Utilization(arguments) => happen::utilization(&arguments),
+        Command::Reset(arguments) => happen::reset(&arguments),
         Command::Reboot(arguments) => happen::reboot(&arguments),
     }
 }

@@ -1,5 +1,6 @@
 //! The directory of a machine: what a node with the real driver has at the same places.
 
+pub mod capabilities;
 pub mod create;
 pub mod dev;
 pub mod driver_files;

@@ -5,6 +5,7 @@
 
 pub mod board;
 pub mod facts;
+pub mod mig;
 pub mod topology;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 
 pub use self::board::Board;
 pub use self::facts::{FactsError, Sources};
+pub use self::mig::MigModel;
 pub use self::topology::Topology;
 
 /// A machine by name: which boards, in which topology, under which driver.
@@ -54,7 +56,13 @@ macro_rules! data_files {
 }
 
 const BOARDS: &[(&str, &str)] = data_files!("boards":
-    "a100-sxm4-80gb", "a30", "b200", "gb200", "h100-sxm5-80gb", "h200", "l40s", "rtx-pro-6000", "t4", "v100-sxm2-16gb", "v100-sxm3-32gb",
+    "a100-sxm4-40gb", "a100-sxm4-80gb", "a30", "b200", "gb200", "gh200-96gb", "h100-nvl", "h100-sxm5-80gb", "h200", "l40s",
+    "rtx-pro-6000", "t4", "v100-sxm2-16gb", "v100-sxm3-32gb",
+);
+
+const MIG_MODELS: &[(&str, &str)] = data_files!("mig":
+    "a100-40gb", "a100-80gb", "a30-24gb", "b200-180gb", "gb200-186gb", "gh200-96gb", "h100-80gb", "h100-nvl-94gb",
+    "h200-141gb", "rtx-pro-6000-96gb",
 );
 
 const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
@@ -67,7 +75,8 @@ const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
 
 const MACHINES: &[(&str, &str)] = data_files!("machines":
     "a30-x2", "dgx-1v",
-    "dgx-2", "gb200-tray", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb", "hgx-h200", "l40s-x8",
+    "dgx-2", "gb200-tray", "gh200", "h100-nvl-x8", "hgx-a100-40gb", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb",
+    "hgx-h200", "l40s-x8",
     "rtx-pro-6000", "t4",
 );
 
@@ -100,6 +109,19 @@ pub fn hardware(name: &str) -> Result<(Hardware, Sources), FactsError> {
 /// [`FactsError::Unknown`] when there is no such board.
 pub fn board(name: &str) -> Result<(Board, Sources), FactsError> {
     load("board", BOARDS, name)
+}
+
+/// The models of cards that can be partitioned, sorted by name.
+pub fn mig_model_names() -> Vec<&'static str> {
+    MIG_MODELS.iter().map(|(name, _)| *name).collect()
+}
+
+/// How the model called `name` can be partitioned.
+///
+/// # Errors
+/// [`FactsError::Unknown`] when there is no such model.
+pub fn mig_model(name: &str) -> Result<(MigModel, Sources), FactsError> {
+    load("MIG model", MIG_MODELS, name)
 }
 
 /// The topology called `name`.
@@ -137,6 +159,9 @@ mod tests {
         for name in board_names() {
             let (_, sources) = board(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(sources.values().all(|source| source.len() > 10), "{name}: a source that says nothing");
+            let (board, _) = board(name).expect("read a moment ago");
+            assert_eq!(board.mig_capable, board.mig_model.is_some(), "{name}");
+            board.mig_model.map(|model| mig_model(&model).expect("its MIG model"));
         }
         for name in topology_names() {
             topology(name).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -9,6 +9,7 @@ pub mod cuda;
 pub mod directory;
 pub mod hardware;
 pub mod machine;
+pub mod mig;
 pub mod mps;
 pub mod nvml;
 pub mod smi;

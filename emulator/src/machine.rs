@@ -6,6 +6,9 @@ pub mod pci_tree;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::MigModel;
+use crate::hardware::board::Architecture;
+
 pub use self::build::{BuildError, Options};
 pub use crate::hardware::board::Board;
 pub use crate::hardware::topology::{Level, PciAddress};
@@ -96,6 +99,8 @@ pub struct Card {
     pub fabric: Option<Fabric>,
     /// What kind of card it is.
     pub board: Board,
+    /// How it can be partitioned, where it can.
+    pub mig: Option<MigModel>,
 }
 
 /// One NVLink of a card.
@@ -134,6 +139,15 @@ pub struct Fabric {
     pub health_mask: Option<u32>,
     /// Health summary, where the driver reports one.
     pub health_summary: Option<u8>,
+}
+
+impl Card {
+    /// Whether ids of GPU instances count the upper half of the card first. Captures of 8-unit Ampere boards show both
+    /// orders; here every second card has the other, so that nobody gets used to one.
+    pub fn gpu_instance_ids_swapped(&self) -> bool {
+        let eight_units = self.mig.as_ref().is_some_and(|model| model.memory_slices == 8);
+        self.board.architecture == Architecture::Ampere && eight_units && self.index % 2 == 1
+    }
 }
 
 impl Machine {

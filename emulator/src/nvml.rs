@@ -6,6 +6,7 @@
 
 pub mod call;
 pub mod ffi;
+pub mod handle;
 pub mod session;
 
 mod clocks;

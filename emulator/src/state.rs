@@ -5,13 +5,15 @@
 
 pub mod fault;
 pub mod generation;
+pub mod mig;
 pub mod store;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::fault::{Fault, FaultEffect};
+pub use self::fault::{Fault, FaultEffect, Moment};
+pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};
 
 /// Events that are kept for processes that have not fetched them yet. A process that waits does so at once; one that
@@ -73,8 +75,8 @@ pub struct CardState {
     pub power_usage_milliwatts: Option<u32>,
     /// Temperature in place of an idle card's, °C.
     pub temperature_celsius: Option<u32>,
-    /// Whether MIG mode is on.
-    pub mig_mode: bool,
+    /// MIG mode and partitions.
+    pub mig: Mig,
     /// NVLinks that are down.
     pub links_down: Vec<u32>,
 }
@@ -89,6 +91,12 @@ pub struct Process {
     pub used_memory_bytes: u64,
     /// Which list it is in.
     pub kind: ProcessKind,
+    /// Id of the GPU instance that it runs on, where it runs on one.
+    #[serde(default)]
+    pub gpu_instance: Option<u32>,
+    /// Id of the compute instance in that.
+    #[serde(default)]
+    pub compute_instance: Option<u32>,
 }
 
 /// Which of NVML's lists a process is in.

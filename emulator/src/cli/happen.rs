@@ -3,9 +3,10 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Directory, Target};
-use crate::directory::{functions, proc};
+use crate::directory::{capabilities, functions, proc};
+use crate::mig::mode;
 use crate::nvml::Failure;
-use crate::state::{self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Process, ProcessKind};
+use crate::state::{self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Moment, Process, ProcessKind};
 
 /// XID of a card that fell off the bus.
 const XID_OFF_THE_BUS: u64 = 79;
@@ -26,6 +27,9 @@ pub(super) struct Fault {
     /// The calls take this much longer.
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     delay_ms: Option<u64>,
+    /// After the calls did what they do, not before: their callers do not hear that it was done.
+    #[arg(long)]
+    after: bool,
     /// So many calls; all until restore where it is not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     times: Option<u32>,
@@ -49,6 +53,7 @@ pub(super) fn fault(arguments: Fault) -> anyhow::Result<()> {
             call: Some(call.clone()),
             card: None,
             effect: FaultEffect::Delay(0),
+            moment: Moment::Before,
             remaining: None,
         };
         if !functions::all().any(|(name, _)| probe.meets(name, None)) {
@@ -68,6 +73,7 @@ pub(super) fn fault(arguments: Fault) -> anyhow::Result<()> {
                 call: arguments.call.clone(),
                 card: arguments.card,
                 effect,
+                moment: if arguments.after { Moment::After } else { Moment::Before },
                 remaining: arguments.times,
             });
         }
@@ -196,6 +202,12 @@ pub(super) struct AddProcess {
     /// Memory of the card that it holds.
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 30))]
     memory_mib: u64,
+    /// Id of the GPU instance that it runs on.
+    #[arg(long, value_name = "ID", requires = "compute_instance")]
+    gpu_instance: Option<u32>,
+    /// Id of the compute instance in that.
+    #[arg(long, value_name = "ID", requires = "gpu_instance")]
+    compute_instance: Option<u32>,
     /// In which of NVML's lists it is.
     #[arg(long, value_enum, default_value = "compute")]
     kind: ProcessKind,
@@ -224,6 +236,8 @@ pub(super) fn process(command: &ProcessCommand) -> anyhow::Result<()> {
                     pid: arguments.pid,
                     used_memory_bytes: arguments.memory_mib << 20,
                     kind: arguments.kind,
+                    gpu_instance: arguments.gpu_instance,
+                    compute_instance: arguments.compute_instance,
                 });
             })
         }
@@ -279,19 +293,47 @@ pub(super) struct Reboot {
     directory: Directory,
 }
 
-/// A reboot keeps what is kept on the card (MIG mode) and what a tester ordered (faults, lost cards, links down).
+/// A reboot keeps what is kept on the card (MIG mode, where the card keeps it) and what a tester ordered (faults, lost cards,
+/// links down).
 pub(super) fn reboot(arguments: &Reboot) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     target.update(|state| {
-        for card in &mut state.cards {
+        for (of_machine, card) in target.machine.cards.iter().zip(&mut state.cards) {
+            if let Some(model) = &of_machine.mig {
+                mode::reboot(model, &mut card.mig);
+                capabilities::show(target.store.root(), of_machine, &card.mig)?;
+            }
             *card = CardState {
                 lost: card.lost,
                 links_down: std::mem::take(&mut card.links_down),
-                mig_mode: card.mig_mode,
+                mig: std::mem::take(&mut card.mig),
                 ..CardState::default()
             };
         }
         Ok(())
     })?;
     Ok(proc::new_boot(&arguments.directory.directory)?)
+}
+
+#[derive(Args)]
+pub(super) struct Reset {
+    #[command(flatten)]
+    directory: Directory,
+    /// Index of the card.
+    #[arg(long, value_name = "N")]
+    card: u32,
+}
+
+/// A reset is refused as the driver refuses it: while processes are on the card.
+pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
+    let target = Target::open(&arguments.directory.directory)?;
+    let index = target.card(arguments.card)? as usize;
+    target.update(|state| {
+        let card = &mut state.cards[index];
+        if let Some(process) = card.processes.first() {
+            anyhow::bail!("card {index} is in use by process {}: it cannot be reset", process.pid);
+        }
+        mode::reset(&mut card.mig);
+        Ok(capabilities::show(target.store.root(), &target.machine.cards[index], &card.mig)?)
+    })
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::dev::Nodes;
 use crate::machine::Machine;
+use crate::nvml::Failure;
 use crate::state::{Store, StoreError};
 
 /// Why a machine's directory cannot be made.
@@ -47,6 +48,23 @@ pub enum CreateError {
     Store(#[from] StoreError),
 }
 
+impl CreateError {
+    /// What NVML says where a file could not be changed.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            CreateError::File { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Failure::NO_PERMISSION
+            }
+            _ => Failure::UNKNOWN,
+        }
+    }
+}
+
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> CreateError {
     let path = path.to_owned();
     move |source| CreateError::File { path, source }
@@ -71,6 +89,7 @@ pub fn create(
     super::sys::create(root, machine)?;
     super::proc::create(root, machine)?;
     let nodes = super::dev::create(root, machine)?;
+    super::capabilities::create(root, machine)?;
     store.create(machine)?;
     Ok(nodes)
 }

@@ -51,30 +51,31 @@ pub fn create(root: &Path, machine: &Machine) -> Result<Nodes, CreateError> {
     fs::create_dir_all(&directory).map_err(at(&directory))?;
     let mut outcome = Nodes::CharacterDevices;
     for (name, major, minor) in nodes(machine) {
-        let path = directory.join(name);
-        // What a creation left that was cut short.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
-            _ => {}
-        }
-        match mknodat(
-            CWD,
-            &path,
-            FileType::CharacterDevice,
-            Mode::from_raw_mode(0o666),
-            makedev(major, minor),
-        ) {
-            Ok(()) => {
-                // The umask has its say in mknod, and not in the modes that the driver's nodes have.
-                rustix::fs::chmod(&path, Mode::from_raw_mode(0o666))
-                    .map_err(|error| at(&path)(error.into()))?;
-            }
-            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
-                outcome = Nodes::PlainFiles;
-                fs::write(&path, []).map_err(at(&path))?;
-            }
-            Err(error) => return Err(at(&path)(error.into())),
+        if node(&directory.join(name), major, minor, 0o666)? == Nodes::PlainFiles {
+            outcome = Nodes::PlainFiles;
         }
     }
     Ok(outcome)
+}
+
+/// Makes one node in place of whatever is there.
+pub(super) fn node(path: &Path, major: u32, minor: u32, mode: u32) -> Result<Nodes, CreateError> {
+    // What a creation left that was cut short.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(path)(error)),
+        _ => {}
+    }
+    let mode = Mode::from_raw_mode(mode);
+    match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
+        Ok(()) => {
+            // The umask has its say in mknod, and not in the modes that the driver's nodes have.
+            rustix::fs::chmod(path, mode).map_err(|error| at(path)(error.into()))?;
+            Ok(Nodes::CharacterDevices)
+        }
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
+            fs::write(path, []).map_err(at(path))?;
+            Ok(Nodes::PlainFiles)
+        }
+        Err(error) => Err(at(path)(error.into())),
+    }
 }

@@ -28,14 +28,6 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
         ),
     )?;
     write("driver/nvidia/params", PARAMETERS)?;
-    write(
-        "driver/nvidia/capabilities/mig/config",
-        "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
-    )?;
-    write(
-        "driver/nvidia/capabilities/mig/monitor",
-        "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n",
-    )?;
     for card in &machine.cards {
         let vbios = card.board.vbios_version.as_deref().unwrap_or("??.??.??.??.??");
         write(
@@ -46,11 +38,6 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
                 card.board.name, card.uuid, card.pci, card.minor
             ),
         )?;
-        if card.board.mig_capable {
-            // Partitions add their files below.
-            let directory = proc.join(format!("driver/nvidia/capabilities/gpu{}/mig", card.minor));
-            fs::create_dir_all(&directory).map_err(at(&directory))?;
-        }
     }
     write(
         "devices",

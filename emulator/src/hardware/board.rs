@@ -20,6 +20,8 @@ pub struct Board {
     pub pci_subsystem_id: Option<PciId>,
     /// Whether the board can be partitioned.
     pub mig_capable: bool,
+    /// How: name of a data file in `data/mig`.
+    pub mig_model: Option<String>,
     /// Frame buffer, MiB (`nvmlDeviceGetMemoryInfo.total`).
     #[serde(rename = "memoryTotalMiB")]
     pub memory_total_mib: u64,

@@ -129,6 +129,10 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
     let places = pci_tree::place(&inputs, &levels)
         .ok_or_else(|| BuildError::NoRoomForBridges(topology_name.to_owned()))?;
     let fabric = fabric(options, &facts)?;
+    let mig = match &board.mig_model {
+        Some(name) => Some(hardware::mig_model(name)?.0.complete(board.memory_total_mib)),
+        None => None,
+    };
     let minors = minors(&topology, count);
     let links = links(&topology, &board, count);
     let cards = places
@@ -153,6 +157,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
                 links,
                 fabric: fabric.clone(),
                 board: board.clone(),
+                mig: mig.clone(),
             }
         })
         .collect();

@@ -4,9 +4,11 @@ use std::ffi::c_char;
 
 use nvml_wrapper_sys::bindings::{nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlUUID_v1_t};
 
-use super::call::{Context, Failure, Handle, lookup, nvml_functions};
+use super::call::{Context, Device, Failure, Handle, Object, lookup, nvml_functions};
 use super::ffi::{InText, Out, OutText, characters, check_version};
 use crate::machine::{Card, Machine, PciAddress};
+use crate::mig;
+use crate::state::State;
 
 /// `nvmlPciInfo_t.busId`
 fn bus_id(pci: PciAddress) -> String {
@@ -39,13 +41,27 @@ fn parse_bus_id(text: &str) -> Option<PciAddress> {
     (function == 0).then_some(PciAddress { domain, bus, device })
 }
 
-fn find(machine: &Machine, fits: impl Fn(&Card) -> bool) -> Option<u32> {
-    machine.cards.iter().find(|card| fits(card)).map(|card| card.index)
+fn find(machine: &Machine, fits: impl Fn(&Card) -> bool) -> Option<Object> {
+    machine.cards.iter().find(|card| fits(card)).map(|card| Object::Card(card.index))
+}
+
+/// The card or MIG device whose UUID fits.
+fn find_uuid(machine: &Machine, state: &State, fits: impl Fn(&str) -> bool) -> Result<Object, Failure> {
+    if let Some(card) = find(machine, |card| fits(&card.uuid)) {
+        return Ok(card);
+    }
+    for (card, state) in machine.cards.iter().zip(&state.cards) {
+        let mut devices = state.mig.devices();
+        if let Some((_, compute)) = devices.find(|(gpu, compute)| fits(&mig::uuid(card, gpu, compute))) {
+            return Ok(Object::MigDevice(card.index, compute.serial));
+        }
+    }
+    Err(Failure::NOT_FOUND)
 }
 
 fn by_index(function: &'static str, index: u32, device: Out<Handle>) -> u32 {
-    let card = |machine: &Machine| {
-        (index < machine.cards.len() as u32).then_some(index).ok_or(Failure::INVALID_ARGUMENT)
+    let card = |machine: &Machine, _: &State| {
+        (index < machine.cards.len() as u32).then_some(Object::Card(index)).ok_or(Failure::INVALID_ARGUMENT)
     };
     lookup(function, card, device)
 }
@@ -58,7 +74,7 @@ fn by_text(
 ) -> u32 {
     lookup(
         function,
-        |machine| {
+        |machine, _| {
             let text = text.get()?;
             find(machine, |card| fits(card, text)).ok_or(Failure::NOT_FOUND)
         },
@@ -68,6 +84,17 @@ fn by_text(
 
 fn by_bus_id(function: &'static str, text: InText, device: Out<Handle>) -> u32 {
     by_text(function, text, device, |card, text| parse_bus_id(text) == Some(card.pci))
+}
+
+fn by_uuid(function: &'static str, text: InText, device: Out<Handle>) -> u32 {
+    lookup(
+        function,
+        |machine, state| {
+            let text = text.get()?;
+            find_uuid(machine, state, |uuid| uuid == text)
+        },
+        device,
+    )
 }
 
 macro_rules! lookups {
@@ -95,8 +122,7 @@ lookups! {
     /// `nvmlDeviceGetHandleByPciBusId_v2`
     fn nvmlDeviceGetHandleByPciBusId_v2(text: InText) = by_bus_id;
     /// `nvmlDeviceGetHandleByUUID`
-    fn nvmlDeviceGetHandleByUUID(text: InText) =
-        |function, text, device| by_text(function, text, device, |card, text| card.uuid == text);
+    fn nvmlDeviceGetHandleByUUID(text: InText) = by_uuid;
     /// `nvmlDeviceGetHandleBySerial`
     fn nvmlDeviceGetHandleBySerial(text: InText) =
         |function, text, device| by_text(function, text, device, |card, text| card.serial == text);
@@ -112,7 +138,7 @@ const UUID_BINARY: u32 = 2;
 fn by_versioned_uuid(function: &'static str, uuid: Out<nvmlUUID_v1_t>, device: Out<Handle>) -> u32 {
     lookup(
         function,
-        |machine| {
+        |machine, state| {
             let uuid = uuid.get()?;
             check_version::<nvmlUUID_v1_t>(uuid.version, 1)?;
             let wanted = match uuid.type_ {
@@ -124,12 +150,12 @@ fn by_versioned_uuid(function: &'static str, uuid: Out<nvmlUUID_v1_t>, device: O
                 UUID_BINARY => {
                     // SAFETY: every bit pattern is a valid array of bytes.
                     let bytes = unsafe { uuid.value.bytes };
-                    return find(machine, |card| uuid_bytes(&card.uuid) == bytes).ok_or(Failure::NOT_FOUND);
+                    return find_uuid(machine, state, |uuid| uuid_bytes(uuid) == bytes);
                 }
                 _ => return Err(Failure::INVALID_ARGUMENT),
             };
             let wanted = String::from_utf8(wanted).map_err(|_| Failure::NOT_FOUND)?;
-            find(machine, |card| card.uuid == wanted).ok_or(Failure::NOT_FOUND)
+            find_uuid(machine, state, |uuid| uuid == wanted)
         },
         device,
     )
@@ -137,7 +163,7 @@ fn by_versioned_uuid(function: &'static str, uuid: Out<nvmlUUID_v1_t>, device: O
 
 /// The bytes of a UUID, whatever stands before its hexadecimal digits.
 pub(super) fn uuid_bytes(text: &str) -> [u8; 16] {
-    let text = text.strip_prefix("GPU-").unwrap_or(text);
+    let text = text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).unwrap_or(text);
     let mut bytes = [0; 16];
     let digits: Vec<u8> =
         text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
@@ -197,19 +223,9 @@ pub(super) fn pci_info(pci: PciAddress, device_id: u32, subsystem_id: u32) -> nv
 }
 
 nvml_functions! {
-    /// `nvmlDeviceGetName`
-    fn nvmlDeviceGetName(view: CardView, name: OutText, length: u32) {
-        name.set(length, &view.card.board.name)
-    }
-
     /// `nvmlDeviceGetBrand`
     fn nvmlDeviceGetBrand(view: CardView, brand: Out<u32>) {
         brand.set(view.card.board.brand.nvml())
-    }
-
-    /// `nvmlDeviceGetIndex`
-    fn nvmlDeviceGetIndex(view: CardView, index: Out<u32>) {
-        index.set(view.card.index)
     }
 
     /// `nvmlDeviceGetMinorNumber`
@@ -220,11 +236,6 @@ nvml_functions! {
     /// `nvmlDeviceGetModuleId`
     fn nvmlDeviceGetModuleId(view: CardView, module: Out<u32>) {
         module.set(view.card.module_id.ok_or(Failure::NOT_SUPPORTED)?)
-    }
-
-    /// `nvmlDeviceGetUUID`
-    fn nvmlDeviceGetUUID(view: CardView, uuid: OutText, length: u32) {
-        uuid.set(length, &view.card.uuid)
     }
 
     /// `nvmlDeviceGetSerial`
@@ -318,6 +329,42 @@ nvml_functions! {
             subClass: 2,
             busId: characters(&bus_id(pci)),
         })
+    }
+}
+
+nvml_functions! {
+    /// `nvmlDeviceGetName`
+    fn nvmlDeviceGetName(device: Device, name: OutText, length: u32) {
+        match device {
+            Device::Card(view) => name.set(length, &view.card.board.name),
+            Device::Mig(view) => {
+                let partition = mig::compute::name(view.gpu.profile, view.instance.size);
+                name.set(length, &format!("{} MIG {partition}", view.gpu.view.card.board.name))
+            }
+        }
+    }
+
+    /// `nvmlDeviceGetUUID`
+    fn nvmlDeviceGetUUID(device: Device, uuid: OutText, length: u32) {
+        match device {
+            Device::Card(view) => uuid.set(length, &view.card.uuid),
+            Device::Mig(view) => {
+                uuid.set(length, &mig::uuid(view.gpu.view.card, view.gpu.instance, view.instance))
+            }
+        }
+    }
+
+    /// `nvmlDeviceGetIndex`
+    fn nvmlDeviceGetIndex(device: Device, index: Out<u32>) {
+        let card = device.card();
+        match device {
+            Device::Card(_) => index.set(card.card.index),
+            Device::Mig(view) => {
+                let mut devices = card.state.mig.devices();
+                let position = devices.position(|(_, compute)| compute.serial == view.instance.serial);
+                index.set(position.ok_or(Failure::UNKNOWN)? as u32)
+            }
+        }
     }
 }
 

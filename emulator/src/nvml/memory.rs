@@ -1,23 +1,34 @@
-//! Memory of a card.
+//! Memory of a card or a MIG device.
 
 use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::{Device, Failure, nvml_functions};
 use super::ffi::{Out, check_version};
 
 const MIB: u64 = 1 << 20;
 
-/// Frame buffer of a card, bytes.
+/// Frame buffer of a card or a MIG device, bytes.
 struct Memory {
     total: u64,
     reserved: u64,
     used: u64,
 }
 
-fn memory(view: &CardView<'_>) -> Memory {
-    let total = view.card.board.memory_total_mib * MIB;
-    let reserved = view.card.board.memory_reserved_mib.unwrap_or(0) * MIB;
-    let used: u64 = view.state.processes.iter().map(|process| process.used_memory_bytes).sum();
+/// The compute instances of a GPU instance share its memory.
+fn memory(device: &Device<'_>) -> Memory {
+    let (total, reserved, of) = match device {
+        Device::Card(view) => {
+            let board = &view.card.board;
+            (board.memory_total_mib, board.memory_reserved_mib.unwrap_or(0), None)
+        }
+        Device::Mig(view) => (view.gpu.profile.memory_mib.unwrap_or(0), 0, Some(view.gpu.instance.id)),
+    };
+    let (total, reserved) = (total * MIB, reserved * MIB);
+    let processes = device.card().state.processes.iter();
+    let used: u64 = processes
+        .filter(|process| of.is_none() || process.gpu_instance == of)
+        .map(|process| process.used_memory_bytes)
+        .sum();
     Memory { total, reserved, used: used.min(total - reserved) }
 }
 
@@ -37,19 +48,21 @@ const _: () = assert!(size_of::<MemoryV2>() == size_of::<nvmlMemory_v2_t>());
 
 nvml_functions! {
     /// `nvmlDeviceGetMemoryInfo`: what the driver reserved counts as used.
-    fn nvmlDeviceGetMemoryInfo(view: CardView, info: Out<nvmlMemory_t>) {
-        let Memory { total, reserved, used } = memory(&view);
+    fn nvmlDeviceGetMemoryInfo(device: Device, info: Out<nvmlMemory_t>) {
+        let Memory { total, reserved, used } = memory(&device);
         info.set(nvmlMemory_t { total, free: total - reserved - used, used: reserved + used })
     }
 
     /// `nvmlDeviceGetMemoryInfo_v2`
-    fn nvmlDeviceGetMemoryInfo_v2(view: CardView, info: Out<MemoryV2>) {
+    fn nvmlDeviceGetMemoryInfo_v2(device: Device, info: Out<MemoryV2>) {
         let version = info.get()?.version;
         check_version::<MemoryV2>(version, 2)?;
-        let Memory { total, reserved, used } = memory(&view);
+        let Memory { total, reserved, used } = memory(&device);
         info.set(MemoryV2 { version, padding: 0, total, reserved, free: total - reserved - used, used })
     }
+}
 
+nvml_functions! {
     /// `nvmlDeviceGetBAR1MemoryInfo`
     fn nvmlDeviceGetBAR1MemoryInfo(view: CardView, info: Out<nvmlBAR1Memory_t>) {
         let total = view.card.board.bar1_total_mib.ok_or(Failure::NOT_SUPPORTED)? * MIB;

@@ -1,37 +1,22 @@
-//! Partitions. Emulated boards say whether they can be partitioned, and that they are not: partitions themselves come with
-//! their own issue, and their functions are among the unsupported ones until then.
+//! Partitions: MIG mode, GPU instances, compute instances, and the MIG devices that they are.
 
-use super::call::{CardView, Failure, nvml_functions};
+mod compute_instances;
+mod devices;
+mod gpu_instances;
+mod mode;
+mod profiles;
+
+use super::call::{Failure, Handle};
 use super::ffi::Out;
 
-fn capable(view: &CardView<'_>) -> Result<(), Failure> {
-    if view.card.board.mig_capable { Ok(()) } else { Err(Failure::NOT_SUPPORTED) }
-}
-
-nvml_functions! {
-    /// `nvmlDeviceGetMigMode`
-    fn nvmlDeviceGetMigMode(view: CardView, current: Out<u32>, pending: Out<u32>) {
-        capable(&view)?;
-        if pending.is_null() {
-            return Err(Failure::INVALID_ARGUMENT);
-        }
-        current.set(view.state.mig_mode.into())?;
-        pending.set(view.state.mig_mode.into())
+/// Gives handles of instances of one profile: `count` is only written, and the caller has room for as many as there can be.
+fn give(found: &[Handle], instances: Out<Handle>, count: Out<u32>) -> Result<(), Failure> {
+    if instances.is_null() {
+        return Err(Failure::INVALID_ARGUMENT);
     }
-
-    /// `nvmlDeviceGetMaxMigDeviceCount`: zero where MIG is not supported or not on.
-    fn nvmlDeviceGetMaxMigDeviceCount(_view: CardView, count: Out<u32>) {
-        count.set(0)
+    count.set(found.len() as u32)?;
+    for (position, handle) in found.iter().enumerate() {
+        instances.at(position)?.set(*handle)?;
     }
-
-    /// `nvmlDeviceGetMigDeviceHandleByIndex`
-    fn nvmlDeviceGetMigDeviceHandleByIndex(view: CardView, _index: u32, _partition: Out<super::call::Handle>) {
-        capable(&view)?;
-        Err(Failure::NOT_FOUND)
-    }
-
-    /// `nvmlDeviceIsMigDeviceHandle`
-    fn nvmlDeviceIsMigDeviceHandle(_view: CardView, is_mig: Out<u32>) {
-        is_mig.set(0)
-    }
+    Ok(())
 }

@@ -29,7 +29,7 @@ fn link(view: &CardView<'_>, number: u32) -> Result<(Link, bool), Failure> {
 /// or at the other end.
 pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
     let Some(link) = view.card.links.get(number as usize) else { return false };
-    if view.state.mig_mode || view.state.links_down.contains(&number) {
+    if view.state.mig.enabled || view.state.links_down.contains(&number) {
         return false;
     }
     match link.remote {
@@ -41,7 +41,9 @@ pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
             // The same link has another number at the other card: the n-th of those between the two.
             let position = between(view, view.card.index, index).position(|found| found == number);
             let theirs = position.and_then(|position| between(view, index, view.card.index).nth(position));
-            !other.lost && !other.mig_mode && theirs.is_none_or(|theirs| !other.links_down.contains(&theirs))
+            !other.lost
+                && !other.mig.enabled
+                && theirs.is_none_or(|theirs| !other.links_down.contains(&theirs))
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Processes on a card.
+//! Processes on a card or a MIG device.
 
 use nvml_wrapper_sys::bindings::{nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t};
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::{Device, Failure, nvml_functions};
 use super::ffi::Out;
 use crate::state::ProcessKind;
 
@@ -30,78 +30,85 @@ pub struct ProcessInfoV2 {
 const _: () = assert!(size_of::<ProcessInfoV1>() == size_of::<nvmlProcessInfo_v1_t>());
 const _: () = assert!(size_of::<ProcessInfoV2>() == size_of::<nvmlProcessInfo_v2_t>());
 
-fn of_kind(view: &CardView<'_>, kind: ProcessKind) -> impl Iterator<Item = ProcessInfoV1> {
-    view.state.processes.iter().filter(move |process| process.kind == kind).map(|process| ProcessInfoV1 {
-        pid: process.pid,
-        padding: 0,
-        used_memory: process.used_memory_bytes,
-    })
+/// Processes of a card, those on its partitions too, or of one MIG device.
+fn of_kind(device: &Device<'_>, kind: ProcessKind) -> Vec<ProcessInfoV2> {
+    let on = match device {
+        Device::Card(_) => None,
+        Device::Mig(view) => Some((Some(view.gpu.instance.id), Some(view.instance.id))),
+    };
+    let processes = device.card().state.processes.iter().filter(|process| process.kind == kind);
+    processes
+        .filter(|process| on.is_none_or(|on| on == (process.gpu_instance, process.compute_instance)))
+        .map(|process| ProcessInfoV2 {
+            process: ProcessInfoV1 { pid: process.pid, padding: 0, used_memory: process.used_memory_bytes },
+            gpu_instance: process.gpu_instance.unwrap_or(NO_INSTANCE),
+            compute_instance: process.compute_instance.unwrap_or(NO_INSTANCE),
+        })
+        .collect()
 }
 
 fn list_v1(
-    view: &CardView<'_>,
+    device: &Device<'_>,
     kind: ProcessKind,
     count: Out<u32>,
     infos: Out<ProcessInfoV1>,
 ) -> Result<(), Failure> {
-    infos.set_list(count, &of_kind(view, kind).collect::<Vec<_>>())
+    let found: Vec<ProcessInfoV1> = of_kind(device, kind).iter().map(|info| info.process).collect();
+    infos.set_list(count, &found)
 }
 
 fn list_v2(
-    view: &CardView<'_>,
+    device: &Device<'_>,
     kind: ProcessKind,
     count: Out<u32>,
     infos: Out<ProcessInfoV2>,
 ) -> Result<(), Failure> {
-    let found: Vec<ProcessInfoV2> = of_kind(view, kind)
-        .map(|process| ProcessInfoV2 { process, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE })
-        .collect();
-    infos.set_list(count, &found)
+    infos.set_list(count, &of_kind(device, kind))
 }
 
 nvml_functions! {
     /// `nvmlDeviceGetComputeRunningProcesses`
-    fn nvmlDeviceGetComputeRunningProcesses(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV1>) {
-        list_v1(&view, ProcessKind::Compute, count, infos)
+    fn nvmlDeviceGetComputeRunningProcesses(device: Device, count: Out<u32>, infos: Out<ProcessInfoV1>) {
+        list_v1(&device, ProcessKind::Compute, count, infos)
     }
 
     /// `nvmlDeviceGetComputeRunningProcesses_v2`
-    fn nvmlDeviceGetComputeRunningProcesses_v2(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Compute, count, infos)
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Compute, count, infos)
     }
 
     /// `nvmlDeviceGetComputeRunningProcesses_v3`
-    fn nvmlDeviceGetComputeRunningProcesses_v3(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Compute, count, infos)
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Compute, count, infos)
     }
 
     /// `nvmlDeviceGetGraphicsRunningProcesses`
-    fn nvmlDeviceGetGraphicsRunningProcesses(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV1>) {
-        list_v1(&view, ProcessKind::Graphics, count, infos)
+    fn nvmlDeviceGetGraphicsRunningProcesses(device: Device, count: Out<u32>, infos: Out<ProcessInfoV1>) {
+        list_v1(&device, ProcessKind::Graphics, count, infos)
     }
 
     /// `nvmlDeviceGetGraphicsRunningProcesses_v2`
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Graphics, count, infos)
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Graphics, count, infos)
     }
 
     /// `nvmlDeviceGetGraphicsRunningProcesses_v3`
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Graphics, count, infos)
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Graphics, count, infos)
     }
 
     /// `nvmlDeviceGetMPSComputeRunningProcesses`
-    fn nvmlDeviceGetMPSComputeRunningProcesses(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV1>) {
-        list_v1(&view, ProcessKind::Mps, count, infos)
+    fn nvmlDeviceGetMPSComputeRunningProcesses(device: Device, count: Out<u32>, infos: Out<ProcessInfoV1>) {
+        list_v1(&device, ProcessKind::Mps, count, infos)
     }
 
     /// `nvmlDeviceGetMPSComputeRunningProcesses_v2`
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Mps, count, infos)
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Mps, count, infos)
     }
 
     /// `nvmlDeviceGetMPSComputeRunningProcesses_v3`
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(view: CardView, count: Out<u32>, infos: Out<ProcessInfoV2>) {
-        list_v2(&view, ProcessKind::Mps, count, infos)
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Device, count: Out<u32>, infos: Out<ProcessInfoV2>) {
+        list_v2(&device, ProcessKind::Mps, count, infos)
     }
 }

@@ -6,13 +6,14 @@ use super::call::{Context, Failure, error_string, guard, nvml_functions, suffer}
 use super::ffi::{Out, OutText};
 use super::session;
 use crate::machine::build::cuda_number;
+use crate::state::Moment;
 
 fn initialize(function: &'static str) -> u32 {
     guard(|| {
         session::open()?;
         let opened = session::current()?;
         let snapshot = opened.snapshot();
-        suffer(&opened, &snapshot.state, function, None).inspect_err(|_| {
+        suffer(&opened, &snapshot.state, function, None, Moment::Before).inspect_err(|_| {
             // What failed did not initialise, so it must not need a shutdown either.
             let _ = session::close();
         })

@@ -164,8 +164,8 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
 fn active_links_between(one: &CardView<'_>, other: &CardView<'_>) -> bool {
     let machine: &Machine = one.context.machine();
     let down = |view: &CardView<'_>| view.state.links_down.len() >= view.card.links.len();
-    !one.state.mig_mode
-        && !other.state.mig_mode
+    !one.state.mig.enabled
+        && !other.state.mig.enabled
         && !down(one)
         && !down(other)
         && machine.links_between(one.card.index as usize, other.card.index as usize) > 0

@@ -32,7 +32,7 @@ macro_rules! of_the_machine {
     };
 }
 
-/// Functions whose first argument names something that this machine has none of (units, virtual GPUs, partitions): no
+/// Functions whose first argument names something that this machine has none of (units, virtual GPUs): no
 /// value of it is valid.
 macro_rules! of_nothing {
     ($($name:ident),* $(,)?) => {
@@ -49,23 +49,18 @@ macro_rules! of_nothing {
 // Callers pass more arguments than these take: in the C calling conventions of Linux the caller clears them away.
 of_a_card! {
     nvmlDeviceClearAccountingPids, nvmlDeviceClearCpuAffinity, nvmlDeviceClearEccErrorCounts,
-    nvmlDeviceClearFieldValues, nvmlDeviceCreateGpuInstance, nvmlDeviceCreateGpuInstanceWithPlacement,
-    nvmlDeviceFreezeNvLinkUtilizationCounter, nvmlDeviceGetAPIRestriction, nvmlDeviceGetAccountingStats,
+    nvmlDeviceClearFieldValues,     nvmlDeviceFreezeNvLinkUtilizationCounter, nvmlDeviceGetAPIRestriction, nvmlDeviceGetAccountingStats,
     nvmlDeviceGetAccountingStats_v2, nvmlDeviceGetActiveVgpus, nvmlDeviceGetAdaptiveClockInfoStatus,
-    nvmlDeviceGetAttributes, nvmlDeviceGetAttributes_v2, nvmlDeviceGetAutoBoostedClocksEnabled,
+    nvmlDeviceGetAttributes, nvmlDeviceGetAutoBoostedClocksEnabled,
     nvmlDeviceGetBBXTimeData_v1, nvmlDeviceGetBridgeChipInfo, nvmlDeviceGetCapabilities,
-    nvmlDeviceGetClkMonStatus, nvmlDeviceGetClockOffsets, nvmlDeviceGetComputeInstanceId,
-    nvmlDeviceGetConfComputeGpuAttestationReport, nvmlDeviceGetConfComputeGpuCertificate,
+    nvmlDeviceGetClkMonStatus, nvmlDeviceGetClockOffsets,     nvmlDeviceGetConfComputeGpuAttestationReport, nvmlDeviceGetConfComputeGpuCertificate,
     nvmlDeviceGetConfComputeMemSizeInfo, nvmlDeviceGetConfComputeProtectedMemoryUsage,
     nvmlDeviceGetCoolerInfo, nvmlDeviceGetCreatableVgpus, nvmlDeviceGetCurrentClockFreqs,
     nvmlDeviceGetDetailedEccErrors, nvmlDeviceGetDramEncryptionMode, nvmlDeviceGetDriverModel,
     nvmlDeviceGetDriverModel_v2, nvmlDeviceGetDynamicPstatesInfo, nvmlDeviceGetEncoderCapacity,
     nvmlDeviceGetFanControlPolicy_v2, nvmlDeviceGetFanSpeed, nvmlDeviceGetFanSpeedRPM,
     nvmlDeviceGetFanSpeed_v2, nvmlDeviceGetGpcClkMinMaxVfOffset, nvmlDeviceGetGpcClkVfOffset,
-    nvmlDeviceGetGpuInstanceById, nvmlDeviceGetGpuInstanceId, nvmlDeviceGetGpuInstancePossiblePlacements,
-    nvmlDeviceGetGpuInstancePossiblePlacements_v2, nvmlDeviceGetGpuInstanceProfileInfo,
-    nvmlDeviceGetGpuInstanceProfileInfoByIdV, nvmlDeviceGetGpuInstanceProfileInfoV,
-    nvmlDeviceGetGpuInstanceRemainingCapacity, nvmlDeviceGetGpuInstances, nvmlDeviceGetGpuOperationMode,
+                nvmlDeviceGetGpuOperationMode,
     nvmlDeviceGetGridLicensableFeatures, nvmlDeviceGetGridLicensableFeatures_v2,
     nvmlDeviceGetGridLicensableFeatures_v3, nvmlDeviceGetGridLicensableFeatures_v4,
     nvmlDeviceGetHostVgpuMode, nvmlDeviceGetHostname_v1, nvmlDeviceGetInforomConfigurationChecksum,
@@ -96,8 +91,7 @@ of_a_card! {
     nvmlDeviceSetDramEncryptionMode, nvmlDeviceSetDriverModel, nvmlDeviceSetEccMode,
     nvmlDeviceSetFanControlPolicy, nvmlDeviceSetFanSpeed_v2, nvmlDeviceSetGpcClkVfOffset,
     nvmlDeviceSetGpuLockedClocks, nvmlDeviceSetGpuOperationMode, nvmlDeviceSetHostname_v1,
-    nvmlDeviceSetMemClkVfOffset, nvmlDeviceSetMemoryLockedClocks, nvmlDeviceSetMigMode,
-    nvmlDeviceSetNvLinkDeviceLowPowerThreshold, nvmlDeviceSetNvLinkUtilizationControl,
+    nvmlDeviceSetMemClkVfOffset, nvmlDeviceSetMemoryLockedClocks,     nvmlDeviceSetNvLinkDeviceLowPowerThreshold, nvmlDeviceSetNvLinkUtilizationControl,
     nvmlDeviceSetNvlinkBwMode, nvmlDeviceSetPowerManagementLimit_v2, nvmlDeviceSetPowerMizerMode_v1,
     nvmlDeviceSetRusdSettings_v1, nvmlDeviceSetTemperatureThreshold, nvmlDeviceSetVgpuCapabilities,
     nvmlDeviceSetVgpuHeterogeneousMode, nvmlDeviceSetVgpuSchedulerState, nvmlDeviceSetVgpuSchedulerState_v2,
@@ -120,15 +114,8 @@ of_the_machine! {
 }
 
 of_nothing! {
-    nvmlComputeInstanceDestroy, nvmlComputeInstanceGetInfo, nvmlComputeInstanceGetInfo_v2,
-    nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlGetVgpuCompatibility, nvmlGetVgpuDriverCapabilities,
-    nvmlGetVgpuVersion, nvmlGpmSampleAlloc, nvmlGpmSampleFree, nvmlGpuInstanceCreateComputeInstance,
-    nvmlGpuInstanceCreateComputeInstanceWithPlacement, nvmlGpuInstanceDestroy,
-    nvmlGpuInstanceGetActiveVgpus, nvmlGpuInstanceGetComputeInstanceById,
-    nvmlGpuInstanceGetComputeInstancePossiblePlacements, nvmlGpuInstanceGetComputeInstanceProfileInfo,
-    nvmlGpuInstanceGetComputeInstanceProfileInfoV, nvmlGpuInstanceGetComputeInstanceRemainingCapacity,
-    nvmlGpuInstanceGetComputeInstances, nvmlGpuInstanceGetCreatableVgpus, nvmlGpuInstanceGetInfo,
-    nvmlGpuInstanceGetVgpuHeterogeneousMode, nvmlGpuInstanceGetVgpuSchedulerLog,
+        nvmlGetVgpuCompatibility, nvmlGetVgpuDriverCapabilities,
+    nvmlGetVgpuVersion, nvmlGpmSampleAlloc, nvmlGpmSampleFree,         nvmlGpuInstanceGetActiveVgpus,             nvmlGpuInstanceGetCreatableVgpus,     nvmlGpuInstanceGetVgpuHeterogeneousMode, nvmlGpuInstanceGetVgpuSchedulerLog,
     nvmlGpuInstanceGetVgpuSchedulerLog_v2, nvmlGpuInstanceGetVgpuSchedulerState,
     nvmlGpuInstanceGetVgpuSchedulerState_v2, nvmlGpuInstanceGetVgpuTypeCreatablePlacements,
     nvmlGpuInstanceSetVgpuHeterogeneousMode, nvmlGpuInstanceSetVgpuSchedulerState,

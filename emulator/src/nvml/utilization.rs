@@ -25,7 +25,7 @@ pub(super) fn now() -> u64 {
 nvml_functions! {
     /// `nvmlDeviceGetUtilizationRates`
     fn nvmlDeviceGetUtilizationRates(view: CardView, rates: Out<nvmlUtilization_t>) {
-        if view.state.mig_mode {
+        if view.state.mig.enabled {
             return Err(Failure::NOT_SUPPORTED);
         }
         rates.set(nvmlUtilization_t { gpu: view.state.utilization_gpu, memory: view.state.utilization_memory })

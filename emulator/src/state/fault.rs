@@ -18,8 +18,22 @@ pub struct Fault {
     pub card: Option<u32>,
     /// What happens.
     pub effect: FaultEffect,
+    /// When it happens.
+    #[serde(default)]
+    pub moment: Moment,
     /// How many more calls it meets; `None` means every one until it is removed.
     pub remaining: Option<u32>,
+}
+
+/// When a fault happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Moment {
+    /// Before the call did anything.
+    #[default]
+    Before,
+    /// After it did what it does: the caller that dies or hears of an error meanwhile does not know.
+    After,
 }
 
 /// What a fault does to a call.
@@ -66,7 +80,14 @@ mod tests {
     use super::*;
 
     fn fault(call: Option<&str>, card: Option<u32>) -> Fault {
-        Fault { number: 0, call: call.map(Into::into), card, effect: FaultEffect::Delay(1), remaining: None }
+        Fault {
+            number: 0,
+            call: call.map(Into::into),
+            card,
+            effect: FaultEffect::Delay(1),
+            moment: Moment::Before,
+            remaining: None,
+        }
     }
 
     #[test]

@@ -56,6 +56,22 @@ impl Store {
         Store { directory: root.join("state") }
     }
 
+    /// Directory of the machine.
+    pub fn root(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
+
+    /// Waits until nobody else changes the partitions of that card; the turn ends when the file is dropped.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be made or locked.
+    pub fn turn(&self, card: u32) -> Result<File, StoreError> {
+        let path = self.path(&format!("partitions-{card}.lock"));
+        let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
+        Ok(lock)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

@@ -5,4 +5,5 @@ mod every_function;
 mod facts;
 mod faults;
 mod machine;
+mod mig;
 mod robustness;

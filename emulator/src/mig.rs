@@ -1,0 +1,18 @@
+//! The rules of partitions: which can be made, which ids they get, and when they go. No input or output here; the functions
+//! of NVML call this under the state's lock.
+
+pub mod compute;
+pub mod gpu;
+pub mod mode;
+
+use crate::machine::{Card, identity};
+use crate::state::mig::{ComputeInstance, GpuInstance};
+
+/// UUID of a MIG device. The driver makes it of the card's identity, the GPU instance's id and the engine that the compute
+/// instance begins with (`nvGenerateSmcUuid` of the open kernel modules): an instance made anew at the same place gets the
+/// same UUID again, whatever its profile.
+pub fn uuid(card: &Card, gpu: &GpuInstance, compute: &ComputeInstance) -> String {
+    let plain = identity::uuid(&["mig", &card.uuid, &gpu.id.to_string(), &compute.start.to_string()]);
+    // Captures show that these, unlike those of cards, have the bits of a version 5 UUID.
+    format!("MIG-{}5{}8{}", &plain[..14], &plain[15..19], &plain[20..])
+}

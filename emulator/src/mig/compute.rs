@@ -1,0 +1,143 @@
+//! Compute instances.
+
+use crate::hardware::mig::{GpuInstanceProfile, MigModel};
+use crate::nvml::Failure;
+use crate::state::mig::{ComputeInstance, GpuInstance, Mig};
+
+/// A kind of compute instance that a GPU instance offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComputeProfile {
+    /// `NVML_COMPUTE_INSTANCE_PROFILE_*`; captures show that its id is the same number.
+    pub id: u32,
+    /// Compute slices.
+    pub slices: u32,
+    /// First compute slices of the GPU instance that an instance can have.
+    pub starts: &'static [u32],
+    /// Streaming multiprocessors, where known.
+    pub multiprocessors: Option<u32>,
+}
+
+/// `NVML_COMPUTE_INSTANCE_PROFILE_COUNT`
+pub const PROFILES: u32 = 9;
+/// `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`
+const ONE_SLICE_REVISION_1: u32 = 7;
+
+/// What a GPU instance of so many compute slices offers, as (profile, slices, starts): `nvidia-smi mig -lcip` and `-lcipp` of
+/// A100 and H100 cards in NVIDIA's MIG User Guide. 3c is not offered inside 4g; 5c and 6c do not exist.
+fn offers(slices: u32) -> &'static [(u32, u32, &'static [u32])] {
+    match slices {
+        1 => &[(0, 1, &[0])],
+        2 => &[(0, 1, &[0, 1]), (1, 2, &[0])],
+        3 => &[(0, 1, &[0, 1, 2]), (1, 2, &[0]), (2, 3, &[0])],
+        4 => &[(0, 1, &[0, 1, 2, 3]), (1, 2, &[0, 2]), (3, 4, &[0])],
+        7 => {
+            &[(0, 1, &[0, 1, 2, 3, 4, 5, 6]), (1, 2, &[0, 2, 4]), (2, 3, &[0, 4]), (3, 4, &[0]), (4, 7, &[0])]
+        }
+        _ => &[],
+    }
+}
+
+/// What GPU instances of a profile offer, by id.
+pub fn profiles(model: &MigModel, gpu: &GpuInstanceProfile) -> Vec<ComputeProfile> {
+    // A slice of a wider instance has what the narrowest instance has; the full width has all that there is, which is more.
+    let of_a_slice = model.profiles.iter().find(|profile| profile.enumerator == 0);
+    let multiprocessors = |slices: u32| {
+        if slices == gpu.compute_slices {
+            return gpu.multiprocessors;
+        }
+        of_a_slice.and_then(|profile| profile.multiprocessors).map(|of_a_slice| of_a_slice * slices)
+    };
+    let mut profiles: Vec<ComputeProfile> = offers(gpu.compute_slices)
+        .iter()
+        .map(|(id, slices, starts)| ComputeProfile {
+            id: *id,
+            slices: *slices,
+            starts,
+            multiprocessors: multiprocessors(*slices),
+        })
+        .collect();
+    // Seen on A100- and H100-class cards, not on an A30.
+    if model.memory_slices == 8
+        && let Some(narrowest) = profiles.first().filter(|profile| profile.slices == 1)
+    {
+        profiles.push(ComputeProfile { id: ONE_SLICE_REVISION_1, ..narrowest.clone() });
+    }
+    profiles
+}
+
+fn free(gpu: &GpuInstance, start: u32, slices: u32) -> bool {
+    gpu.compute_instances
+        .iter()
+        .all(|other| start + slices <= other.start || other.start + other.size <= start)
+}
+
+/// How many more instances of a profile can be made.
+pub fn remaining(gpu: &GpuInstance, profile: &ComputeProfile) -> u32 {
+    profile.starts.iter().filter(|start| free(gpu, **start, profile.slices)).count() as u32
+}
+
+/// Makes an instance in the GPU instance with the serial number `gpu`, at `placement` or the first free place, and gives its
+/// serial number.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` where the GPU instance is gone, `NOT_SUPPORTED` for a profile that it does not offer, `INVALID_ARGUMENT` for a
+/// placement that the profile does not have, `INSUFFICIENT_RESOURCES` where slices are taken.
+pub fn create(
+    model: &MigModel,
+    mig: &mut Mig,
+    gpu: u64,
+    profile: u32,
+    placement: Option<(u32, u32)>,
+) -> Result<u64, Failure> {
+    let place =
+        mig.instances.iter().position(|instance| instance.serial == gpu).ok_or(Failure::INVALID_ARGUMENT)?;
+    let instance = &mig.instances[place];
+    let of_gpu = model.profile(instance.profile).ok_or(Failure::UNKNOWN)?;
+    let offered = profiles(model, of_gpu);
+    let profile = offered.iter().find(|offered| offered.id == profile).ok_or(Failure::NOT_SUPPORTED)?;
+    let start = match placement {
+        Some((start, size)) => {
+            if size != profile.slices || !profile.starts.contains(&start) {
+                return Err(Failure::INVALID_ARGUMENT);
+            }
+            Some(start).filter(|start| free(instance, *start, profile.slices))
+        }
+        None => profile.starts.iter().copied().find(|start| free(instance, *start, profile.slices)),
+    };
+    let start = start.ok_or(Failure::INSUFFICIENT_RESOURCES)?;
+    let taken = |id: &u32| instance.compute_instances.iter().any(|other| other.id == *id);
+    let id = (0..).find(|id| !taken(id)).ok_or(Failure::INSUFFICIENT_RESOURCES)?;
+    let serial = mig.next_serial();
+    let made = ComputeInstance { serial, id, profile: profile.id, start, size: profile.slices };
+    let instances = &mut mig.instances[place].compute_instances;
+    let place = instances.partition_point(|other| other.id < id);
+    instances.insert(place, made);
+    Ok(serial)
+}
+
+/// Destroys an instance. `used` says whether processes run on it.
+///
+/// # Errors
+/// `IN_USE` while it has processes, `INVALID_ARGUMENT` where it is gone.
+pub fn destroy(
+    mig: &mut Mig,
+    serial: u64,
+    used: impl Fn(&GpuInstance, &ComputeInstance) -> bool,
+) -> Result<(), Failure> {
+    for gpu in &mut mig.instances {
+        if let Some(place) = gpu.compute_instances.iter().position(|compute| compute.serial == serial) {
+            if used(gpu, &gpu.compute_instances[place]) {
+                return Err(Failure::IN_USE);
+            }
+            gpu.compute_instances.remove(place);
+            return Ok(());
+        }
+    }
+    Err(Failure::INVALID_ARGUMENT)
+}
+
+/// What a MIG device is called behind the name of its card: `1g.10gb`, or `1c.3g.40gb` where it has not all slices.
+pub fn name(gpu: &GpuInstanceProfile, slices: u32) -> String {
+    let width = if slices == gpu.compute_slices { String::new() } else { format!("{slices}c.") };
+    format!("{width}{}", gpu.name)
+}

@@ -1,0 +1,40 @@
+//! MIG mode of a card: when it switches, and what becomes of the instances.
+
+use crate::hardware::mig::MigModel;
+use crate::nvml::Failure;
+use crate::state::mig::Mig;
+
+/// Takes the order to switch the mode; `used` says whether clients hold the card. Gives why the mode is not active although
+/// the order was taken (`activationStatus`): it stays pending then.
+///
+/// Cards that need a reset are as on a machine where the driver cannot reset them itself (a virtual machine with the card
+/// passed through): the mode stays pending until a reset or a reboot. Instances hold the card as clients do.
+pub fn set(model: &MigModel, mig: &mut Mig, on: bool, used: bool) -> Result<(), Failure> {
+    mig.pending = on;
+    if mig.enabled == on {
+        return Ok(());
+    }
+    if used || !mig.instances.is_empty() {
+        return Err(Failure::IN_USE);
+    }
+    if model.mode_needs_reset {
+        return Err(Failure::RESET_REQUIRED);
+    }
+    mig.enabled = on;
+    Ok(())
+}
+
+/// What a reset of the card does: instances are gone, and the pending mode is the mode.
+pub fn reset(mig: &mut Mig) {
+    mig.instances.clear();
+    mig.enabled = mig.pending;
+}
+
+/// What a reboot does: as a reset, and the mode is only known to cards that keep it in their InfoROM, which are those that
+/// need a reset to switch it (NVIDIA's MIG User Guide, "Enable MIG Mode").
+pub fn reboot(model: &MigModel, mig: &mut Mig) {
+    if !model.mode_needs_reset {
+        mig.pending = false;
+    }
+    reset(mig);
+}
