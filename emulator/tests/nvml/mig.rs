@@ -321,26 +321,20 @@ fn a_mig_device_is_told_by_its_uuid_and_by_its_files() {
     }
     assert_eq!((attributes.multiprocessorCount, attributes.gpuInstanceSliceCount), (32, 2));
     assert_eq!((attributes.computeInstanceSliceCount, attributes.memorySizeMB), (2, 20096));
-    let get = |of, function: fn(&nvml_wrapper_sys::bindings::NvmlLib, nvmlDevice_t, *mut u32) -> u32| {
-        nvml.get(|nvml, value| function(nvml, of, value))
+    // SAFETY: the place is valid.
+    let id = nvml.get(|nvml, id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(device, id) });
+    assert_eq!(id, Ok(found.id));
+    // SAFETY: as above.
+    let id = nvml.get(|nvml, id| unsafe { nvml.nvmlDeviceGetComputeInstanceId(device, id) });
+    assert_eq!(id, Ok(0));
+    let is_mig = |of| {
+        // SAFETY: as above.
+        nvml.get(|nvml, is_mig| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(of, is_mig) })
     };
-    // SAFETY: places are valid.
-    assert_eq!(
-        get(device, |nvml, of, value| unsafe { nvml.nvmlDeviceGetGpuInstanceId(of, value) }),
-        Ok(found.id)
-    );
+    assert_eq!((is_mig(device), is_mig(card)), (Ok(1), Ok(0)));
     // SAFETY: as above.
-    assert_eq!(
-        get(device, |nvml, of, value| unsafe { nvml.nvmlDeviceGetComputeInstanceId(of, value) }),
-        Ok(0)
-    );
-    // SAFETY: as above.
-    assert_eq!(get(device, |nvml, of, value| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(of, value) }), Ok(1));
-    // SAFETY: as above.
-    assert_eq!(get(card, |nvml, of, value| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(of, value) }), Ok(0));
-    // SAFETY: as above.
-    let clock = get(device, |nvml, of, value| unsafe { nvml.nvmlDeviceGetPowerUsage(of, value) });
-    assert_eq!(clock, Err(NOT_SUPPORTED), "a partition has no power of its own");
+    let power = nvml.get::<u32>(|nvml, power| unsafe { nvml.nvmlDeviceGetPowerUsage(device, power) });
+    assert_eq!(power, Err(NOT_SUPPORTED), "a partition has no power of its own");
     let minor = machine.show()["machine"]["cards"][5]["minor"].as_u64().expect("a minor number");
     let minors =
         std::fs::read_to_string(machine.path().join("proc/driver/nvidia-caps/mig-minors")).expect("a list");
