@@ -99,6 +99,13 @@ pub struct Process {
     pub compute_instance: Option<u32>,
 }
 
+impl Process {
+    /// A process on a card, on no partition of it.
+    pub fn new(pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Self {
+        Process { pid, used_memory_bytes, kind, gpu_instance: None, compute_instance: None }
+    }
+}
+
 /// Which of NVML's lists a process is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]

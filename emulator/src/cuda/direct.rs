@@ -38,7 +38,7 @@ impl Direct {
     pub fn new(store: &Store, device: &Device) -> Result<Self, CudaError> {
         let owner = Owner::new(store)?;
         let pid = std::process::id();
-        let process = Process { pid, used_memory_bytes: 0, kind: ProcessKind::Compute };
+        let process = Process::new(pid, 0, ProcessKind::Compute);
         let card = device.card;
         owner.put(card, process, |state| admit(state, card))?;
         Ok(Direct { owner, device: device.clone(), pid, held: 0 })
@@ -86,7 +86,7 @@ pub fn hold(
     before: u64,
     bytes: u64,
 ) -> Result<(), CudaError> {
-    owner.put(device.card, Process { pid, used_memory_bytes: bytes, kind }, |state| {
+    owner.put(device.card, Process::new(pid, bytes, kind), |state| {
         let used: u64 =
             state.cards[device.card].processes.iter().map(|process| process.used_memory_bytes).sum();
         let others = used.saturating_sub(before);

@@ -114,8 +114,7 @@ impl Server {
             return Err("No devices are visible".to_owned());
         }
         let owner = Owner::new(&store).map_err(|error| error.to_string())?;
-        let own =
-            Process { pid: std::process::id(), used_memory_bytes: OWN_MEMORY, kind: ProcessKind::Compute };
+        let own = Process::new(std::process::id(), OWN_MEMORY, ProcessKind::Compute);
         for device in &devices {
             owner.put(device.card, own, |state| admit(state, device.card)).map_err(|error: CudaError| {
                 match error {
@@ -259,7 +258,7 @@ impl Server {
         let of_server = inner.memory.get(client.device).copied().flatten();
         let limit = limit.into_iter().chain(of_server).min();
         let percentage = percentage.map_or(inner.percentage, |percentage| percentage.min(inner.percentage));
-        let process = Process { pid: client.pid, used_memory_bytes: 0, kind: ProcessKind::Mps };
+        let process = Process::new(client.pid, 0, ProcessKind::Mps);
         self.owner.put(device.card, process, |_| Ok::<(), CudaError>(())).map_err(|_| NO_DEVICE)?;
         let number = inner.next;
         inner.next += 1;
