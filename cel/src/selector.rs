@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::check::checker::{self, Checked, Features};
+use crate::check::checker::{self, Checked, Features, Reference};
+use crate::check::estimate;
 use crate::check::types::Type;
 use crate::check::validators;
 use crate::device::DeviceView;
@@ -18,6 +19,9 @@ use crate::syntax::source;
 /// What an evaluation may cost: CELSelectorExpressionMaxCost of Kubernetes 1.36.
 pub const COST_LIMIT: u64 = 1_000_000;
 
+/// Bytes that an expression may have: CELSelectorExpressionMaxLength of Kubernetes 1.36.
+pub const LENGTH_LIMIT: usize = 10 * 1024;
+
 /// Why an expression is not a selector. The texts are Kubernetes', except for what its parser generator says about
 /// syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +35,15 @@ pub enum CompileError {
     /// A constant in it is an error by itself, such as `int("x")`.
     #[error("program instantiation failed: {0}")]
     Constant(String),
+    /// [`Selector::compile_new`]: it is longer than [`LENGTH_LIMIT`].
+    #[error("Too long: may not be more than {LENGTH_LIMIT} bytes")]
+    TooLong,
+    /// [`Selector::compile_new`]: it could cost more than [`COST_LIMIT`], whatever it costs for real devices.
+    #[error("Forbidden: too complex, exceeds cost limit")]
+    TooComplex {
+        /// The most that an evaluation may cost.
+        estimate: u64,
+    },
 }
 
 /// Why a selector has no answer for a device. The texts are Kubernetes'; kube-scheduler puts
@@ -113,7 +126,8 @@ struct Compiled {
 pub struct Selector(Arc<Compiled>);
 
 impl Selector {
-    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults.
+    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults, as kube-scheduler does with what
+    /// the API server holds: whatever it costs.
     ///
     /// # Errors
     /// Kubernetes 1.36 would refuse the expression too.
@@ -153,6 +167,51 @@ impl Selector {
             reads,
             output: shown,
         })))
+    }
+
+    /// Compiles an expression as the API server of Kubernetes 1.36 does when an object with it is created or the
+    /// expression is changed.
+    ///
+    /// # Errors
+    /// The API server would refuse the expression: beside what [`Self::compile_with`] refuses, what is too long, what
+    /// could cost too much, and `includes` without the gate DRAListTypeAttributes.
+    pub fn compile_new(expression: &str, features: Features) -> Result<Self, CompileError> {
+        if expression.len() > LENGTH_LIMIT {
+            return Err(CompileError::TooLong);
+        }
+        let selector = Self::compile_with(expression, features)?;
+        selector.refuse_gated(features)?;
+        let estimate = selector.max_cost();
+        if estimate > COST_LIMIT {
+            return Err(CompileError::TooComplex { estimate });
+        }
+        Ok(selector)
+    }
+
+    /// Functions that stored expressions may use and new ones may not.
+    fn refuse_gated(&self, features: Features) -> Result<(), CompileError> {
+        if features.list_type_attributes {
+            return Ok(());
+        }
+        let issues: Vec<source::Issue> = std::iter::zip(&self.0.ast.nodes, &self.0.checked.references)
+            .filter(|(_, reference)| {
+                matches!(reference, Reference::Function { function, .. } if function.name == "includes")
+            })
+            .map(|(node, _)| {
+                source::Issue::at(node.at, "undeclared reference to 'includes' (in container '')")
+            })
+            .collect();
+        if issues.is_empty() {
+            Ok(())
+        } else {
+            Err(CompileError::Invalid(source::render(self.source(), &issues)))
+        }
+    }
+
+    /// The most that evaluating it for any device may cost, as the API server estimates it; `u64::MAX` where there is
+    /// no bound.
+    pub fn max_cost(&self) -> u64 {
+        estimate::most(&self.0.ast, &self.0.checked)
     }
 
     /// The expression.

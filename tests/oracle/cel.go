@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
@@ -18,8 +20,9 @@ type celRequest struct {
 	AllowMultipleAllocations *bool                                                     `json:"allowMultipleAllocations"`
 	// Not in the protocol's minimum: turns the alpha gate DRAListTypeAttributes on.
 	ListTypeAttributes bool `json:"listTypeAttributes"`
-	// Not in the protocol's minimum: asks for the estimate that the API server checks at admission.
-	Estimate bool `json:"estimate"`
+	// Not in the protocol's minimum: asks what the API server says when the expression is written, the cost it
+	// estimates, and the overloads that the checker found.
+	Admission bool `json:"admission"`
 }
 
 type celResponse struct {
@@ -30,6 +33,10 @@ type celResponse struct {
 	Cost         *uint64         `json:"cost,omitempty"`
 	OutputType   string          `json:"outputType,omitempty"`
 	MaxCost      *uint64         `json:"maxCost,omitempty"`
+	// Set to what is wrong, as in validateCELSelector of pkg/apis/resource/validation.
+	AdmissionError string `json:"admissionError,omitempty"`
+	// Overloads of the calls for which the checker found exactly one.
+	Overloads []string `json:"overloads,omitempty"`
 }
 
 func answerCEL(line []byte) (response celResponse) {
@@ -43,6 +50,7 @@ func answerCEL(line []byte) (response celResponse) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			response.CompileError = fmt.Sprintf("panic: %v", reason)
+			response.AdmissionError = response.CompileError
 		}
 	}()
 	// ConsumableCapacity is on by default in 1.36, ListTypeAttributes is alpha.
@@ -50,14 +58,26 @@ func answerCEL(line []byte) (response celResponse) {
 		EnableConsumableCapacity: true,
 		EnableListTypeAttributes: request.ListTypeAttributes,
 	})
-	result := compiler.CompileCELExpression(request.Expression, dracel.Options{DisableCostEstimation: !request.Estimate})
+	if request.Admission {
+		envType := environment.NewExpressions
+		created := compiler.CompileCELExpression(request.Expression, dracel.Options{EnvType: &envType})
+		if len(request.Expression) > resourceapi.CELSelectorExpressionMaxLength {
+			response.AdmissionError = field.TooLong(nil, "", resourceapi.CELSelectorExpressionMaxLength).ErrorBody()
+		} else if created.Error != nil {
+			response.AdmissionError = created.Error.Error()
+		} else if created.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
+			response.AdmissionError = field.Forbidden(nil, "too complex, exceeds cost limit").ErrorBody()
+		}
+	}
+	result := compiler.CompileCELExpression(request.Expression, dracel.Options{DisableCostEstimation: !request.Admission})
 	if result.Error != nil {
 		response.CompileError = result.Error.Error()
 		return response
 	}
 	response.OutputType = result.OutputType.String()
-	if request.Estimate {
+	if request.Admission {
 		response.MaxCost = &result.MaxCost
+		response.Overloads = overloads(result, request.Expression)
 	}
 	match, details, err := result.DeviceMatches(context.Background(), dracel.Device{
 		Driver:                   request.Driver,
@@ -74,4 +94,19 @@ func answerCEL(line []byte) (response celResponse) {
 	}
 	response.Match = &match
 	return response
+}
+
+// overloads are those of the calls for which the checker found exactly one.
+func overloads(result dracel.CompilationResult, expression string) []string {
+	tree, issues := result.Environment.Compile(expression)
+	if issues != nil {
+		return nil
+	}
+	var found []string
+	for _, reference := range tree.NativeRep().ReferenceMap() {
+		if len(reference.OverloadIDs) == 1 {
+			found = append(found, reference.OverloadIDs[0])
+		}
+	}
+	return found
 }

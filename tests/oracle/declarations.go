@@ -18,7 +18,11 @@ func printDeclarations(out io.Writer) error {
 	}
 	functions := result.Environment.Functions()
 	names := make([]string, 0, len(functions))
-	for name := range functions {
+	for name, function := range functions {
+		// Kept by cel-go for old programs, unknown to the checker.
+		if function.IsDeclarationDisabled() {
+			continue
+		}
 		names = append(names, name)
 	}
 	sort.Strings(names)

@@ -12,6 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+
+	// Time zones by name, where the machine has none.
+	_ "time/tzdata"
 )
 
 func main() {

@@ -21,6 +21,7 @@ use super::value::{Ref, Value};
 use crate::check::types::Type;
 use crate::device::DeviceView;
 use crate::functions::pattern::PatternCache;
+use crate::functions::time::zone::ZoneCache;
 use crate::syntax::ast::NodeId;
 
 /// Bytes that one evaluation may allocate in all. Upstream has no such limit; what it costs to get here is far beyond
@@ -59,6 +60,7 @@ struct Rare<'v> {
     growing: Vec<Vec<Value<'v>>>,
     growing_maps: Vec<Map<'v>>,
     patterns: PatternCache,
+    zones: ZoneCache,
 }
 
 /// The state of an evaluation.
@@ -159,6 +161,11 @@ impl<'v> Machine<'v> {
     /// The patterns that this evaluation compiled.
     pub(crate) fn patterns(&mut self) -> &mut PatternCache {
         &mut self.rare().patterns
+    }
+
+    /// The time zones that this evaluation read.
+    pub(crate) fn zones(&mut self) -> &mut ZoneCache {
+        &mut self.rare().zones
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), Stop> {

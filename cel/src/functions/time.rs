@@ -1,5 +1,7 @@
 //! Durations and timestamps.
 
+pub(crate) mod zone;
+
 use std::fmt;
 
 use super::{Answer, fail, mismatch};
@@ -283,26 +285,14 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() }
 }
 
-/// The offset of a time zone in seconds. Zones by name other than UTC are not known here.
-fn zone_offset(zone: &str) -> Result<i64, String> {
-    let Some((hours_text, minutes_text)) = zone.split_once(':') else {
-        return match zone {
-            "" | "UTC" => Ok(0),
-            _ => Err(format!("unknown time zone {zone}")),
-        };
-    };
-    let number = |text: &str| {
-        text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {text:?}: invalid syntax"))
-    };
-    let (hours, minutes) = (number(hours_text)?, number(minutes_text)?);
-    let minutes = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
-    Ok(minutes.clamp(-1_000_000, 1_000_000) * 60)
-}
-
-fn field<'v>(arguments: &[Value<'v>], field: impl FnOnce(&Civil, u32) -> i64) -> Answer<'v> {
+fn field<'v>(
+    machine: &mut Machine<'v>,
+    arguments: &[Value<'v>],
+    field: impl FnOnce(&Civil, u32) -> i64,
+) -> Answer<'v> {
     let (time, offset) = match arguments {
         [Value::Timestamp(time)] => (time, 0),
-        [Value::Timestamp(time), Value::String(zone)] => match zone_offset(zone) {
+        [Value::Timestamp(time), Value::String(zone)] => match zone::offset(machine, zone, time.seconds())? {
             Ok(offset) => (time, offset),
             Err(message) => return fail(message),
         },
@@ -320,35 +310,35 @@ fn of_duration<'v>(arguments: &[Value<'v>], unit: i64) -> Answer<'v> {
 
 /// The implementation of an overload of timestamps and durations.
 pub(crate) fn overload(id: &str) -> Option<Implementation> {
-    fn year<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.year)
+    fn year<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.year)
     }
-    fn month<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.month - 1)
+    fn month<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.month - 1)
     }
-    fn day_of_year<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.day_of_year)
+    fn day_of_year<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.day_of_year)
     }
-    fn day_of_month<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.day - 1)
+    fn day_of_month<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.day - 1)
     }
-    fn date<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.day)
+    fn date<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.day)
     }
-    fn day_of_week<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.weekday)
+    fn day_of_week<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.weekday)
     }
-    fn hours<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.second_of_day / 3600)
+    fn hours<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.second_of_day / 3600)
     }
-    fn minutes<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.second_of_day / 60 % 60)
+    fn minutes<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.second_of_day / 60 % 60)
     }
-    fn seconds<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |civil, _| civil.second_of_day % 60)
+    fn seconds<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |civil, _| civil.second_of_day % 60)
     }
-    fn milliseconds<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-        field(arguments, |_, nanoseconds| i64::from(nanoseconds) / 1_000_000)
+    fn milliseconds<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+        field(machine, arguments, |_, nanoseconds| i64::from(nanoseconds) / 1_000_000)
     }
     fn duration_hours<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
         of_duration(arguments, 3_600_000_000_000)

@@ -64,6 +64,7 @@ impl Request {
             "capacity": capacity,
             "allowMultipleAllocations": self.device.allow_multiple_allocations,
             "listTypeAttributes": self.list_type_attributes,
+            "admission": true,
         })
     }
 }
@@ -75,13 +76,24 @@ pub struct Answer {
     compile_error: Option<String>,
     match_error: Option<String>,
     cost: Option<u64>,
+    /// The estimate of the most that it may cost.
+    max_cost: Option<u64>,
+    /// What the API server says when the expression is written.
+    admission_error: Option<String>,
+    /// Overloads that the checker chose; only upstream tells.
+    overloads: Vec<String>,
 }
 
 fn ours(request: &Request) -> Answer {
     let features = Features { list_type_attributes: request.list_type_attributes };
+    let admission_error =
+        Selector::compile_new(&request.expression, features).err().map(|error| error.to_string());
     let selector = match Selector::compile_with(&request.expression, features) {
         Ok(selector) => selector,
-        Err(error) => return Answer { compile_error: Some(error.to_string()), ..Answer::default() },
+        Err(error) => {
+            let compile_error = Some(error.to_string());
+            return Answer { compile_error, admission_error, ..Answer::default() };
+        }
     };
     let device = Device::new(request.device.driver)
         .with_multiple_allocations(request.device.allow_multiple_allocations.unwrap_or(false))
@@ -95,6 +107,9 @@ fn ours(request: &Request) -> Answer {
         match_error: evaluation.result.err().map(|error| error.to_string()),
         cost: (!is_defect).then_some(evaluation.cost),
         compile_error: None,
+        max_cost: Some(selector.max_cost()),
+        admission_error,
+        overloads: Vec::new(),
     }
 }
 
@@ -106,6 +121,21 @@ fn theirs(line: &str) -> Answer {
         compile_error: text("compileError"),
         match_error: text("matchError"),
         cost: value.get("cost").and_then(Value::as_u64),
+        max_cost: value.get("maxCost").and_then(Value::as_u64),
+        admission_error: text("admissionError"),
+        overloads: value
+            .get("overloads")
+            .and_then(Value::as_array)
+            .map(|names| names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+            .unwrap_or_default(),
+    }
+}
+
+/// Whether both say the same of a new expression. What is too long or too complex is said in the same words.
+fn same_admission(ours: &Option<String>, theirs: &Option<String>) -> bool {
+    match theirs.as_deref() {
+        Some(text) if text.starts_with("Forbidden") || text.starts_with("Too long") => ours == theirs,
+        _ => ours.is_some() == theirs.is_some(),
     }
 }
 
@@ -149,20 +179,31 @@ fn without_details(text: &Option<String>) -> Option<String> {
     Some(text[..end].to_owned())
 }
 
-/// Asserts that both sides agree in verdict, answer, cost and the text of runtime errors. Texts of compile errors may
-/// differ: those about syntax come from upstream's parser generator.
-pub fn compare_all(requests: &[Request]) {
+/// Asserts that both sides agree in verdict, answer, cost, estimated cost and the text of runtime errors. Texts of
+/// compile errors may differ: those about syntax come from upstream's parser generator.
+///
+/// Gives the overloads of what both sides evaluated alike, and whether any of that ended in an answer.
+pub fn compare_all(requests: &[Request]) -> BTreeMap<String, bool> {
+    let mut called = BTreeMap::new();
     let answers = ask(requests);
     let mut disagreements: Vec<String> = Vec::new();
     let mut shown: std::collections::HashSet<&str> = std::collections::HashSet::new();
     let mut count = 0;
-    let (mut refused, mut failed, mut answered, mut texts) = (0, 0, 0, 0);
+    let (mut refused, mut failed, mut answered, mut texts, mut forbidden) = (0, 0, 0, 0, 0);
     for (request, theirs) in requests.iter().zip(&answers) {
         let ours = ours(request);
         let agree = ours.matches == theirs.matches
             && ours.compile_error.is_some() == theirs.compile_error.is_some()
             && without_details(&ours.match_error) == without_details(&theirs.match_error)
-            && ours.cost == theirs.cost;
+            && ours.cost == theirs.cost
+            && ours.max_cost == theirs.max_cost
+            && same_admission(&ours.admission_error, &theirs.admission_error);
+        if agree && theirs.compile_error.is_none() {
+            for overload in &theirs.overloads {
+                *called.entry(overload.clone()).or_insert(false) |= theirs.matches.is_some();
+            }
+        }
+        forbidden += u32::from(theirs.compile_error.is_none() && theirs.admission_error.is_some());
         match (&theirs.compile_error, &theirs.match_error) {
             (Some(_), _) => refused += 1,
             (_, Some(_)) => failed += 1,
@@ -192,7 +233,7 @@ pub fn compare_all(requests: &[Request]) {
         }
     }
     eprintln!(
-        "{} cases: {refused} refused, {failed} failed ({texts} with another text), {answered} answered, {count} disagreements",
+        "{} cases: {refused} refused, {forbidden} more when new, {failed} failed ({texts} with another text), {answered} answered, {count} disagreements",
         requests.len()
     );
     assert!(
@@ -201,6 +242,14 @@ pub fn compare_all(requests: &[Request]) {
         requests.len(),
         disagreements.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
     );
+    called
+}
+
+/// The declarations of the environment as the oracle prints them.
+pub fn declarations() -> String {
+    let output = Command::new(oracle()).arg("-declarations").output().expect("the oracle starts");
+    assert!(output.status.success(), "the oracle prints the declarations");
+    String::from_utf8(output.stdout).expect("names are UTF-8")
 }
 
 /// Devices of every kind, and whether list attributes are on.
