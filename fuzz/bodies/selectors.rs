@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use tessera_cel::{Device, PublishedAttribute, Selector};
+use tessera_cel::{COST_LIMIT, Device, Features, LENGTH_LIMIT, PublishedAttribute, Selector};
 
 static DEVICE: LazyLock<Device> = LazyLock::new(|| {
     let attributes = BTreeMap::from([
@@ -30,4 +30,9 @@ pub fn run(data: &[u8]) {
         assert!(part.start <= part.end && part.end <= expression.len(), "a part outside the expression");
     }
     let _ = selector.reads();
+    let most = selector.max_cost();
+    if let Ok(admitted) = Selector::compile_new(expression, Features::default()) {
+        assert_eq!(admitted.max_cost(), most, "two estimates differ");
+        assert!(most <= COST_LIMIT && expression.len() <= LENGTH_LIMIT);
+    }
 }

@@ -5,7 +5,7 @@ mod program;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -139,14 +139,17 @@ fn same_admission(ours: &Option<String>, theirs: &Option<String>) -> bool {
     }
 }
 
+fn oracle() -> PathBuf {
+    program::path(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/oracle")))
+}
+
 fn ask(requests: &[Request]) -> Vec<Answer> {
-    let mut child =
-        Command::new(program::path(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/oracle"))))
-            .arg("-cel")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the oracle starts");
+    let mut child = Command::new(oracle())
+        .arg("-cel")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the oracle starts");
     let mut input = child.stdin.take().expect("piped");
     let lines: String =
         requests.iter().enumerate().map(|(id, request)| format!("{}\n", request.json(id))).collect();
