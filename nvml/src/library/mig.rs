@@ -4,6 +4,8 @@
 mod name;
 mod profiles;
 
+use nvml_wrapper_sys::bindings as sys;
+
 use super::Session;
 use super::functions::{ComputeInstanceHandle, Functions, GpuInstanceHandle, Handle};
 use crate::{
@@ -11,6 +13,9 @@ use crate::{
 };
 
 pub(super) use profiles::Profiles;
+
+/// How often a list is begun anew when something in it is destroyed meanwhile.
+const RETRIES: usize = 4;
 
 /// The MIG side of the card at an address.
 pub(super) struct Mig<'session> {
@@ -58,6 +63,17 @@ impl Mig<'_> {
     }
 
     pub(super) fn gpu_instances(&self) -> Result<Vec<GpuInstance>, NvmlError> {
+        let mut instances = self.list();
+        for _ in 0..RETRIES {
+            match &instances {
+                Err(error) if is_stale(error) => instances = self.list(),
+                _ => break,
+            }
+        }
+        instances
+    }
+
+    fn list(&self) -> Result<Vec<GpuInstance>, NvmlError> {
         let (functions, card) = self.card()?;
         if !NvmlError::reading(functions.mig_mode(card))?.is_some_and(|mode| mode.current) {
             return Ok(Vec::new());
@@ -65,12 +81,7 @@ impl Mig<'_> {
         let mut instances: Vec<GpuInstance> = Vec::new();
         for profile in self.gpu_instance_profiles()?.iter().flat_map(|profiles| profiles.iter()) {
             for handle in functions.gpu_instances(card, profile.id)? {
-                match self.gpu_instance(functions, card, handle) {
-                    Ok(instance) => instances.push(instance),
-                    // Destroyed since it was listed.
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) => return Err(error),
-                }
+                instances.push(self.gpu_instance(functions, card, handle)?);
             }
         }
         instances.sort_by_key(|instance| instance.id);
@@ -89,11 +100,7 @@ impl Mig<'_> {
         let profiles = &self.session.profiles;
         for profile in profiles.of_gpu_instance(functions, card, handle, info.profile_id)?.iter() {
             for compute in functions.compute_instances(handle, profile.id)? {
-                match compute_instance(functions, card, info.id, compute) {
-                    Ok(compute) => compute_instances.push(compute),
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) => return Err(error),
-                }
+                compute_instances.push(compute_instance(functions, card, info.id, compute)?);
             }
         }
         compute_instances.sort_by_key(|compute| compute.id);
@@ -175,22 +182,30 @@ fn is_device_of(
         && functions.instance_ids(device)? == (gpu_instance, compute_instance))
 }
 
-/// Looks through all MIG devices of a card. They have gaps where instances are gone.
+/// Looks through all MIG devices of a card, which may have gaps. Their indexes move when one goes: one that isn't found is
+/// looked for twice.
 fn find_device(
     functions: &Functions,
     card: Handle,
     gpu_instance: u32,
     compute_instance: u32,
 ) -> Result<Option<Handle>, NvmlError> {
-    for index in 0..functions.max_mig_devices(card)? {
+    let most = functions.max_mig_devices(card)?;
+    for index in (0..most).chain(0..most) {
         let Some(device) = functions.mig_device(card, index)? else { continue };
         match functions.instance_ids(device) {
             Ok(ids) if ids == (gpu_instance, compute_instance) => return Ok(Some(device)),
             Ok(_) => {}
             // Another device, destroyed meanwhile.
-            Err(error) if error.is_not_found() => {}
+            Err(error) if is_stale(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(None)
+}
+
+/// What a handle stood for may be gone.
+fn is_stale(error: &NvmlError) -> bool {
+    let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
+    error.is_not_found() || matches!(error, NvmlError::Call { code, .. } if *code == invalid)
 }

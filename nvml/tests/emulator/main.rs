@@ -5,4 +5,6 @@ mod activity;
 mod events;
 mod faults;
 mod machine;
+mod mig;
+mod mig_faults;
 mod readings;

@@ -40,6 +40,8 @@ fn whole_card(context: &str, card: &Card, facts: &Value) {
     assert_eq!(card.index, Ok(number(&facts["index"]) as u32), "{context}");
     assert_eq!(card.minor, Ok(number(&facts["minor"]) as u32), "{context}");
     assert_eq!(card.uuid.as_deref(), Ok(text(&facts["uuid"])), "{context}");
+    let id = card.pci_device_id.as_ref().map(|id| format!("0x{id:08x}"));
+    assert_eq!(id, Ok(text(&board["pciDeviceId"]).to_lowercase()), "{context}");
     assert_eq!(card.name.as_deref(), Ok(text(&board["name"])), "{context}");
     let brand = said(context, &card.brand).and_then(Brand::name).unwrap();
     assert!(brand.eq_ignore_ascii_case(&text(&board["brand"]).replace(' ', "")), "{context}: {brand}");
