@@ -47,6 +47,23 @@ fn whole_card(context: &str, card: &Card, facts: &Value) {
         "{context}"
     );
     assert_eq!(card.mig_capable, board["migCapable"].as_bool(), "{context}");
+    match &card.mig {
+        None => assert!(facts["mig"].is_null(), "{context}"),
+        Some(mig) => {
+            assert_eq!(
+                Some(u64::from(mig.memory_slices())),
+                facts["mig"]["memorySlices"].as_u64(),
+                "{context}"
+            );
+            assert_eq!(
+                Some(mig.mode_switch_needs_reset),
+                facts["mig"]["modeNeedsReset"].as_bool(),
+                "{context}"
+            );
+            assert_eq!(mig.profiles.len(), facts["mig"]["profiles"].as_array().unwrap().len(), "{context}");
+            assert_eq!((mig.mode, mig.pending_mode, mig.instances.len()), (false, false, 0), "{context}");
+        }
+    }
     assert_eq!(card.numa_node.map(u64::from), facts["numaNode"].as_u64(), "{context}");
     assert_eq!(card.pcie_root, text(&facts["pcieRoot"]), "{context}");
     assert_eq!(card.health, Health::Healthy, "{context}");

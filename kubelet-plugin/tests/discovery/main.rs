@@ -4,5 +4,6 @@
 mod facts;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 mod machine;
+mod mig;
 mod pools;
 mod running;

@@ -12,6 +12,7 @@ use crate::machine::{EmulatedMachine, hardware};
 const PAIRS: &str = "{0,1}{2,3}{4,5}{6,7}";
 const QUADS: &str = "{0,1,2,3}{4,5,6,7}";
 const CUBE_MESH: &str = "{0,3}{1,2}{4,7}{5,6}";
+const BRIDGES: &str = "{0,2}{1,3}{4,5}{6,7}";
 const EIGHT: &str = "{0,1,2,3,4,5,6,7}";
 const ASCENDING: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
@@ -20,7 +21,7 @@ const ASCENDING: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 type Expected = (&'static str, &'static [usize], [&'static str; 4], Option<&'static str>);
 
 /// As `inventory/tests/data/groups.txt` has them for these machine types.
-const EXPECTED: [Expected; 11] = [
+const EXPECTED: [Expected; 14] = [
     ("a30-x2", &[0, 1], ["{0,1}", "", "", ""], None),
     ("dgx-1v", &[0, 3, 2, 1, 5, 6, 7, 4], [CUBE_MESH, QUADS, CUBE_MESH, QUADS], Some("0000:06:00.0")),
     (
@@ -40,6 +41,9 @@ const EXPECTED: [Expected; 11] = [
         ["{0,1}{2,3}", "{0,1,2,3}", "{0,1,2,3}", "{0,1,2,3}"],
         Some("8825eef3-bc84-4133-44bd-737103fe5002.2"),
     ),
+    ("gh200", &[0], ["", "", "", ""], None),
+    ("h100-nvl-x8", &[0, 2, 1, 3, 4, 5, 6, 7], [BRIDGES, QUADS, BRIDGES, ""], Some("0000:18:00.0")),
+    ("hgx-a100-40gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
     ("hgx-a100-80gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:07:00.0")),
     ("hgx-b200", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:51:00.0")),
     ("hgx-h100-80gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
