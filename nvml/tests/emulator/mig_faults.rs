@@ -91,7 +91,7 @@ fn making_a_compute_instance() {
         (creation, false, false),
         (creation, true, true),
         ("nvmlComputeInstanceGetInfo", false, true),
-        ("nvmlDeviceGetMigDeviceHandleByIndex", false, true),
+        ("nvmlDeviceIsMigDeviceHandle", false, true),
         ("nvmlDeviceGetUUID", false, false),
     ] {
         let gpu = bench.make(1).unwrap();
@@ -146,7 +146,7 @@ fn listing() {
         "nvmlGpuInstanceGetInfo",
         "nvmlGpuInstanceGetComputeInstances",
         "nvmlComputeInstanceGetInfo",
-        "nvmlDeviceGetMigDeviceHandleByIndex",
+        "nvmlDeviceIsMigDeviceHandle",
         "nvmlDeviceGetGpuInstanceId",
         "nvmlDeviceGetUUID",
     ] {
