@@ -1,6 +1,6 @@
 //! Names of counter sets and counters: what keeps the devices of one card from being handed out together.
 
-use crate::{DeviceName, PciBusId};
+use crate::{DeviceName, PciBusId, ProfileSpelling};
 
 /// The counter set that all devices of the card at `card` draw on. A DNS label.
 #[must_use]
@@ -13,3 +13,20 @@ pub fn set_name(card: PciBusId) -> String {
 pub fn memory_slice(number: u32) -> String {
     format!("memory-slice-{number}")
 }
+
+/// Counter of the instances that may exist of a MIG profile, where that are fewer than its placements leave room for.
+#[must_use]
+pub fn instances(profile: &ProfileSpelling) -> String {
+    format!("instances-{profile}")
+}
+
+/// Counter of copy engines.
+pub const COPY_ENGINES: &str = "copy-engines";
+/// Counter of video decoders.
+pub const DECODERS: &str = "decoders";
+/// Counter of video encoders.
+pub const ENCODERS: &str = "encoders";
+/// Counter of JPEG engines.
+pub const JPEG_ENGINES: &str = "jpeg-engines";
+/// Counter of optical flow accelerators.
+pub const OFA_ENGINES: &str = "ofa-engines";

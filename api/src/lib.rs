@@ -10,6 +10,7 @@ pub mod counter;
 mod device_name;
 mod device_type;
 pub mod limits;
+pub mod node_config;
 mod partition_name;
 mod pci_bus_id;
 mod profile_spelling;
@@ -19,6 +20,7 @@ pub mod version;
 
 pub use device_name::{DeviceName, DeviceNameError};
 pub use device_type::DeviceType;
+pub use node_config::NodeConfig;
 pub use partition_name::{ExistingInstance, PartitionName};
 pub use pci_bus_id::{PciBusId, PciBusIdError};
 pub use profile_spelling::{ProfileSpelling, ProfileSpellingError};

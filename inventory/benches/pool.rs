@@ -10,14 +10,13 @@ mod known_machines;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tessera_inventory::pool::{Held, PoolOptions};
+use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::{Pool, Topology};
 
 fn main() {
     // `cargo test --all-targets` runs this too, without --bench: once is enough to see that it works.
     let runs = if std::env::args().any(|argument| argument == "--bench") { 201 } else { 1 };
-    let options =
-        PoolOptions { driver_name: tessera_api::DEFAULT_DRIVER_NAME.to_owned(), held: Held::default() };
+    let options = PoolOptions::new(tessera_api::DEFAULT_DRIVER_NAME);
     println!("{:30} {:>5} {:>10} {:>10}", "machine", "cards", "rule", "pool");
     for known in known_machines::all() {
         let machine = known.machine();

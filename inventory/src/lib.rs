@@ -1,13 +1,15 @@
 //! From facts about the cards of a machine to what is published of it: groups, order, devices, counters, slices.
 //!
 //! ```text
-//! Machine (facts) ──> topology (links, groups, order) ──> Pool (tiers of slices)
+//! Machine (facts) ─┬─> topology (links, groups, order) ─┬─> Pool (tiers of slices)
+//!                  └─> mig (profiles, placements) ──────┘
 //! ```
 //! Pure and deterministic: the same facts give the same slices, whatever order the cards are enumerated in.
 #![forbid(unsafe_code)]
 
 pub mod layout;
 pub mod machine;
+pub mod mig;
 pub mod pool;
 pub mod topology;
 

@@ -2,9 +2,14 @@
 
 mod attributes;
 mod counters;
+mod description;
 mod held;
+mod offer;
+mod partition;
+mod shared;
 mod slice;
 mod taints;
+mod tiers;
 mod warning;
 mod whole_card;
 
@@ -12,10 +17,18 @@ pub use held::Held;
 pub use slice::{Contents, Slice, Tier};
 pub use warning::Warning;
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use std::collections::BTreeSet;
 
+use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use tessera_api::{NodeConfig, PartitionName};
+
+use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
 use crate::{Machine, machine::Card};
+use description::{Description, Versions};
+use offer::Offer;
+use shared::SharedDevices;
+use tiers::Tiers;
 use whole_card::WholeCards;
 
 /// What a [`Pool`] depends on besides the machine.
@@ -23,8 +36,25 @@ use whole_card::WholeCards;
 pub struct PoolOptions {
     /// Name of the DRA driver, valid by [`tessera_api::limits::is_driver_name`]: the prefix of the taints' keys.
     pub driver_name: String,
+    /// What the node offers.
+    pub config: NodeConfig,
     /// Devices that allocated or prepared claims hold, as they were last published.
     pub held: Held,
+    /// The partitions that this driver made or is making: their instances don't make a card an administrator's.
+    pub own: BTreeSet<PartitionName>,
+}
+
+impl PoolOptions {
+    /// The default configuration, where nothing is held.
+    #[must_use]
+    pub fn new(driver_name: &str) -> Self {
+        Self {
+            driver_name: driver_name.to_owned(),
+            config: NodeConfig::default(),
+            held: Held::default(),
+            own: BTreeSet::new(),
+        }
+    }
 }
 
 /// The devices of one node as they shall be published.
@@ -40,8 +70,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What to publish of `machine`: every whole card it offers, best neighbours next to each other, then the held
-    /// devices that it no longer offers, tainted.
+    /// What to publish of `machine`: the MIG partitions that its cards offer, smallest first; every whole card, best
+    /// neighbours next to each other; shares of cards; and the held devices that it no longer offers, tainted.
     ///
     /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
     #[must_use]
@@ -54,31 +84,21 @@ impl Pool {
         }
 
         let topology = Topology::new(machine);
-        let mut publisher = WholeCards::new(machine, &topology, &options.driver_name, &mut warnings);
-        let mut counter_sets: Vec<CounterSet> = Vec::new();
-        let mut devices: Vec<Device> = Vec::new();
-        for position in publisher.order() {
-            let card = cards[position];
-            if card.mig.as_ref().is_some_and(|mig| mig.mode) {
-                publisher.warnings.push(Warning::MigModeOn(card.pci));
-                continue;
-            }
-            let set = options.held.counter_set(counters::of_card(card, publisher.warnings));
-            devices.push(publisher.device(position, card, &set));
-            counter_sets.push(set);
+        let groups = topology.groups();
+        let mut publisher = Publisher {
+            options,
+            versions: Versions::new(machine, &mut warnings),
+            whole_cards: WholeCards::new(&topology, &groups),
+            cuda_driver_version: machine.cuda_driver_version,
+            tiers: Tiers::default(),
+            warnings,
+        };
+        for (rank, position) in groups.order.iter().enumerate() {
+            publisher.publish(rank, *position, cards[*position]);
         }
-        options.held.add_what_is_not_offered(
-            &options.driver_name,
-            &mut devices,
-            &mut counter_sets,
-            &mut warnings,
-        );
-        // Devices go by topology; the sets they draw on are only looked up.
-        counter_sets.sort_by(|one, other| one.name.cmp(&other.name));
-
-        let slices =
-            Slice::of_counter_sets(counter_sets).chain(Slice::of_devices(Tier::Cards, devices)).collect();
-        Self { slices, warnings }
+        let Publisher { mut tiers, mut warnings, .. } = publisher;
+        tiers.add_held(&options.held, &options.driver_name, &mut warnings);
+        Self { slices: tiers.into_slices(), warnings }
     }
 
     /// All devices, in the order of publication.
@@ -95,6 +115,67 @@ impl Pool {
             Contents::SharedCounters(sets) => sets.as_slice(),
             Contents::Devices(_) => &[],
         })
+    }
+}
+
+/// Puts the devices of one card after the other into tiers.
+struct Publisher<'a> {
+    options: &'a PoolOptions,
+    versions: Versions,
+    whole_cards: WholeCards<'a>,
+    cuda_driver_version: Option<u32>,
+    tiers: Tiers,
+    warnings: Vec<Warning>,
+}
+
+impl Publisher<'_> {
+    /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
+    fn publish(&mut self, rank: usize, position: usize, card: &Card) {
+        let PoolOptions { driver_name, config, held, own } = self.options;
+        let warnings = &mut self.warnings;
+        let grid = match &card.mig {
+            Some(mig) => Grid::new(card.pci, mig, config.partitioning.placement_order, warnings),
+            None => Grid::whole(),
+        };
+        let Some(offer) = Offer::of(card, &grid, own, warnings) else { return };
+        let fresh = counters::of_card(card.pci, &grid);
+        let set = held.counter_set(fresh.clone());
+        let is_as_before = set != fresh;
+        if is_as_before {
+            warnings.push(Warning::OldCounters(card.pci));
+        }
+        let description = Description::new(card, &self.versions, driver_name, warnings);
+
+        let partitions = if offer == Offer::Existing {
+            let is_own = |instance: &_| offer::is_own(card.pci, instance, &grid, own);
+            partition::existing(card, &grid, &set, is_own, warnings)
+        } else if offer.partitions() && !is_as_before {
+            let mut partitions = partition::on_demand(card, &grid, &set);
+            partitions.retain(|partition| config.partitioning.offers(&partition.profile.facts.name));
+            partitions
+        } else {
+            Vec::new()
+        };
+        let shared =
+            SharedDevices { card, description: &description, cuda_driver_version: self.cuda_driver_version };
+        let mps = config.sharing.mps.as_ref().filter(|_| !is_as_before);
+        let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
+        for partition in &partitions {
+            self.tiers.add_partition(rank, partition.device(card, &description, warnings));
+            let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
+            self.tiers.shared.extend(device);
+        }
+        if offer.whole() {
+            if config.whole_cards {
+                let device = self.whole_cards.device(position, card, &description, &set, warnings);
+                self.tiers.cards.push(device);
+            }
+            let mps = mps.filter(|mps| mps.cards);
+            self.tiers.shared.extend(mps.and_then(|mps| shared.mps(mps, &set, warnings)));
+            let slicing = config.sharing.time_slicing.as_ref();
+            self.tiers.shared.extend(slicing.map(|slicing| shared.time_slices(slicing, &set, warnings)));
+        }
+        self.tiers.counter_sets.push(set);
     }
 }
 

@@ -7,16 +7,24 @@ use tessera_api::{PciBusId, limits, version};
 
 use super::Warning;
 
+/// The attributes of a device by name.
+pub type AttributeMap = BTreeMap<String, DeviceAttribute>;
+
 /// Collects the attributes of one device. A fact that is `None` leaves no trace.
 pub struct Attributes<'a> {
     card: PciBusId,
-    values: BTreeMap<String, DeviceAttribute>,
+    values: AttributeMap,
     warnings: &'a mut Vec<Warning>,
 }
 
 impl<'a> Attributes<'a> {
     pub fn new(card: PciBusId, warnings: &'a mut Vec<Warning>) -> Self {
-        Self { card, values: BTreeMap::new(), warnings }
+        Self::with(card, AttributeMap::new(), warnings)
+    }
+
+    /// Adds to what is there already.
+    pub fn with(card: PciBusId, values: AttributeMap, warnings: &'a mut Vec<Warning>) -> Self {
+        Self { card, values, warnings }
     }
 
     /// A text; too long ones and those with control characters are left out.
@@ -51,7 +59,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn into_map(self) -> BTreeMap<String, DeviceAttribute> {
+    pub fn into_map(self) -> AttributeMap {
         self.values
     }
 

@@ -4,33 +4,55 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Counter, CounterSet, DeviceCounterConsumption};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use tessera_api::{counter, limits};
+use tessera_api::{PciBusId, counter};
 
-use super::Warning;
-use crate::machine::{Card, Mig};
+use crate::machine::Placement;
+use crate::mig::{Engine, Grid, GridProfile};
 
-/// The counter set of a card: one counter of 1 for each of its memory slices.
-pub fn of_card(card: &Card, warnings: &mut Vec<Warning>) -> CounterSet {
-    let slices = card.mig.as_ref().map_or(1, Mig::memory_slices).max(1);
-    let slices = if usize::try_from(slices).is_ok_and(|slices| slices <= limits::COUNTERS_PER_SET) {
-        slices
-    } else {
-        warnings.push(Warning::MemorySlices { card: card.pci, slices });
-        1
-    };
-    let one = || Counter { value: Quantity("1".to_owned()) };
-    let counters: BTreeMap<String, Counter> =
-        (0..slices).map(|slice| (counter::memory_slice(slice), one())).collect();
-    CounterSet { name: counter::set_name(card.pci), counters }
+/// The counter set of a card: one counter of 1 for each of its memory slices; for each profile with a limit of its own
+/// how many instances there may be; and the engines that can run out although both allow more.
+pub fn of_card(card: PciBusId, grid: &Grid<'_>) -> CounterSet {
+    let slices = (0..grid.memory_slices).map(|slice| (counter::memory_slice(slice), count(1)));
+    let limited = grid.profiles.iter().filter(|profile| profile.is_limited);
+    let limited =
+        limited.map(|profile| (counter::instances(&profile.spelling), count(profile.facts.max_instances)));
+    let engines = grid.scarce_engines.iter().map(|(engine, total)| (engine_counter(*engine), count(*total)));
+    let counters: BTreeMap<String, Counter> = slices.chain(limited).chain(engines).collect();
+    CounterSet { name: counter::set_name(card), counters }
 }
 
-/// All of a set: what a whole card draws.
+/// All of a set: what a whole card draws, and its shares.
 pub fn all_of(set: &CounterSet) -> DeviceCounterConsumption {
-    DeviceCounterConsumption {
-        counter_set: set.name.clone(),
-        counters: set.counters.clone(),
-        ..DeviceCounterConsumption::default()
-    }
+    consumption(&set.name, set.counters.clone())
+}
+
+/// What an instance of a profile draws at a placement.
+pub fn of_partition(
+    set: &CounterSet,
+    grid: &Grid<'_>,
+    profile: &GridProfile<'_>,
+    placement: Placement,
+) -> DeviceCounterConsumption {
+    let slices = (placement.start..placement.end()).map(|slice| (counter::memory_slice(slice), count(1)));
+    let limited = profile.is_limited.then(|| (counter::instances(&profile.spelling), count(1)));
+    let engines = grid
+        .scarce_engines
+        .iter()
+        .map(|(engine, _)| (engine_counter(*engine), engine.of(profile.facts)))
+        .filter(|(_, engines)| *engines > 0)
+        .map(|(name, engines)| (name, count(engines)));
+    consumption(&set.name, slices.chain(limited).chain(engines).collect())
+}
+
+/// What one of `parts` equal users of the memory slices of a placement draws: together no more than all of them.
+pub fn part_of_slices(set: &CounterSet, placement: Placement, parts: usize) -> DeviceCounterConsumption {
+    let share = match parts {
+        0 | 1 => count(1),
+        parts => Counter { value: Quantity(format!("{}m", (1000 / parts).max(1))) },
+    };
+    let slices =
+        (placement.start..placement.end()).map(|slice| (counter::memory_slice(slice), share.clone()));
+    consumption(&set.name, slices.collect())
 }
 
 /// Whether `set` is the one that `consumption` draws on, and has what it draws.
@@ -41,4 +63,24 @@ pub fn covers(set: &CounterSet, consumption: &DeviceCounterConsumption) -> bool 
             let available = set.counters.get(name).and_then(value);
             available.zip(value(drawn)).is_some_and(|(available, drawn)| drawn <= available)
         })
+}
+
+fn consumption(set: &str, counters: BTreeMap<String, Counter>) -> DeviceCounterConsumption {
+    DeviceCounterConsumption { counter_set: set.to_owned(), counters, ..DeviceCounterConsumption::default() }
+}
+
+fn count(number: u32) -> Counter {
+    // In the form that the API server gives back.
+    Counter { value: Quantity(tessera_api::Quantity::decimal(number.into()).to_string()) }
+}
+
+fn engine_counter(engine: Engine) -> String {
+    match engine {
+        Engine::Copy => counter::COPY_ENGINES,
+        Engine::Decoder => counter::DECODERS,
+        Engine::Encoder => counter::ENCODERS,
+        Engine::Jpeg => counter::JPEG_ENGINES,
+        Engine::Ofa => counter::OFA_ENGINES,
+    }
+    .to_owned()
 }

@@ -74,16 +74,16 @@ impl Held {
         published.unwrap_or(fresh)
     }
 
-    /// Adds the held devices that are not among `devices`, tainted, and their counter sets where missing.
-    pub(super) fn add_what_is_not_offered(
+    /// The held devices that are not `offered`, tainted. Their counter sets are added to `counter_sets` where missing.
+    pub(super) fn not_offered(
         &self,
+        offered: &BTreeSet<&str>,
         driver_name: &str,
-        devices: &mut Vec<Device>,
         counter_sets: &mut Vec<CounterSet>,
         warnings: &mut Vec<Warning>,
-    ) {
-        let offered: BTreeSet<String> = devices.iter().map(|device| device.name.clone()).collect();
-        for held in self.devices.values().filter(|device| !offered.contains(&device.name)) {
+    ) -> Vec<Device> {
+        let mut devices = Vec::new();
+        for held in self.devices.values().filter(|device| !offered.contains(device.name.as_str())) {
             let mut device = held.clone();
             for consumption in device.consumes_counters.iter().flatten() {
                 let name = &consumption.counter_set;
@@ -103,6 +103,7 @@ impl Held {
             add_taint(&mut device, driver_name);
             devices.push(device);
         }
+        devices
     }
 }
 

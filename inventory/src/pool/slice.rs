@@ -57,6 +57,16 @@ impl Slice {
         })
     }
 
+    /// The partitions of the card that is `rank`-th in the order of trying: one slice, as long as the API allows.
+    pub(super) fn of_partitions(rank: usize, devices: Vec<Device>) -> impl Iterator<Item = Self> {
+        // Behind those of all cards: 9999 sorts last.
+        let name = Tier::Partitions.name_suffix(rank.min(9999));
+        chunks(devices, limits::ADVANCED_DEVICES_PER_SLICE).enumerate().map(move |(position, devices)| Self {
+            name_suffix: if position == 0 { name.clone() } else { format!("{name}-{position:04}") },
+            contents: Contents::Devices(devices),
+        })
+    }
+
     /// As few slices as the API allows, devices in the given order.
     pub(super) fn of_devices(tier: Tier, devices: Vec<Device>) -> impl Iterator<Item = Self> {
         // Every device of a card draws on its counters, which halves what a slice may hold.

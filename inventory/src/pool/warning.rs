@@ -45,11 +45,68 @@ pub enum Warning {
         /// What the driver said.
         slices: u32,
     },
-    /// MIG mode is on, so no program can use the card as a whole.
+    /// A card's MIG profiles need more counters than a counter set can have; it is not offered as partitions.
     #[error(
-        "card {0} is not published as a whole card: MIG mode is on; turn it off (nvidia-smi -mig 0) to use it whole"
+        "card {card}: its MIG profiles take {counters} counters; Kubernetes can count 32: no partitions are published"
+    )]
+    Counters {
+        /// The card.
+        card: PciBusId,
+        /// How many there would have to be.
+        counters: usize,
+    },
+    /// A MIG profile that has no placement, or no name of its own that could be part of a device name.
+    #[error(
+        "card {card}: MIG profile {name:?} is not published: it has no placement, or no usable name of its own"
+    )]
+    Profile {
+        /// The card.
+        card: PciBusId,
+        /// The beginning of its name.
+        name: String,
+    },
+    /// MIG mode is on, cannot be switched off without a reset, and the driver names no profiles.
+    #[error(
+        "card {0} is not published: MIG mode is on and the driver names no MIG profiles; turn the mode off (nvidia-smi -mig 0) \
+         and reset the card to use it whole"
     )]
     MigModeOn(PciBusId),
+    /// Someone else made MIG instances on the card.
+    #[error(
+        "card {0} has MIG instances that this driver did not make: they are published as they are, and nothing else of the \
+         card; destroy them (nvidia-smi mig -dci, -dgi) to have it partitioned on demand"
+    )]
+    PartitionedByHand(PciBusId),
+    /// Part of a card is taken by a MIG instance that no container can use.
+    #[error("card {card}: GPU instance {gpu_instance} is not published: {reason}")]
+    UnusableInstance {
+        /// The card.
+        card: PciBusId,
+        /// Id of the GPU instance.
+        gpu_instance: u32,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A device's name would be longer than Kubernetes allows.
+    #[error("device {0} is not published: its name is no DNS label of at most 63 characters")]
+    DeviceName(String),
+    /// A card or partition whose memory is unknown, or too small for its default shares.
+    #[error(
+        "card {card} is not shared by MPS: of its memory ({} bytes) a default share would be less than 128 MiB",
+         .memory.map_or_else(|| "an unknown number of".to_owned(), |bytes| bytes.to_string())
+    )]
+    NotShared {
+        /// The card, or that of the partition.
+        card: PciBusId,
+        /// Bytes of memory.
+        memory: Option<i64>,
+    },
+    /// The card was published with other counters, on which a held device still draws.
+    #[error(
+        "card {0} is published as it was before, without partitions and shares, until the claims on it end: its MIG profiles \
+         changed"
+    )]
+    OldCounters(PciBusId),
     /// More cards than groups are made for.
     #[error("the machine has {0} cards; above 64 they are published by PCI address, without groups")]
     NoGroups(usize),

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute, DeviceTaint};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute, DeviceCapacity, DeviceTaint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::{Quantity, limits};
 use tessera_inventory::Pool;
 use tessera_inventory::pool::Contents;
@@ -88,6 +89,9 @@ fn check_device(device: &Device, sets: &BTreeMap<&str, &CounterSet>, complain: &
             complain(format!("{}: a request policy on an exclusive device", device.name));
         }
     }
+    for (name, capacity) in device.capacity.iter().flatten() {
+        check_request_policy(&format!("{}: {name}", device.name), capacity, complain);
+    }
     let consumptions: Vec<_> = device.consumes_counters.iter().flatten().collect();
     let consumed: BTreeSet<&str> =
         consumptions.iter().map(|consumption| consumption.counter_set.as_str()).collect();
@@ -119,6 +123,31 @@ fn check_device(device: &Device, sets: &BTreeMap<&str, &CounterSet>, complain: &
         device.node_name.is_some() || device.node_selector.is_some() || device.all_nodes.is_some();
     if elsewhere || device.binds_to_node.is_some() || device.binding_conditions.is_some() {
         complain(format!("{} says where it is, which the slice does", device.name));
+    }
+}
+
+/// `validateRequestPolicy` of the API server.
+fn check_request_policy(at: &str, capacity: &DeviceCapacity, complain: &mut impl FnMut(String)) {
+    let Some(policy) = &capacity.request_policy else { return };
+    let number = |text: &QuantityText| text.0.parse::<Quantity>().unwrap().as_integer().unwrap();
+    let value = number(&capacity.value);
+    let (Some(default), Some(range), None) = (&policy.default, &policy.valid_range, &policy.valid_values)
+    else {
+        complain(format!("{at}: not a range with a default: {policy:?}"));
+        return;
+    };
+    let texts = [Some(default), Some(&range.min), range.max.as_ref(), range.step.as_ref()];
+    texts.into_iter().flatten().for_each(|text| check_quantity(&text.0, complain));
+    let (default, min) = (number(default), number(&range.min));
+    let max = range.max.as_ref().map(number);
+    let step = range.step.as_ref().map(number);
+    let fits = (min..=value).contains(&default)
+        && max.is_none_or(|max| {
+            max <= value && default <= max && step.is_none_or(|step| (max - min) % step == 0)
+        })
+        && step.is_none_or(|step| step > 0 && min + step <= value && (default - min) % step == 0);
+    if !fits {
+        complain(format!("{at}: {policy:?} of {value}"));
     }
 }
 

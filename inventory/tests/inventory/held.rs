@@ -7,7 +7,7 @@ use tessera_inventory::{Machine, Pool};
 
 use crate::any_machine;
 use crate::api_limits::violations;
-use crate::pool::{hgx_h100, options};
+use crate::pool::{hgx_h100, options, whole_cards};
 
 /// The pool as it would be read back from an API server.
 fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
@@ -25,13 +25,13 @@ fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
 }
 
 fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
-    PoolOptions { held: Held::from_slices(slices, |name| names.contains(&name)), ..options() }
+    PoolOptions { held: Held::from_slices(slices, |name| names.contains(&name)), ..whole_cards() }
 }
 
 /// The last pool of this process and the slices at the API server say the same.
 #[test]
 fn from_memory_as_from_the_api() {
-    let pool = Pool::new(&hgx_h100(), &options());
+    let pool = Pool::new(&hgx_h100(), &whole_cards());
     let is_held = |name: &str| name != "gpu-11-00";
     assert_eq!(Held::from_pool(&pool, is_held), Held::from_slices(&published(&pool), is_held));
 }
@@ -52,7 +52,7 @@ fn without_card(position: usize) -> Machine {
 
 #[test]
 fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
-    let before = Pool::new(&hgx_h100(), &options());
+    let before = Pool::new(&hgx_h100(), &whole_cards());
     let options = holding(&published(&before), &["gpu-12-00", "gpu-13-00"]);
     let after = Pool::new(&without_card(2), &options);
     assert_eq!(violations(&after), [""; 0]);
@@ -81,9 +81,11 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
 
 #[test]
 fn a_held_card_that_went_into_mig_mode_stays() {
-    let before = Pool::new(&hgx_h100(), &options());
+    let before = Pool::new(&hgx_h100(), &whole_cards());
     let mut machine = hgx_h100();
-    machine.cards[4].mig.as_mut().unwrap().mode = true;
+    let mig = machine.cards[4].mig.as_mut().unwrap();
+    mig.mode = true;
+    mig.mode_switch_needs_reset = true;
     let after = Pool::new(&machine, &holding(&published(&before), &["gpu-14-00"]));
     assert_eq!(violations(&after), [""; 0]);
     assert!(device(&after, "gpu-14-00").taints.is_some());
@@ -91,7 +93,7 @@ fn a_held_card_that_went_into_mig_mode_stays() {
 
 /// A device of a later version of this driver, on a card that is still there.
 fn partition(counter: &str) -> Device {
-    let mut device = Pool::new(&hgx_h100(), &options()).devices().next().unwrap().clone();
+    let mut device = Pool::new(&hgx_h100(), &whole_cards()).devices().next().unwrap().clone();
     device.name = "gpu-10-00-mig-1g10gb-6".to_owned();
     let counters = &mut device.consumes_counters.as_mut().unwrap()[0].counters;
     let one = counters.pop_first().unwrap().1;
@@ -101,7 +103,7 @@ fn partition(counter: &str) -> Device {
 
 #[test]
 fn a_held_partition_keeps_drawing_on_its_card() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
     slices.last_mut().unwrap().devices.as_mut().unwrap().push(partition("memory-slice-6"));
     let after = Pool::new(&hgx_h100(), &holding(&slices, &["gpu-10-00-mig-1g10gb-6"]));
     assert_eq!(violations(&after), [""; 0]);
@@ -113,7 +115,7 @@ fn a_held_partition_keeps_drawing_on_its_card() {
 
 #[test]
 fn counters_that_only_a_held_device_knows_stay() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
     let set = &mut slices[0].shared_counters.as_mut().unwrap()[0];
     let one = set.counters.first_entry().unwrap().get().clone();
     set.counters.insert("extra".to_owned(), one);
@@ -127,7 +129,7 @@ fn counters_that_only_a_held_device_knows_stay() {
 
 #[test]
 fn a_held_device_that_lost_its_counters_is_reported() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &options()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
     slices.retain(|slice| slice.shared_counters.is_none());
     let after = Pool::new(&without_card(2), &holding(&slices, &["gpu-12-00"]));
     assert_eq!(violations(&after), [""; 0]);
@@ -152,7 +154,7 @@ proptest! {
             .filter(|(position, _)| mask >> position & 1 == 1)
             .map(|(_, device)| device.name.as_str())
             .collect();
-        let after = Pool::new(&after, &holding(&published(&before), &names));
+        let after = Pool::new(&after, &PoolOptions { held: Held::from_slices(&published(&before), |name| names.contains(&name)), ..options() });
         prop_assert_eq!(violations(&after), [""; 0]);
         for name in names {
             prop_assert!(after.devices().any(|device| device.name == name));

@@ -7,5 +7,8 @@ mod api_limits;
 mod held;
 mod known_machines;
 mod layout;
+mod mig;
+mod mig_models;
 mod pool;
+mod shared;
 mod topology;

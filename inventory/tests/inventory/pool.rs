@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_api::node_config::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
-use tessera_inventory::pool::{Contents, Held, PoolOptions, Warning};
+use tessera_inventory::pool::{Contents, PoolOptions};
 use tessera_inventory::{Machine, Pool};
 
 use crate::any_machine;
@@ -14,7 +15,14 @@ use crate::api_limits::violations;
 use crate::known_machines::{self, address};
 
 pub fn options() -> PoolOptions {
-    PoolOptions { driver_name: DEFAULT_DRIVER_NAME.to_owned(), held: Held::default() }
+    PoolOptions::new(DEFAULT_DRIVER_NAME)
+}
+
+/// Whole cards and nothing else.
+pub fn whole_cards() -> PoolOptions {
+    let mut options = options();
+    options.config.partitioning.mode = PartitioningMode::None;
+    options
 }
 
 /// An HGX H100 with all facts.
@@ -57,7 +65,7 @@ fn whole_board(memory_slices: u32) -> GpuInstanceProfile {
 }
 
 /// How the slices of a pool are called and how much is in each.
-fn layout(pool: &Pool) -> Vec<(&str, usize)> {
+pub fn layout(pool: &Pool) -> Vec<(&str, usize)> {
     let size = |contents: &Contents| match contents {
         Contents::Devices(devices) => devices.len(),
         Contents::SharedCounters(sets) => sets.len(),
@@ -71,7 +79,7 @@ fn attribute(device: &Device, name: &str) -> DeviceAttribute {
 
 #[test]
 fn a_whole_card_says_everything() {
-    let pool = Pool::new(&hgx_h100(), &options());
+    let pool = Pool::new(&hgx_h100(), &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
     assert_eq!(pool.warnings, []);
     let device = pool.devices().nth(3).unwrap();
@@ -120,7 +128,7 @@ fn a_whole_card_says_everything() {
 #[test]
 fn what_the_hardware_does_not_say_is_not_published() {
     let machine = Machine { cards: vec![Card::new(address(0))], ..Machine::default() };
-    let pool = Pool::new(&machine, &options());
+    let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
     let device = pool.devices().next().unwrap();
     let names: Vec<&str> = device.attributes.as_ref().unwrap().keys().map(String::as_str).collect();
@@ -142,7 +150,7 @@ fn slices_at_the_edges_of_the_limits() {
     ] {
         let card = &hgx_h100().cards[0];
         let cards = (0..count).map(|position| Card { pci: address(position), ..card.clone() }).collect();
-        let pool = Pool::new(&Machine { cards, ..hgx_h100() }, &options());
+        let pool = Pool::new(&Machine { cards, ..hgx_h100() }, &whole_cards());
         assert_eq!(violations(&pool), [""; 0], "{count} cards");
         assert_eq!(pool.devices().count(), count);
         assert_eq!(pool.counter_sets().count(), count);
@@ -158,7 +166,7 @@ fn slices_at_the_edges_of_the_limits() {
 #[test]
 fn cards_are_published_in_the_order_of_their_links() {
     let machine = known_machines::named("dgx-1-v100-hybrid-cube-mesh").machine();
-    let pool = Pool::new(&machine, &options());
+    let pool = Pool::new(&machine, &whole_cards());
     let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
     let expected = [0, 3, 2, 1, 5, 6, 7, 4].map(|position| format!("gpu-{:02x}-00", 0x10 + position));
     assert_eq!(names, expected);
@@ -174,7 +182,7 @@ fn a_card_that_does_not_work_is_tainted() {
     machine.cards[1].health = Health::Lost;
     machine.cards[2].health = Health::Unhealthy { reason: "xid-79".to_owned() };
     machine.cards[3].health = Health::Unhealthy { reason: "fell off; see log".to_owned() };
-    let pool = Pool::new(&machine, &options());
+    let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
     let taints: BTreeMap<&str, _> = pool
         .devices()
@@ -195,15 +203,6 @@ fn a_card_that_does_not_work_is_tainted() {
 }
 
 #[test]
-fn a_card_in_mig_mode_is_no_whole_card() {
-    let mut machine = hgx_h100();
-    machine.cards[5].mig.as_mut().unwrap().mode = true;
-    let pool = Pool::new(&machine, &options());
-    assert_eq!((pool.devices().count(), pool.counter_sets().count()), (7, 7));
-    assert_eq!(pool.warnings, [Warning::MigModeOn(address(5))]);
-}
-
-#[test]
 fn what_does_not_fit_is_left_out_with_a_warning() {
     let mut machine = hgx_h100();
     machine.driver_version = Some("unknown".to_owned());
@@ -213,7 +212,7 @@ fn what_does_not_fit_is_left_out_with_a_warning() {
     machine.cards[0].memory_bytes = Some(u64::MAX);
     machine.cards[0].mig.as_mut().unwrap().profiles = vec![whole_board(33)];
     machine.cards.push(machine.cards[1].clone());
-    let pool = Pool::new(&machine, &options());
+    let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
     assert_eq!(pool.devices().count(), 2);
     let device = pool.devices().next().unwrap();
@@ -237,11 +236,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_machine_gives_valid_slices(machine in any_machine::machines(20)) {
-        let pool = Pool::new(&machine, &options());
+    fn any_machine_gives_valid_slices(machine in any_machine::machines(20), shares: bool) {
+        let mut options = options();
+        if shares {
+            let partitions = machine.cards.iter().flat_map(|card| &card.mig).flat_map(|mig| &mig.profiles);
+            let partitions = partitions.map(|profile| profile.name.clone()).collect();
+            options.config.sharing.mps = Some(Mps { partitions, ..Mps::default() });
+            options.config.sharing.time_slicing =
+                Some(TimeSlicing { replicas: 7, interval: TimeSliceInterval::Default });
+        }
+        let pool = Pool::new(&machine, &options);
         prop_assert_eq!(violations(&pool), [""; 0]);
-        let publishable = machine.cards_by_address().iter().filter(|card| card.mig.as_ref().is_none_or(|mig| !mig.mode)).count();
-        prop_assert_eq!(pool.devices().count(), publishable);
+        let without_mig = machine.cards_by_address().iter().filter(|card| card.mig.is_none()).count();
+        prop_assert!(pool.devices().count() >= without_mig);
         // Warnings are for a log: bounded, on one line.
         for warning in &pool.warnings {
             let text = warning.to_string();

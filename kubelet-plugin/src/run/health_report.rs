@@ -60,7 +60,7 @@ mod tests {
             ],
             ..Machine::default()
         };
-        let options = PoolOptions { driver_name: "gpu.tessera.dev".to_owned(), held: Held::default() };
+        let options = PoolOptions::new("gpu.tessera.dev");
         let pool = Pool::new(&machine, &options);
         machine.cards.pop();
         let report = report("pool", &pool, &machine, SystemTime::UNIX_EPOCH);

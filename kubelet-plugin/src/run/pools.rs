@@ -79,7 +79,7 @@ impl PoolMaker {
             if let Some(machine) = machine {
                 let last = pools.borrow().clone();
                 let held = held(last.as_deref(), published.as_deref().unwrap_or_default(), &preparer).await;
-                let options = PoolOptions { driver_name: identity.driver_name.clone(), held };
+                let options = PoolOptions { held, ..PoolOptions::new(&identity.driver_name) };
                 let pool = Pool::new(&machine, &options);
                 recheck = pool.devices().any(|device| is_no_longer_offered(device, &identity.driver_name));
                 tell(&pool.warnings, &mut told);

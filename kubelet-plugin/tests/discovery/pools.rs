@@ -77,7 +77,7 @@ fn every_machine_is_grouped_by_its_links() {
         assert_eq!(written(&found), groups, "{name}");
         assert_eq!(topology.nvlink_domains()[0].as_deref(), domain, "{name}");
 
-        let options = PoolOptions { driver_name: DEFAULT_DRIVER_NAME.to_owned(), held: Held::default() };
+        let options = PoolOptions::new(DEFAULT_DRIVER_NAME);
         let pool = Pool::new(&machine, &options);
         assert_eq!(pool.warnings, [], "{name}");
         assert_eq!(pool.devices().count(), machine.cards.len(), "{name}");

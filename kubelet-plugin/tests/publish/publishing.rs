@@ -93,7 +93,7 @@ fn machine(cards: u8) -> Machine {
 
 #[tokio::test]
 async fn the_api_takes_and_keeps_all_that_the_inventory_says() {
-    let options = PoolOptions { driver_name: DRIVER.to_owned(), held: Held::default() };
+    let options = PoolOptions::new(DRIVER);
     for cards in [1, 8, 9, 16] {
         let node = TestNode::new("inventory").await;
         let pool = Pool::new(&machine(cards), &options);

@@ -1,0 +1,29 @@
+/// Why something is not what a node can offer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeConfigError {
+    /// Not an object at all.
+    #[error("a node's configuration must be an object with apiVersion, kind and what it offers")]
+    NoObject,
+    /// Another kind of object, or another version of it.
+    #[error("{name} must be {expected}, not {found}")]
+    Kind {
+        /// The field.
+        name: &'static str,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is, as JSON.
+        found: String,
+    },
+    /// A field that does not exist, or of another type.
+    #[error("{0}")]
+    Invalid(String),
+    /// A value that is out of range, or contradicts another.
+    #[error("{field}: {reason}")]
+    Value {
+        /// Path of the field.
+        field: &'static str,
+        /// What is wrong with it, and what is right.
+        reason: String,
+    },
+}

@@ -1,0 +1,66 @@
+use serde::{Deserialize, Serialize};
+
+use super::NodeConfigError;
+use crate::ProfileSpelling;
+
+/// Which MIG partitions a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Partitioning {
+    /// Whether partitions are made as claims ask for them.
+    pub mode: PartitioningMode,
+    /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`); all where absent. Those that a card does not
+    /// have don't matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiles: Option<Vec<String>>,
+    /// In which order the placements of a profile are tried.
+    pub placement_order: PlacementOrder,
+}
+
+/// Whether partitions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PartitioningMode {
+    /// As claims ask for them, and gone when no claim needs them.
+    #[default]
+    OnDemand,
+    /// Never. Partitions that exist already are offered all the same.
+    None,
+}
+
+/// A rule by which the placements of each profile are tried. kube-scheduler takes the first that fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlacementOrder {
+    /// First where least compute is wasted and the large profiles stay possible.
+    #[default]
+    Balanced,
+    /// First where fewest placements of other profiles are lost, from the end of the card: better where more than about
+    /// a tenth of the requests are for half a card.
+    HighestStart,
+}
+
+impl Partitioning {
+    pub(super) fn check(&self) -> Result<(), NodeConfigError> {
+        let Some(profiles) = &self.profiles else { return Ok(()) };
+        check_profiles("partitioning.profiles", profiles)?;
+        if self.mode == PartitioningMode::None {
+            let reason = "with mode None no partitions are made; leave the profiles out".to_owned();
+            return Err(NodeConfigError::Value { field: "partitioning.profiles", reason });
+        }
+        Ok(())
+    }
+
+    /// Whether partitions of a profile are made on demand.
+    #[must_use]
+    pub fn offers(&self, profile: &str) -> bool {
+        self.mode == PartitioningMode::OnDemand
+            && self.profiles.as_ref().is_none_or(|profiles| profiles.iter().any(|offered| offered == profile))
+    }
+}
+
+pub(super) fn check_profiles(field: &'static str, profiles: &[String]) -> Result<(), NodeConfigError> {
+    for profile in profiles {
+        ProfileSpelling::of_profile(profile)
+            .map_err(|error| NodeConfigError::Value { field, reason: error.to_string() })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+use serde::{Deserialize, Serialize};
+
+use super::NodeConfigError;
+use super::partitioning::check_profiles;
+
+/// Which shares a node offers. A card is shared in one way at a time, by what is claimed first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Sharing {
+    /// Shares by MPS, with limits on memory and compute; none where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mps: Option<Mps>,
+    /// Time-slices; none where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_slicing: Option<TimeSlicing>,
+}
+
+/// Shares by MPS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Mps {
+    /// Whether cards are shared.
+    pub cards: bool,
+    /// The MIG profiles whose partitions are shared, too (`3g.40gb`).
+    pub partitions: Vec<String>,
+    /// A share that asks for no size gets the memory and the compute divided by this: so many always fit. 1 to 100.
+    pub default_shares: u32,
+    /// The most clients (processes) of one card; the hardware's limit where absent, which it can only lower.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_clients: Option<u32>,
+}
+
+impl Default for Mps {
+    fn default() -> Self {
+        Self { cards: true, partitions: Vec::new(), default_shares: 4, max_clients: None }
+    }
+}
+
+/// Time-slices of whole cards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TimeSlicing {
+    /// How many claims share one card, 2 or more.
+    pub replicas: u32,
+    /// How long each runs before the next.
+    #[serde(default)]
+    pub interval: TimeSliceInterval,
+}
+
+/// Length of a time-slice, as `nvidia-smi compute-policy --set-timeslice` takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeSliceInterval {
+    /// The driver's own (0).
+    #[default]
+    Default,
+    /// 1.
+    Short,
+    /// 2.
+    Medium,
+    /// 3.
+    Long,
+}
+
+impl TimeSliceInterval {
+    /// The number that `nvidia-smi compute-policy --set-timeslice` takes.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Default => 0,
+            Self::Short => 1,
+            Self::Medium => 2,
+            Self::Long => 3,
+        }
+    }
+}
+
+/// The most time-slices that make sense to anyone; a guard against slips of the pen.
+const MAX_REPLICAS: u32 = 1024;
+
+impl Sharing {
+    pub(super) fn check(&self) -> Result<(), NodeConfigError> {
+        let error = |field, reason: &str| Err(NodeConfigError::Value { field, reason: reason.to_owned() });
+        if let Some(mps) = &self.mps {
+            check_profiles("sharing.mps.partitions", &mps.partitions)?;
+            if !(1..=100).contains(&mps.default_shares) {
+                return error("sharing.mps.defaultShares", "must be from 1 to 100");
+            }
+            if mps.max_clients == Some(0) {
+                return error(
+                    "sharing.mps.maxClients",
+                    "must be 1 or more; leave it out for the hardware's limit",
+                );
+            }
+            if !mps.cards && mps.partitions.is_empty() {
+                return error("sharing.mps", "shares neither cards nor partitions; leave mps out instead");
+            }
+        }
+        match &self.time_slicing {
+            Some(slicing) if !(2..=MAX_REPLICAS).contains(&slicing.replicas) => {
+                error("sharing.timeSlicing.replicas", "must be from 2 to 1024")
+            }
+            _ => Ok(()),
+        }
+    }
+}

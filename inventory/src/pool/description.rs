@@ -1,0 +1,74 @@
+//! What all devices of one card say alike.
+
+use k8s_openapi::api::resource::v1::{DeviceCapacity, DeviceTaint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use tessera_api::{Quantity, attribute, version};
+
+use super::attributes::{AttributeMap, Attributes, semantic_version};
+use super::{Warning, taints};
+use crate::machine::{Card, Machine};
+
+/// What all devices of a machine say alike.
+pub struct Versions {
+    driver: Option<String>,
+    cuda_driver: Option<String>,
+}
+
+/// What all devices of a card say alike.
+pub struct Description {
+    /// Attributes.
+    pub attributes: AttributeMap,
+    /// The taint of a card that does not work.
+    pub taints: Option<Vec<DeviceTaint>>,
+    /// The card's memory in bytes, where that is a number that Kubernetes can hold.
+    pub memory: Option<i64>,
+}
+
+impl Versions {
+    pub fn new(machine: &Machine, warnings: &mut Vec<Warning>) -> Self {
+        Self {
+            driver: semantic_version(attribute::DRIVER_VERSION, machine.driver_version.as_deref(), warnings),
+            cuda_driver: machine.cuda_driver_version.map(version::cuda),
+        }
+    }
+}
+
+impl Description {
+    pub fn new(card: &Card, versions: &Versions, driver_name: &str, warnings: &mut Vec<Warning>) -> Self {
+        let memory = card.memory_bytes.and_then(|bytes| {
+            let memory = i64::try_from(bytes).ok();
+            if memory.is_none() {
+                warnings.push(Warning::Memory { card: card.pci, bytes });
+            }
+            memory
+        });
+        let mut attributes = Attributes::new(card.pci, warnings);
+        attributes.string(attribute::PRODUCT_NAME, card.product_name.as_deref());
+        attributes.string(attribute::BRAND, card.brand.as_deref());
+        attributes.string(attribute::ARCHITECTURE, card.architecture.as_deref());
+        let capability =
+            card.compute_capability.map(|version| format!("{}.{}.0", version.major, version.minor));
+        attributes.version(attribute::CUDA_COMPUTE_CAPABILITY, capability);
+        attributes.version(attribute::DRIVER_VERSION, versions.driver.clone());
+        attributes.version(attribute::CUDA_DRIVER_VERSION, versions.cuda_driver.clone());
+        attributes.string(attribute::PCI_BUS_ID, Some(&card.pci.to_string()));
+        attributes.string(attribute::PCIE_ROOT, card.pcie_root.as_deref());
+        attributes.int(attribute::NUMA_NODE, card.numa_node);
+        Self {
+            attributes: attributes.into_map(),
+            taints: taints::of_health(driver_name, &card.health).map(|taint| vec![taint]),
+            memory,
+        }
+    }
+}
+
+/// A capacity in bytes.
+pub fn bytes(bytes: i64) -> DeviceCapacity {
+    DeviceCapacity { value: QuantityText(Quantity::bytes(bytes).to_string()), ..DeviceCapacity::default() }
+}
+
+/// A capacity that counts something.
+pub fn number(number: impl Into<i64>) -> DeviceCapacity {
+    let value = QuantityText(Quantity::decimal(number.into()).to_string());
+    DeviceCapacity { value, ..DeviceCapacity::default() }
+}

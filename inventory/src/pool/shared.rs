@@ -1,0 +1,174 @@
+//! Cards and partitions that several claims share, each claim with a share of its own size.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{
+    CapacityRequestPolicy, CapacityRequestPolicyRange, CounterSet, Device, DeviceCapacity,
+    DeviceCounterConsumption,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use tessera_api::node_config::{Mps, TimeSlicing};
+use tessera_api::{DeviceName, DeviceType, Quantity, attribute, capacity, limits};
+
+use super::attributes::AttributeMap;
+use super::attributes::Attributes;
+use super::description::Description;
+use super::partition::Partition;
+use super::{Warning, counters};
+use crate::machine::Card;
+
+/// Memory is shared in steps of this, which is also the smallest share: no CUDA context fits into less.
+const MEMORY_STEP: i64 = 128 << 20;
+
+/// The most client processes of one MPS server, by the driver's CUDA version (1000 × major + 10 × minor).
+const fn max_clients(compute_major: u32, cuda: u32) -> u32 {
+    match (compute_major, cuda) {
+        // Before Volta an MPS server had fewer.
+        (0..7, _) => 16,
+        (_, 13_010..) => 60,
+        _ => 48,
+    }
+}
+
+/// Makes the shared devices of a card.
+pub struct SharedDevices<'a> {
+    pub card: &'a Card,
+    pub description: &'a Description,
+    /// Newest CUDA of the driver, 1000 × major + 10 × minor.
+    pub cuda_driver_version: Option<u32>,
+}
+
+impl SharedDevices<'_> {
+    /// The card shared by MPS; `None` where its memory is unknown or too small to be shared.
+    pub fn mps(&self, mps: &Mps, set: &CounterSet, warnings: &mut Vec<Warning>) -> Option<Device> {
+        let memory = self.description.memory;
+        let capacity = memory.and_then(|memory| mps_capacities(memory, self.clients(mps, 1, 1), mps));
+        let Some(capacity) = capacity else {
+            warnings.push(Warning::NotShared { card: self.card.pci, memory });
+            return None;
+        };
+        let mut attributes = self.attributes(DeviceType::Mps, warnings);
+        attributes.int(attribute::MEMORY_MIB, memory.map(|bytes| bytes >> 20));
+        let attributes = attributes.into_map();
+        Some(self.device(DeviceName::Mps(self.card.pci), attributes, capacity, counters::all_of(set)))
+    }
+
+    /// A partition shared by MPS, where the configuration says so and the partition is all of its GPU instance;
+    /// `card_slices` are the compute slices of the whole card.
+    pub fn partition_mps(
+        &self,
+        partition: &Partition<'_>,
+        card_slices: u32,
+        mps: &Mps,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<Device> {
+        if !partition.is_full_width || !mps.partitions.contains(&partition.profile.facts.name) {
+            return None;
+        }
+        let name = DeviceName::PartitionMps(partition.name.clone());
+        if !limits::is_dns_label(&name.to_string()) {
+            warnings.push(Warning::DeviceName(name.to_string().chars().take(100).collect()));
+            return None;
+        }
+        let memory = partition.memory();
+        // The number of clients shrinks with the compute instance (MIG User Guide, "CUDA Multi-Process Service").
+        let clients = self.clients(mps, partition.compute_slices, card_slices);
+        let Some(capacity) = mps_capacities(memory, clients, mps) else {
+            warnings.push(Warning::NotShared { card: self.card.pci, memory: Some(memory) });
+            return None;
+        };
+        let attributes =
+            partition.attributes(DeviceType::Mps, self.card, self.description, warnings).into_map();
+        Some(self.device(name, attributes, capacity, partition.consumption.clone()))
+    }
+
+    /// The card shared by time-slicing.
+    pub fn time_slices(
+        &self,
+        slicing: &TimeSlicing,
+        set: &CounterSet,
+        warnings: &mut Vec<Warning>,
+    ) -> Device {
+        let mut attributes = self.attributes(DeviceType::TimeSlice, warnings);
+        attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
+        let attributes = attributes.into_map();
+        // No more than one slot for a request: two slots are no more of the card than one.
+        let range = range(Quantity::decimal(1), Some(Quantity::decimal(1)), None);
+        let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
+        let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
+        self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set))
+    }
+
+    fn clients(&self, mps: &Mps, slices: u32, of: u32) -> u32 {
+        let major = self.card.compute_capability.map_or(7, |version| version.major);
+        let most = max_clients(major, self.cuda_driver_version.unwrap_or(0));
+        let most = u64::from(most) * u64::from(slices) / u64::from(of.max(1));
+        let most = u32::try_from(most).unwrap_or(u32::MAX).max(1);
+        mps.max_clients.map_or(most, |limit| limit.min(most))
+    }
+
+    fn attributes<'w>(&self, device_type: DeviceType, warnings: &'w mut Vec<Warning>) -> Attributes<'w> {
+        let mut attributes = Attributes::with(self.card.pci, self.description.attributes.clone(), warnings);
+        attributes.string(attribute::TYPE, Some(device_type.as_str()));
+        attributes.string(attribute::PARENT_UUID, self.card.uuid.as_deref());
+        attributes
+    }
+
+    fn device(
+        &self,
+        name: DeviceName,
+        attributes: AttributeMap,
+        capacity: BTreeMap<String, DeviceCapacity>,
+        consumption: DeviceCounterConsumption,
+    ) -> Device {
+        Device {
+            name: name.to_string(),
+            attributes: Some(attributes),
+            capacity: Some(capacity),
+            allow_multiple_allocations: Some(true),
+            // Charged with the first share, given back with the last.
+            consumes_counters: Some(vec![consumption]),
+            taints: self.description.taints.clone(),
+            ..Device::default()
+        }
+    }
+}
+
+/// What shares of `memory` bytes are cut from; `None` where there are fewer than one step for each default share.
+fn mps_capacities(memory: i64, clients: u32, mps: &Mps) -> Option<BTreeMap<String, DeviceCapacity>> {
+    let steps = |bytes: i64| bytes / MEMORY_STEP * MEMORY_STEP;
+    let default = steps(memory / i64::from(mps.default_shares.max(1)));
+    if default < MEMORY_STEP || steps(memory) < 2 * MEMORY_STEP {
+        return None;
+    }
+    let step = Quantity::binary(MEMORY_STEP);
+    let memory =
+        shared(Quantity::binary(steps(memory)), Quantity::binary(default), range(step, None, Some(step)));
+    let one = Quantity::decimal(1);
+    let percent = Quantity::decimal((100 / i64::from(mps.default_shares.max(1))).max(1));
+    let compute = shared(Quantity::decimal(100), percent, range(one, None, Some(one)));
+    // A step must fit on top of the minimum; of one client there is nothing to step to.
+    let client_step = (clients > 1).then_some(one);
+    let clients = shared(Quantity::decimal(clients.into()), one, range(one, None, client_step));
+    let capacities = [(capacity::MEMORY, memory), (capacity::COMPUTE, compute), (capacity::CLIENTS, clients)];
+    Some(capacities.into_iter().map(|(name, capacity)| (name.to_owned(), capacity)).collect())
+}
+
+fn shared(value: Quantity, default: Quantity, valid: CapacityRequestPolicyRange) -> DeviceCapacity {
+    DeviceCapacity {
+        value: text(value),
+        request_policy: Some(CapacityRequestPolicy {
+            default: Some(text(default)),
+            valid_range: Some(valid),
+            valid_values: None,
+        }),
+    }
+}
+
+fn range(min: Quantity, max: Option<Quantity>, step: Option<Quantity>) -> CapacityRequestPolicyRange {
+    CapacityRequestPolicyRange { min: text(min), max: max.map(text), step: step.map(text) }
+}
+
+fn text(quantity: Quantity) -> QuantityText {
+    QuantityText(quantity.to_string())
+}

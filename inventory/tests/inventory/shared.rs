@@ -1,0 +1,189 @@
+//! Shares of cards and partitions as they are published.
+
+use k8s_openapi::api::resource::v1::Device;
+use proptest::prelude::*;
+use tessera_api::Quantity;
+use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_inventory::machine::{Card, ComputeCapability};
+use tessera_inventory::pool::{PoolOptions, Warning};
+use tessera_inventory::{Machine, Pool};
+
+use crate::api_limits::violations;
+use crate::known_machines::address;
+use crate::mig_models;
+use crate::pool::{layout, options};
+
+fn sharing(mps: Option<Mps>, replicas: Option<u32>) -> PoolOptions {
+    let mut options = options();
+    options.config.sharing.mps = mps;
+    options.config.sharing.time_slicing =
+        replicas.map(|replicas| TimeSlicing { replicas, interval: TimeSliceInterval::Short });
+    options
+}
+
+fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
+    pool.devices().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not published"))
+}
+
+#[test]
+fn nothing_is_shared_unasked() {
+    let pool = Pool::new(&mig_models::named("H100-80GB").machine(2), &options());
+    assert!(pool.devices().all(|device| device.allow_multiple_allocations.is_none()));
+}
+
+#[test]
+fn a_card_shared_both_ways() {
+    let pool =
+        Pool::new(&mig_models::named("H100-80GB").machine(2), &sharing(Some(Mps::default()), Some(10)));
+    assert_eq!(violations(&pool), [""; 0]);
+    assert_eq!(pool.warnings, []);
+    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    let shared = ["gpu-10-00-mps", "gpu-10-00-ts", "gpu-11-00-mps", "gpu-11-00-ts"];
+    assert_eq!(names[names.len() - 4..], shared, "after everything else");
+    assert_eq!(layout(&pool).last(), Some(&("3-shared-0000", 4)));
+
+    let mps = device(&pool, "gpu-10-00-mps");
+    assert_eq!(mps.allow_multiple_allocations, Some(true));
+    assert_eq!(
+        serde_json::to_value(&mps.attributes).unwrap(),
+        serde_json::json!({
+            "type": {"string": "mps"},
+            "parentUUID": {"string": "GPU-6d1e1f4a-0000-4000-8000-000000000000"},
+            "productName": {"string": "NVIDIA H100-80GB"},
+            "architecture": {"string": "Hopper"},
+            "memoryMiB": {"int": 81559},
+            "resource.kubernetes.io/pciBusID": {"string": "0000:10:00.0"},
+        })
+    );
+    // 81559 MiB in steps of 128 MiB are 637; a quarter of the card is 159 of them.
+    assert_eq!(
+        serde_json::to_value(&mps.capacity).unwrap(),
+        serde_json::json!({
+            "memory": {"value": "81536Mi", "requestPolicy":
+                {"default": "20352Mi", "validRange": {"min": "128Mi", "step": "128Mi"}}},
+            "compute": {"value": "100", "requestPolicy": {"default": "25", "validRange": {"min": "1", "step": "1"}}},
+            "clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}},
+        })
+    );
+    let slices = device(&pool, "gpu-10-00-ts");
+    assert_eq!(
+        serde_json::to_value(&slices.capacity).unwrap(),
+        serde_json::json!({"slots": {"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}}})
+    );
+    let whole = device(&pool, "gpu-10-00");
+    for shared in [mps, slices] {
+        assert_eq!(
+            shared.consumes_counters, whole.consumes_counters,
+            "one use of a card excludes the others"
+        );
+    }
+}
+
+#[test]
+fn a_card_without_mig_is_shared_too() {
+    let mut card = Card::new(address(0));
+    card.memory_bytes = Some(24 << 30);
+    let pool = Pool::new(
+        &Machine { cards: vec![card], ..Machine::default() },
+        &sharing(Some(Mps::default()), Some(4)),
+    );
+    assert_eq!(violations(&pool), [""; 0]);
+    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["gpu-10-00", "gpu-10-00-mps", "gpu-10-00-ts"]);
+}
+
+fn clients(pool: &Pool, name: &str) -> String {
+    device(pool, name).capacity.as_ref().unwrap()["clients"].value.0.clone()
+}
+
+#[test]
+fn the_number_of_clients_is_the_hardwares() {
+    for (major, cuda, limit, expected) in [
+        (9, Some(13_000), None, "48"),
+        (9, Some(13_010), None, "60"),
+        (9, None, None, "48"),
+        (6, Some(13_010), None, "16"),
+        (9, Some(13_010), Some(20), "20"),
+        (9, Some(13_000), Some(100), "48"),
+    ] {
+        let mut machine = mig_models::named("H100-80GB").machine(1);
+        machine.cuda_driver_version = cuda;
+        machine.cards[0].compute_capability = Some(ComputeCapability { major, minor: 0 });
+        let mps = Mps { max_clients: limit, partitions: vec!["3g.40gb".into()], ..Mps::default() };
+        let pool = Pool::new(&machine, &sharing(Some(mps), None));
+        assert_eq!(clients(&pool, "gpu-10-00-mps"), expected);
+        if limit.is_none() && major == 9 && cuda != Some(13_010) {
+            assert_eq!(clients(&pool, "gpu-10-00-mig-3g40gb-4-mps"), "20", "3/7 of 48");
+        }
+    }
+}
+
+#[test]
+fn partitions_shared_by_mps() {
+    let mps = Mps { cards: false, partitions: vec!["3g.40gb".into()], default_shares: 2, max_clients: None };
+    let pool = Pool::new(&mig_models::named("H100-80GB").machine(1), &sharing(Some(mps), None));
+    assert_eq!(violations(&pool), [""; 0]);
+    let shared: Vec<&str> = pool
+        .devices()
+        .filter(|device| device.allow_multiple_allocations == Some(true))
+        .map(|device| device.name.as_str())
+        .collect();
+    assert_eq!(shared, ["gpu-10-00-mig-3g40gb-4-mps", "gpu-10-00-mig-3g40gb-0-mps"]);
+    let (partition, share) = (device(&pool, "gpu-10-00-mig-3g40gb-4"), device(&pool, shared[0]));
+    assert_eq!(partition.consumes_counters, share.consumes_counters);
+    assert_eq!(share.attributes.as_ref().unwrap()["profile"].string.as_deref(), Some("3g.40gb"));
+    assert_eq!(share.capacity.as_ref().unwrap()["memory"].value.0, "40448Mi");
+}
+
+#[test]
+fn all_of_an_rtx_pro_at_once() {
+    let model = mig_models::named("RTX-PRO-6000-Blackwell-96GB");
+    let partitions = model.profiles.iter().map(|profile| profile.name.clone()).collect();
+    let mps = Mps { partitions, ..Mps::default() };
+    for cards in [1, 8] {
+        let pool = Pool::new(&model.machine(cards), &sharing(Some(mps.clone()), Some(10)));
+        assert_eq!(violations(&pool), [""; 0]);
+        assert_eq!(pool.devices().count(), cards * 63);
+    }
+}
+
+#[test]
+fn ampere_in_mig_mode_has_no_shares_of_the_card() {
+    let model = mig_models::named("A100-80GB");
+    let mps = Mps { partitions: vec!["3g.40gb".into()], ..Mps::default() };
+    let pool = Pool::new(&model.machine_in_mig_mode(1), &sharing(Some(mps), Some(10)));
+    let shared = pool.devices().filter(|device| device.allow_multiple_allocations == Some(true)).count();
+    assert_eq!(shared, 2, "of the two 3g.40gb");
+}
+
+#[test]
+fn a_card_too_small_to_share_says_so() {
+    let mut machine = mig_models::named("H100-80GB").machine(1);
+    machine.cards[0].memory_bytes = Some(400 << 20);
+    let pool = Pool::new(&machine, &sharing(Some(Mps::default()), None));
+    assert_eq!(pool.warnings, [Warning::NotShared { card: address(0), memory: Some(400 << 20) }]);
+    machine.cards[0].memory_bytes = None;
+    let pool = Pool::new(&machine, &sharing(Some(Mps::default()), None));
+    assert_eq!(pool.warnings, [Warning::NotShared { card: address(0), memory: None }]);
+}
+
+proptest! {
+    /// So many shares that ask for nothing always fit, by memory and by compute.
+    #[test]
+    fn default_shares_always_fit(memory in 1u64 << 27..1 << 42, default_shares in 1u32..=100) {
+        let mut card = Card::new(address(0));
+        card.memory_bytes = Some(memory);
+        let machine = Machine { cards: vec![card], ..Machine::default() };
+        let mps = Mps { default_shares, ..Mps::default() };
+        let pool = Pool::new(&machine, &sharing(Some(mps), None));
+        prop_assert_eq!(violations(&pool), [""; 0]);
+        let shared = pool.devices().find(|device| device.name.ends_with("-mps"));
+        prop_assert_eq!(shared.is_some(), memory / u64::from(default_shares) >= 128 << 20 && memory >= 256 << 20);
+        for name in shared.iter().flat_map(|_| ["memory", "compute"]) {
+            let capacity = &shared.unwrap().capacity.as_ref().unwrap()[name];
+            let value = |text: &str| text.parse::<Quantity>().unwrap().as_integer().unwrap();
+            let default = value(&capacity.request_policy.as_ref().unwrap().default.as_ref().unwrap().0);
+            prop_assert!(default * i64::from(default_shares) <= value(&capacity.value.0));
+        }
+    }
+}
