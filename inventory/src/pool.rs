@@ -17,10 +17,8 @@ pub use held::Held;
 pub use slice::{Contents, Slice, Tier};
 pub use warning::Warning;
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
-use tessera_api::{NodeConfig, PartitionName};
+use tessera_api::NodeConfig;
 
 use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
@@ -40,20 +38,13 @@ pub struct PoolOptions {
     pub config: NodeConfig,
     /// Devices that allocated or prepared claims hold, as they were last published.
     pub held: Held,
-    /// The partitions that this driver made or is making: their instances don't make a card an administrator's.
-    pub own: BTreeSet<PartitionName>,
 }
 
 impl PoolOptions {
     /// The default configuration, where nothing is held.
     #[must_use]
     pub fn new(driver_name: &str) -> Self {
-        Self {
-            driver_name: driver_name.to_owned(),
-            config: NodeConfig::default(),
-            held: Held::default(),
-            own: BTreeSet::new(),
-        }
+        Self { driver_name: driver_name.to_owned(), config: NodeConfig::default(), held: Held::default() }
     }
 }
 
@@ -131,13 +122,13 @@ struct Publisher<'a> {
 impl Publisher<'_> {
     /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
-        let PoolOptions { driver_name, config, held, own } = self.options;
+        let PoolOptions { driver_name, config, held } = self.options;
         let warnings = &mut self.warnings;
         let grid = match &card.mig {
             Some(mig) => Grid::new(card.pci, mig, config.partitioning.placement_order, warnings),
             None => Grid::whole(),
         };
-        let Some(offer) = Offer::of(card, &grid, own, warnings) else { return };
+        let Some(offer) = Offer::of(card, &grid, warnings) else { return };
         let fresh = counters::of_card(card.pci, &grid);
         let set = held.counter_set(fresh.clone());
         let is_as_before = set != fresh;
@@ -147,8 +138,7 @@ impl Publisher<'_> {
         let description = Description::new(card, &self.versions, driver_name, warnings);
 
         let partitions = if offer == Offer::Existing {
-            let is_own = |instance: &_| offer::is_own(card.pci, instance, &grid, own);
-            partition::existing(card, &grid, &set, is_own, warnings)
+            partition::existing(card, &grid, &set, warnings)
         } else if offer.partitions() && !is_as_before {
             let mut partitions = partition::on_demand(card, &grid, &set);
             partitions.retain(|partition| config.partitioning.offers(&partition.profile.facts.name));

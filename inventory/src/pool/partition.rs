@@ -63,12 +63,10 @@ pub fn existing<'a>(
     card: &'a Card,
     grid: &'a Grid<'a>,
     set: &CounterSet,
-    is_own: impl Fn(&GpuInstance) -> bool,
     warnings: &mut Vec<Warning>,
 ) -> Vec<Partition<'a>> {
     let mut partitions = Vec::new();
-    let instances = card.mig.iter().flat_map(|mig| &mig.instances);
-    for instance in instances.filter(|instance| !is_own(instance)) {
+    for instance in card.mig.iter().flat_map(|mig| &mig.instances) {
         let unusable =
             |reason| Warning::UnusableInstance { card: card.pci, gpu_instance: instance.id, reason };
         let Some(profile) = grid.profile_of(instance) else {

@@ -65,10 +65,10 @@ pub enum Warning {
         /// The beginning of its name.
         name: String,
     },
-    /// MIG mode is on, cannot be switched off without a reset, and the driver names no profiles.
+    /// MIG mode is on, and the driver names no profiles, or does not say what lies on the card.
     #[error(
-        "card {0} is not published: MIG mode is on and the driver names no MIG profiles; turn the mode off (nvidia-smi -mig 0) \
-         and reset the card to use it whole"
+        "card {0} is not published: MIG mode is on and the driver does not say what it is or can be partitioned into; turn \
+         the mode off to use the card whole (nvidia-smi -mig 0; on Ampere with a reset)"
     )]
     MigModeOn(PciBusId),
     /// Someone else made MIG instances on the card.

@@ -1,10 +1,8 @@
 //! MIG partitions as they are published.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::resource::v1::{Counter, Device};
 use tessera_api::node_config::{PartitioningMode, PlacementOrder};
-use tessera_api::{DeviceName, PartitionName, Quantity};
+use tessera_api::{DeviceName, Quantity};
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
 use tessera_inventory::pool::{Held, PoolOptions, Warning};
@@ -220,12 +218,14 @@ fn ampere_offers_what_its_mode_allows_and_later_cards_both() {
 }
 
 #[test]
-fn ampere_in_mig_mode_without_profiles_is_nothing() {
-    let mut machine = mig_models::named("A100-80GB").machine_in_mig_mode(2);
-    machine.cards[1].mig.as_mut().unwrap().profiles.clear();
-    let pool = Pool::new(&machine, &options());
-    assert_eq!(pool.warnings, [Warning::MigModeOn(address(1))]);
-    assert!(names(&pool).iter().all(|name| name.starts_with("gpu-10-00-mig")));
+fn a_card_in_mig_mode_without_profiles_is_nothing() {
+    for model in ["A100-80GB", "H100-80GB"].map(mig_models::named) {
+        let mut machine = model.machine_in_mig_mode(2);
+        machine.cards[1].mig.as_mut().unwrap().profiles.clear();
+        let pool = Pool::new(&machine, &options());
+        assert_eq!(pool.warnings, [Warning::MigModeOn(address(1))]);
+        assert!(names(&pool).iter().all(|name| name.starts_with("gpu-10-00")));
+    }
 }
 
 /// A GPU instance of a profile with compute instances of these widths.
@@ -321,24 +321,6 @@ fn instances_that_nothing_can_use_are_named() {
         })
         .collect();
     assert_eq!(unusable, [2, 3, 4]);
-}
-
-#[test]
-fn partitions_of_our_own_leave_a_card_to_the_scheduler() {
-    let model = mig_models::named("H100-80GB");
-    let machine = with_instances(&model, vec![instance(&model, 2, "1g.10gb", 6, &[1])]);
-    let own = |profile: &str, start| PartitionName {
-        card: address(1),
-        profile: profile.parse().unwrap(),
-        start,
-        existing: None,
-    };
-    let pool =
-        |own: PartitionName| Pool::new(&machine, &PoolOptions { own: BTreeSet::from([own]), ..options() });
-    assert_eq!(pool(own("1g10gb", 6)).slices, Pool::new(&model.machine(2), &options()).slices);
-    for other in [own("1g10gb", 5), own("1g10gb-me", 6)] {
-        assert_eq!(pool(other).warnings, [Warning::PartitionedByHand(address(1))]);
-    }
 }
 
 #[test]

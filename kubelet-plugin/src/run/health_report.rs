@@ -44,7 +44,7 @@ fn status(card: Option<&Health>) -> (HealthStatus, String) {
 
 #[cfg(test)]
 mod tests {
-    use tessera_inventory::{PoolOptions, machine::Card, pool::Held};
+    use tessera_inventory::{PoolOptions, machine::Card};
 
     use super::*;
 

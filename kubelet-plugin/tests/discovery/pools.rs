@@ -1,7 +1,7 @@
 //! What would be published of each emulated machine: its driver, discovery and the topology rule together.
 
 use tessera_api::DEFAULT_DRIVER_NAME;
-use tessera_inventory::pool::{Held, PoolOptions};
+use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::topology::{CardSet, Groups};
 use tessera_inventory::{Pool, Topology};
 use tessera_kubelet_plugin::discovery::Discovery;

@@ -8,7 +8,6 @@ use tessera_api::PciBusId;
 use tessera_inventory::{
     Machine, Pool, PoolOptions,
     machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement},
-    pool::Held,
 };
 use tessera_kubelet_plugin::publish::Role;
 use tokio::time::Instant;
