@@ -48,8 +48,16 @@ app.kubernetes.io/component: kubelet-plugin
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
 {{- end -}}
 {{- end -}}
-{{- $resource := .Values.extendedResourceNames.gpu -}}
+{{- $names := .Values.extendedResourceNames -}}
+{{- range $value, $resource := dict "gpu" $names.gpu "timeslice" $names.timeslice "mig.prefix" $names.mig.prefix -}}
 {{- if regexMatch "(^|[.])kubernetes[.]io/|^requests[.]" $resource -}}
-{{- fail (printf "extendedResourceNames.gpu: %s is Kubernetes' own; choose a name in a domain of yours, or nvidia.com/gpu" $resource) -}}
+{{- fail (printf "extendedResourceNames.%s: %s is Kubernetes' own; choose a name in a domain of yours, or nvidia.com/gpu" $value $resource) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $names.mig.strategy "mixed") (not $names.mig.profiles) -}}
+{{- fail "extendedResourceNames.mig: strategy mixed needs profiles, as in [1g.10gb, 3g.40gb]" -}}
+{{- end -}}
+{{- if and (eq $names.mig.strategy "single") (ne (len $names.mig.profiles) 1) -}}
+{{- fail "extendedResourceNames.mig: strategy single needs exactly one profile, as in [1g.10gb]" -}}
 {{- end -}}
 {{- end }}

@@ -51,11 +51,80 @@ async fn another_driver_name_and_extended_resources_go_into_the_classes() {
     let text = template(&values, &only_classes).await.expect("rendered");
     assert!(!text.contains("gpu.tessera.dev"), "{text}");
     let classes = accepted(&text).await;
-    assert_eq!(classes[0]["metadata"]["name"], "x.example.com");
-    assert_eq!(classes[0]["spec"]["extendedResourceName"], "nvidia.com/gpu");
-    let values = ["extendedResourceNames.enabled=true", r#"extendedResourceNames.gpu="example.com/card""#];
+    assert_eq!(
+        resources(&classes),
+        [
+            ("mig.x.example.com", None),
+            ("mps.x.example.com", None),
+            ("timeslice.x.example.com", Some("nvidia.com/gpu.shared")),
+            ("x.example.com", Some("nvidia.com/gpu")),
+        ]
+    );
+    let values = [
+        "extendedResourceNames.enabled=true",
+        r#"extendedResourceNames.gpu="example.com/card""#,
+        r#"extendedResourceNames.timeslice="""#,
+    ];
     let classes = accepted(&template(&values, &only_classes).await.expect("rendered")).await;
-    assert_eq!(classes[0]["spec"]["extendedResourceName"], "example.com/card");
+    let named: Vec<_> = resources(&classes).into_iter().filter(|(_, name)| name.is_some()).collect();
+    assert_eq!(named, [("gpu.tessera.dev", Some("example.com/card"))]);
+    let text = template(&[r#"driverName="gpu.nvidia.com""#], &only_classes).await.expect("rendered");
+    assert!(text.contains("name: mig.nvidia.com\n"), "NVIDIA's own name: {text}");
+}
+
+/// Names of classes, with the extended resources they stand for.
+fn resources(classes: &[Value]) -> Vec<(&str, Option<&str>)> {
+    let mut resources: Vec<_> = classes
+        .iter()
+        .map(|class| {
+            let name = class["metadata"]["name"].as_str().expect("a name");
+            (name, class["spec"]["extendedResourceName"].as_str())
+        })
+        .collect();
+    resources.sort_unstable();
+    resources
+}
+
+#[tokio::test]
+async fn partitions_have_the_names_of_the_device_plugin() {
+    let only_classes = ["--show-only=templates/deviceclasses.yaml"];
+    let enabled = "extendedResourceNames.enabled=true";
+    let mixed = [
+        enabled,
+        r#"extendedResourceNames.mig.strategy="mixed""#,
+        r#"extendedResourceNames.mig.profiles=["1g.10gb","1g.10gb+me","1g.24gb-me"]"#,
+    ];
+    let classes = accepted(&template(&mixed, &only_classes).await.expect("rendered")).await;
+    let mig: Vec<_> = resources(&classes).into_iter().filter(|(name, _)| name.starts_with("mig-")).collect();
+    assert_eq!(
+        mig,
+        [
+            ("mig-1g.10gb.gpu.tessera.dev", Some("nvidia.com/mig-1g.10gb")),
+            ("mig-1g.10gb.me.gpu.tessera.dev", Some("nvidia.com/mig-1g.10gb.me")),
+            ("mig-1g.24gb-me.gpu.tessera.dev", Some("nvidia.com/mig-1g.24gb-me")),
+        ]
+    );
+    let single = [
+        enabled,
+        r#"extendedResourceNames.mig.strategy="single""#,
+        r#"extendedResourceNames.mig.profiles=["3g.40gb"]"#,
+    ];
+    let classes = accepted(&template(&single, &only_classes).await.expect("rendered")).await;
+    let named: Vec<_> = resources(&classes)
+        .into_iter()
+        .filter(|(_, resource)| *resource == Some("nvidia.com/gpu"))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(named, ["mig-3g.40gb.gpu.tessera.dev"], "and whole cards have none");
+    for (values, part) in [
+        (vec![r#"extendedResourceNames.mig.strategy="mixed""#], "needs profiles"),
+        (vec![r#"extendedResourceNames.mig.strategy="single""#], "exactly one profile"),
+        (vec![r#"extendedResourceNames.mig.profiles=["1g10gb"]"#], "profiles"),
+        (vec![r#"extendedResourceNames.mig.prefix="kubernetes.io/mig-""#], "Kubernetes' own"),
+    ] {
+        let error = template(&values, &[]).await.expect_err("refused").to_string();
+        assert!(error.contains(part), "{values:?}: {error}");
+    }
 }
 
 /// An error in a selector fails the scheduling of the pod, on whatever device it comes up. The scheduler asks about
