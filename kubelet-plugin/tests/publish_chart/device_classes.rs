@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{LONG, accepted, cluster, path, template};
+use crate::support::{LONG, accepted, cluster, objects, path, template};
 
 fn specs(mut classes: Vec<Value>) -> Vec<(Value, Value)> {
     classes.sort_by_key(|class| class["metadata"]["name"].to_string());
@@ -35,9 +35,7 @@ async fn the_chart_renders_what_lies_in_deviceclasses() {
 
     let directory = path("deviceclasses").display().to_string();
     let arguments = ["create", "--dry-run=server", "--output=json", "--filename", &directory];
-    let applied = cluster().await.kubectl(&arguments).await.expect("accepted");
-    let applied: Value = serde_json::from_str(&applied).expect("JSON");
-    let applied = applied["items"].as_array().cloned().unwrap_or_else(|| vec![applied.clone()]);
+    let applied = objects(&cluster().await.kubectl(&arguments).await.expect("accepted"));
     assert_eq!(applied.len(), files);
     let only_classes = ["--show-only=templates/deviceclasses.yaml"];
     let rendered = accepted(&template(&[], &only_classes).await.expect("rendered")).await;

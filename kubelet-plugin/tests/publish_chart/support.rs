@@ -45,9 +45,12 @@ pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterE
 /// What the API server makes of these manifests, without storing them.
 pub async fn accepted(manifests: &str) -> Vec<Value> {
     let arguments = ["create", "--dry-run=server", "--output=json", "--filename=-"];
-    let answer = cluster().await.kubectl_with_input(&arguments, manifests).await.expect("accepted");
-    // One object after another, or a list of them.
-    let documents = serde_json::Deserializer::from_str(&answer).into_iter::<Value>();
+    objects(&cluster().await.kubectl_with_input(&arguments, manifests).await.expect("accepted"))
+}
+
+/// What kubectl printed: one object after another, or a list of them.
+pub fn objects(answer: &str) -> Vec<Value> {
+    let documents = serde_json::Deserializer::from_str(answer).into_iter::<Value>();
     let objects = documents.map(|object| object.expect("JSON"));
     objects
         .flat_map(|object| match object.get("items") {
