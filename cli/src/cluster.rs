@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::Metadata;
 use k8s_openapi::api::resource::v1::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{Metadata, NamespaceResourceScope};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
@@ -22,7 +22,7 @@ const PAGE: u32 = 500;
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The kubeconfig could not be read or does not say what it must.
-    #[error("kubeconfig: {0}; name one with --kubeconfig or KUBECONFIG, or give files with -f")]
+    #[error("kubeconfig: {}; name one with --kubeconfig or KUBECONFIG, or give files with -f", of_kubeconfig(.0))]
     Kubeconfig(#[from] kube::config::KubeconfigError),
     /// No connection can be made with what the kubeconfig says.
     #[error("the cluster cannot be reached: {0}")]
@@ -35,9 +35,26 @@ pub enum ClusterError {
         /// What came back.
         source: Box<kube::Error>,
     },
+    /// Without this right nothing can be answered.
+    #[error(
+        "you may not list {resource} of the whole cluster, without which nothing can be answered; docs/kubectl-gpu.md has a ClusterRole with the rights for kubectl gpu (the API server: {message})"
+    )]
+    Right {
+        /// Such as `nodes` or `resourceslices.resource.k8s.io`.
+        resource: &'static str,
+        /// What the API server says.
+        message: String,
+    },
     /// Another thread cannot be started.
     #[error("{0}")]
     Runtime(#[from] std::io::Error),
+}
+
+fn of_kubeconfig(error: &kube::config::KubeconfigError) -> String {
+    match error {
+        kube::config::KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
+        other => other.to_string(),
+    }
 }
 
 /// What a command needs.
@@ -49,17 +66,30 @@ pub enum Wanted {
     All,
 }
 
-/// Reads the cluster. Also says which namespace is meant where none is named.
+/// What was read of the cluster.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The objects.
+    pub objects: Objects,
+    /// Which namespace is meant where none is named.
+    pub namespace: String,
+    /// What may not be read, and what that does to the answer.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the cluster, or as much of it as the user may.
 ///
 /// # Errors
 /// See [`ClusterError`].
-pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<(Objects, String), ClusterError> {
+pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, ClusterError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let config = config(arguments).await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(ClusterError::Client)?;
-        Ok((read(&client, wanted).await?, namespace))
+        let mut reader = Reader { client, namespace, warnings: Vec::new() };
+        let objects = reader.read(wanted).await?;
+        Ok(Loaded { objects, namespace: reader.namespace, warnings: reader.warnings })
     })
 }
 
@@ -80,28 +110,134 @@ async fn config(arguments: &SourceArguments) -> Result<Config, ClusterError> {
     Ok(config)
 }
 
-async fn read(client: &Client, wanted: Wanted) -> Result<Objects, ClusterError> {
-    let mut objects = Objects {
-        slices: list(client, "list of ResourceSlices").await?,
-        taint_rules: taint_rules(client).await?,
-        ..Objects::default()
-    };
-    if wanted == Wanted::All {
-        objects.nodes = list(client, "list of Nodes").await?;
-        objects.classes = list(client, "list of DeviceClasses").await?;
-        objects.claims = list(client, "list of ResourceClaims").await?;
-        objects.templates = list(client, "list of ResourceClaimTemplates").await?;
-        objects.pods = list(client, "list of Pods").await?;
-    }
-    Ok(objects)
+struct Reader {
+    client: Client,
+    namespace: String,
+    warnings: Vec<String>,
 }
 
-async fn list<T>(client: &Client, what: &'static str) -> Result<BTreeMap<Key, T>, ClusterError>
+impl Reader {
+    async fn read(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
+        let mut objects = Objects {
+            slices: self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices").await?,
+            ..Objects::default()
+        };
+        if wanted == Wanted::Devices {
+            return Ok(objects);
+        }
+        objects.classes = self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses").await?;
+        objects.nodes = match list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("nodes", "the nodes are those that slices name, without their labels and taints");
+                BTreeMap::new()
+            }
+            read => read.map_err(failed("list of Nodes"))?,
+        };
+        objects.taint_rules = match taint_rules(&self.client).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("devicetaintrules.resource.k8s.io", "taints of DeviceTaintRules do not count");
+                BTreeMap::new()
+            }
+            read => read.map_err(failed("list of DeviceTaintRules"))?,
+        };
+        let namespace = self.namespace.clone();
+        objects.claims = self
+            .of_namespaces(
+                "resourceclaims.resource.k8s.io",
+                "list of ResourceClaims",
+                &format!("devices that claims outside namespace {namespace} hold count as free"),
+                "devices that claims hold count as free",
+            )
+            .await?;
+        objects.templates = self
+            .of_namespaces(
+                "resourceclaimtemplates.resource.k8s.io",
+                "list of ResourceClaimTemplates",
+                "",
+                "claims that would be made from templates cannot be told",
+            )
+            .await?;
+        objects.pods = self
+            .of_namespaces(
+                "pods",
+                "list of Pods",
+                &format!("only pods of namespace {namespace} are known"),
+                "no pod of the cluster is known",
+            )
+            .await?;
+        Ok(objects)
+    }
+
+    fn warn(&mut self, resource: &str, so: &str) {
+        self.warnings.push(format!("you may not list {resource} of the whole cluster: {so}"));
+    }
+
+    /// A list without which there is no answer.
+    async fn needed<T>(
+        &self,
+        resource: &'static str,
+        what: &'static str,
+    ) -> Result<BTreeMap<Key, T>, ClusterError>
+    where
+        T: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned,
+    {
+        list(Api::all(self.client.clone())).await.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 403 => {
+                ClusterError::Right { resource, message: status.message.clone() }
+            }
+            error => failed(what)(error),
+        })
+    }
+
+    /// A list of all namespaces, or of one where that is all the user may read, or nothing. An empty `so` is no warning.
+    async fn of_namespaces<T>(
+        &mut self,
+        resource: &str,
+        what: &'static str,
+        so: &str,
+        so_without: &str,
+    ) -> Result<BTreeMap<Key, T>, ClusterError>
+    where
+        T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Metadata<Ty = ObjectMeta>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        match list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {}
+            read => return read.map_err(failed(what)),
+        }
+        match list(Api::namespaced(self.client.clone(), &self.namespace)).await {
+            Err(error) if is_forbidden(&error) => {
+                let namespace = &self.namespace;
+                self.warnings.push(format!(
+                    "you may not list {resource}, of the whole cluster or of namespace {namespace}: {so_without}"
+                ));
+                Ok(BTreeMap::new())
+            }
+            read => {
+                if !so.is_empty() {
+                    self.warn(resource, so);
+                }
+                read.map_err(failed(what))
+            }
+        }
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(kube::Error) -> ClusterError {
+    move |source| ClusterError::Request { what, source: Box::new(source) }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+async fn list<T>(api: Api<T>) -> Result<BTreeMap<Key, T>, kube::Error>
 where
     T: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned,
 {
-    let failed = |source| ClusterError::Request { what, source: Box::new(source) };
-    let api: Api<T> = Api::all(client.clone());
     let mut found = BTreeMap::new();
     let mut parameters = ListParams::default().limit(PAGE);
     loop {
@@ -113,7 +249,7 @@ where
                 parameters = ListParams::default();
                 continue;
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(error),
         };
         for object in page.items {
             let metadata = object.metadata();
@@ -129,7 +265,7 @@ where
 }
 
 /// DeviceTaintRules exist only where their feature gate is on, and moved through versions of one form.
-async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, ClusterError> {
+async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, kube::Error> {
     for version in ["v1", "v1beta2"] {
         let resource = ApiResource {
             group: "resource.k8s.io".to_owned(),
@@ -142,12 +278,7 @@ async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, 
         let rules = match api.list(&ListParams::default()).await {
             Ok(rules) => rules,
             Err(kube::Error::Api(status)) if status.code == 404 => continue,
-            Err(source) => {
-                return Err(ClusterError::Request {
-                    what: "list of DeviceTaintRules",
-                    source: Box::new(source),
-                });
-            }
+            Err(error) => return Err(error),
         };
         return Ok(rules
             .into_iter()

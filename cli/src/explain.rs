@@ -19,6 +19,7 @@ use crate::world::World;
 
 pub use fleet::Fleet;
 pub use given::Given;
+pub use nearest::TRIES;
 pub use obstacle::Obstacle;
 pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
 
@@ -40,13 +41,17 @@ pub struct Explanation {
     pub nodes: Vec<NodeDiagnosis>,
     /// What would make it fit.
     pub nearest: Vec<Nearest>,
+    /// Nodes for which not every change was tried, because that would have taken too long.
+    pub untried: Vec<String>,
 }
 
 /// What would make it fit, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Nearest {
-    /// Such as `claim default/a (pod p) ends`.
+    /// Such as `claim default/a (pod p) ends`; of many claims the first are named.
     pub change: String,
+    /// All claims that would have to end.
+    pub claims: Vec<String>,
     /// The nodes where that would do.
     pub nodes: Vec<String>,
 }
@@ -64,6 +69,16 @@ pub struct NodeDiagnosis {
     pub together: Vec<String>,
 }
 
+impl NodeDiagnosis {
+    /// Devices that the node lacks, each request looked at alone.
+    pub fn missing(&self) -> usize {
+        let of_request = |request: &RequestDiagnosis| {
+            request.wanted.unwrap_or(request.devices).saturating_sub(request.free)
+        };
+        self.requests.iter().map(of_request).fold(0, usize::saturating_add)
+    }
+}
+
 /// Explains.
 ///
 /// # Errors
@@ -77,6 +92,7 @@ pub fn explain(world: &mut World, subject: &Subject) -> Result<Explanation, Comm
         given: given::of(world, subject)?,
         nodes: Vec::new(),
         nearest: Vec::new(),
+        untried: Vec::new(),
     };
     let is_waiting = subject.claims.iter().any(|wanted| !wanted.is_allocated());
     if !is_waiting {
@@ -100,7 +116,8 @@ pub fn explain(world: &mut World, subject: &Subject) -> Result<Explanation, Comm
         explanation.nodes.push(diagnosis);
     }
     if !explanation.fits {
-        explanation.nearest = nearest::of(world, &mut fleet, subject, &nodes, &explanation.nodes)?;
+        (explanation.nearest, explanation.untried) =
+            nearest::of(world, &mut fleet, subject, &nodes, &explanation.nodes)?;
     }
     Ok(explanation)
 }

@@ -37,6 +37,12 @@ pub enum FileError {
         /// Whether the folders below were read too.
         recursive: bool,
     },
+    /// Nothing is in the file but comments and space.
+    #[error("{file}: has no Kubernetes object in it")]
+    Empty {
+        /// The path as given, or `standard input`.
+        file: String,
+    },
     /// A document is not what it should be.
     #[error("{file}, document {document}, line {line}: {reason}")]
     Document {
@@ -89,18 +95,30 @@ pub fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Text>, FileError> 
     Ok(texts)
 }
 
-/// All objects of the texts. Objects without a namespace are in `namespace`.
+/// All objects of the texts. Objects without a namespace are in `namespace`. A file without any object is warned of, and
+/// an error where there is no other.
 ///
 /// # Errors
 /// See [`FileError`].
 pub fn parse(texts: &[Text], namespace: &str) -> Result<Loaded, FileError> {
     let mut loaded = Loaded::default();
     let mut unused = Vec::new();
+    let mut empty = Vec::new();
     for Text { file, text } in texts {
-        for document in document::split(text, file)? {
+        let documents = document::split(text, file)?;
+        if documents.is_empty() {
+            empty.push(FileError::Empty { file: file.clone() });
+        }
+        for document in documents {
             object::add(&document, namespace, &mut loaded, &mut unused)?;
         }
     }
+    if empty.len() == texts.len()
+        && let Some(first) = empty.drain(..).next()
+    {
+        return Err(first);
+    }
+    loaded.warnings.extend(empty.iter().map(FileError::to_string));
     if !unused.is_empty() {
         unused.sort();
         unused.dedup();

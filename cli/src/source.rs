@@ -24,7 +24,8 @@ impl Source {
     /// Files or cluster could not be read.
     pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Self, CommandError> {
         if arguments.files.is_empty() {
-            let (objects, namespace) = cluster::load(arguments, wanted)?;
+            let cluster::Loaded { objects, namespace, warnings } = cluster::load(arguments, wanted)?;
+            warn(&warnings);
             return Ok(Source { objects, namespace, given: None });
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -35,11 +36,13 @@ impl Source {
             return Ok(Source { objects: loaded.objects, namespace: default, given: None });
         }
         // Without nodes and devices of their own, the files are about those of the cluster.
-        let (mut objects, namespace) = cluster::load(arguments, wanted).map_err(|error| {
-            CommandError::Asked(format!(
-                "the files have no ResourceSlice and no Node, and the cluster: {error}"
-            ))
-        })?;
+        let cluster::Loaded { mut objects, namespace, warnings } =
+            cluster::load(arguments, wanted).map_err(|error| {
+                CommandError::Asked(format!(
+                    "the files have no ResourceSlice and no Node, and the cluster: {error}"
+                ))
+            })?;
+        warn(&warnings);
         let loaded = files::parse(&texts, &namespace)?;
         objects.overlay(&loaded.objects);
         Ok(Source { objects, namespace, given: Some(loaded.objects) })

@@ -128,6 +128,7 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
         }
     }
     subject.claims.extend(extended::claim(objects, pod));
+    subject.obstacles.extend(extended::unprovided(objects, pod));
     subject
 }
 

@@ -79,6 +79,106 @@ fn explain() {
 }
 
 #[test]
+fn new_expressions_are_refused_as_the_api_server_refuses_them() {
+    let complex = r#"device.attributes["gpu.tessera.dev"].productName.matches(device.driver) &&
+        lists.range(2000).all(x, lists.range(2000).all(y, device.driver != ""))"#;
+    golden("cel-complex", &["cel", complex, "-f", "slices.yaml", "--device", "node-a/gpu-18-00"], "");
+    let unbounded = r#"true || device.driver.split("").all(a, device.driver.split("").all(b, device.driver.split("").all(c, a + b + c != "")))"#;
+    golden("cel-unbounded", &["cel", unbounded, "-f", "slices.yaml"], "");
+    golden(
+        "cel-complex-json",
+        &["cel", unbounded, "-f", "slices.yaml", "-o", "json", "--device", "node-b/gpu-18-00"],
+        "",
+    );
+    let gated = r#"device.attributes["gpu.tessera.dev"].type.includes("gpu")"#;
+    golden("cel-gated", &["cel", gated, "-f", "slices.yaml"], "");
+    let long = format!("device.driver == '{}'", "x".repeat(11_000));
+    let output = run(&["cel", &long, "-f", "slices.yaml"], "");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("Too long: may not be more than 10240 bytes; it has 11019"), "{said}");
+}
+
+#[test]
+fn extended_resources() {
+    for (command, pod) in
+        [("allocate", "one"), ("allocate", "three"), ("explain", "many"), ("explain", "other")]
+    {
+        let name = format!("{command}-extended-{pod}");
+        golden(&name, &[command, &format!("pod/{pod}"), "-f", "../extended.yaml"], "");
+    }
+}
+
+/// Nodes with so many claims that not all can be thought away in turn.
+#[test]
+fn explain_says_where_it_did_not_look() {
+    let mut text = String::from(
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\nspec: {}\n---\n\
+         apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: wanted}\nspec: {devices: {requests: \
+         [{name: r, exactly: {deviceClassName: c, count: 30}}]}}\n",
+    );
+    for node in 0..20 {
+        let devices: Vec<String> = (0..40).map(|device| format!("{{name: d{device}}}")).collect();
+        text += &format!(
+            "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {{name: s{node}}}\nspec: {{driver: d, \
+             nodeName: n{node:02}, pool: {{name: n{node:02}, generation: 1, resourceSliceCount: 1}}, devices: [{}]}}\n",
+            devices.join(", ")
+        );
+        // The last nodes lack less, and are looked at first.
+        for device in 0..40 - node {
+            text += &format!(
+                "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: n{node:02}-{device}}}\nspec: \
+                 {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: c}}}}]}}}}\nstatus: {{allocation: \
+                 {{devices: {{results: [{{request: r, driver: d, pool: n{node:02}, device: d{device}}}]}}}}}}\n"
+            );
+        }
+    }
+    golden("explain-untried", &["explain", "claim/wanted", "-f", "-"], &text);
+}
+
+#[test]
+fn files_without_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    file("empty.yaml", "");
+    file("comments.yaml", "# nothing\n---\n# more\n---\n");
+    let of = |name: &str| {
+        let path = folder.path().join(name);
+        let output = run(&["allocate", "-f", path.to_str().unwrap()], "");
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    for name in ["empty.yaml", "comments.yaml"] {
+        let (code, said) = of(name);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(name) && said.contains("has no Kubernetes object in it"), "{said}");
+    }
+    // Beside a file that has one it is worth a word.
+    file("größe.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: knöten}\n");
+    let path = folder.path().to_str().unwrap();
+    let output = run(&["allocate", "claim/ä", "-f", path], "");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("warning: ") && said.contains("there is no ResourceClaim ä"), "{said}");
+    assert_eq!(run(&["allocate", "-f", "-"], "").status.code(), Some(2));
+}
+
+/// A file of aliases that would be billions of values, and one of a hundred thousand levels.
+#[test]
+fn bombs_end_in_an_error() {
+    let mut bomb = String::from("k0: &k0 [x, x]\n");
+    for level in 1..40 {
+        bomb += &format!("k{level}: &k{level} [*k{}, *k{}]\n", level - 1, level - 1);
+    }
+    for text in [bomb, "[".repeat(100_000), format!("a: {}", "{b: ".repeat(100_000))] {
+        let output = run(&["allocate", "-f", "-"], &text);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("error: standard input, document 1, line "), "{said}");
+        assert!(said.len() < 1000, "{said}");
+    }
+}
+
+#[test]
 fn explain_shares_counters_taints_and_constraints() {
     for claim in ["wants-whole", "wants-share", "wants-sick", "wants-pair"] {
         let name = format!("explain-{claim}");

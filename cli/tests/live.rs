@@ -91,7 +91,9 @@ async fn foretells_and_explains_what_the_scheduler_does() {
     let arguments = ["allocate", "pod/first", "-o", "json", "-f", file.to_str().unwrap()];
     let (code, said, foretold) = run(&kubeconfig, &arguments).await;
     assert_eq!(code, 0, "{said}");
-    let foretold = &foretold[0]["nodes"][0]["claims"][0]["allocation"];
+    let nodes = foretold[0]["nodes"].as_array().unwrap();
+    let node = nodes.iter().find(|node| node["node"] == "cli-live").unwrap();
+    let foretold = &node["claims"][0]["allocation"];
     assert_eq!(foretold["devices"]["results"][0]["device"], "large-1", "{said}");
 
     cluster.apply(&std::fs::read_to_string(&file).unwrap()).await.unwrap();
@@ -137,8 +139,194 @@ async fn foretells_and_explains_what_the_scheduler_does() {
     }
     println!("{said}");
 
-    let (code, said, _) =
-        run(&kubeconfig, &["cel", "device.attributes['cli.tessera.dev'].memoryMiB > 20000"]).await;
+    let expression =
+        "device.driver == 'cli.tessera.dev' && device.attributes['cli.tessera.dev'].memoryMiB > 20000";
+    let (code, said, _) = run(&kubeconfig, &["cel", expression]).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("2 of 3 devices match"), "{said}");
+    // Other tests have devices too.
+    assert!(said.contains("\n2 of "), "{said}");
+}
+
+/// A pod that asks for `cli.example.com/card: 2` as it asks for CPU: what is foretold is the claim that kube-scheduler
+/// makes.
+#[tokio::test(flavor = "multi_thread")]
+async fn foretells_the_claim_of_an_extended_resource() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    cluster.add_node_object("cli-extended").await.unwrap();
+    let devices: Vec<Value> = (1..=3).map(|index| json!({ "name": format!("card-{index}") })).collect();
+    let documents = [
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": { "name": "cli-extended" },
+            "spec": {
+                "driver": "extended.tessera.dev",
+                "nodeName": "cli-extended",
+                "pool": { "name": "cli-extended", "generation": 1, "resourceSliceCount": 1 },
+                "devices": devices,
+            },
+        }),
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": { "name": "cli-extended" },
+            "spec": {
+                "extendedResourceName": "cli.example.com/card",
+                "selectors": [{ "cel": { "expression": "device.driver == \"extended.tessera.dev\"" } }],
+            },
+        }),
+    ];
+    let text = documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+    cluster.apply(&text).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let pod = |name: &str, count: u32| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "containers": [
+                { "name": "a", "image": "none", "resources": { "limits": { "cli.example.com/card": count.to_string() } } },
+            ] },
+        })
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pod.json");
+    std::fs::write(&file, pod("extended", 2).to_string()).unwrap();
+    let arguments = ["allocate", "pod/extended", "-o", "json", "-f", file.to_str().unwrap()];
+    let (code, said, foretold) = run(&kubeconfig, &arguments).await;
+    assert_eq!(code, 0, "{said}");
+    let nodes = foretold[0]["nodes"].as_array().unwrap();
+    let node = nodes.iter().find(|node| node["node"] == "cli-extended").unwrap();
+    let foretold = node["claims"][0]["allocation"].clone();
+
+    cluster.apply(&std::fs::read_to_string(&file).unwrap()).await.unwrap();
+    cluster.wait_for_pod("default", "extended", PodState::Scheduled, LIMIT).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(client.clone());
+    let status = pods.get("extended").await.unwrap().status.unwrap();
+    let made =
+        status.extended_resource_claim_status.expect("kube-scheduler made a claim").resource_claim_name;
+    let claims: kube::Api<ResourceClaim> = kube::Api::default_namespaced(client);
+    let real = claims.get(&made).await.unwrap().status.unwrap().allocation.unwrap();
+    let mut real = serde_json::to_value(real).unwrap();
+    real.as_object_mut().unwrap().remove("allocationTimestamp");
+    assert_eq!(foretold, real, "kube-scheduler did something else");
+
+    let (code, said, _) = run(&kubeconfig, &["explain", "pod/extended"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("has its devices") && said.contains("card-1") && said.contains("card-2"), "{said}");
+
+    // One is left. A name nobody provides is told.
+    std::fs::write(&file, pod("extended-more", 2).to_string()).unwrap();
+    let (code, said, _) =
+        run(&kubeconfig, &["explain", "pod/extended-more", "-f", file.to_str().unwrap()]).await;
+    assert_eq!(code, 1, "{said}");
+    for part in ["wants 2 of class cli-extended: 1 of 3 devices free", "(pod extended) ends: cli-extended"] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    let unknown =
+        pod("extended-unknown", 1).to_string().replace("cli.example.com/card", "cli.example.com/cord");
+    std::fs::write(&file, unknown).unwrap();
+    let (code, said, _) =
+        run(&kubeconfig, &["explain", "pod/extended-unknown", "-f", file.to_str().unwrap()]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("did you mean cli.example.com/card?"), "{said}");
+}
+
+/// Someone who may read little is told what is missing, and gets what can be answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn says_which_right_is_missing() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    cluster.add_node_object("cli-rights").await.unwrap();
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": { "name": "cli-rights" },
+        "spec": {
+            "driver": "rights.tessera.dev",
+            "nodeName": "cli-rights",
+            "pool": { "name": "cli-rights", "generation": 1, "resourceSliceCount": 1 },
+            "devices": [{ "name": "only" }],
+        },
+    });
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": { "name": "cli-rights" },
+        "spec": { "selectors": [{ "cel": { "expression": "device.driver == \"rights.tessera.dev\"" } }] },
+    });
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "cli-rights" } });
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": { "name": "mine", "namespace": "cli-rights" },
+        "spec": { "devices": { "requests": [{ "name": "card", "exactly": { "deviceClassName": "cli-rights" } }] } },
+    });
+    let role = |kind: &str, resources: &[&str]| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": { "name": "cli-rights", "namespace": if kind == "Role" { Some("cli-rights") } else { None } },
+            "rules": [{ "apiGroups": ["", "resource.k8s.io"], "resources": resources, "verbs": ["list"] }],
+        })
+    };
+    let binding = |kind: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": format!("{kind}Binding"),
+            "metadata": { "name": "cli-rights", "namespace": if kind == "Role" { Some("cli-rights") } else { None } },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "cli-rights" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader" }],
+        })
+    };
+    let documents = |all: &[Value]| all.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+    cluster.apply(&documents(&[namespace, slice, class, claim])).await.unwrap();
+    // The administrator's file, acting for somebody else.
+    let folder = tempfile::tempdir().unwrap();
+    let reader = folder.path().join("reader.kubeconfig");
+    let mut config: Value =
+        serde_json::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
+    config["users"][0]["user"]["as"] = "reader".into();
+    std::fs::write(&reader, config.to_string()).unwrap();
+
+    let explain = ["explain", "claim/mine", "-n", "cli-rights"];
+    let (code, said, _) = run(&reader, &explain).await;
+    assert_eq!(code, 2, "{said}");
+    for part in
+        ["you may not list resourceslices.resource.k8s.io", "ClusterRole", "User \"reader\" cannot list"]
+    {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+
+    let of_cluster = ["resourceslices", "deviceclasses"];
+    let of_namespace = ["resourceclaims", "pods"];
+    let roles = [role("ClusterRole", &of_cluster), role("Role", &of_namespace)];
+    cluster
+        .apply(&documents(&[&roles[..], &[binding("ClusterRole"), binding("Role")]].concat()))
+        .await
+        .unwrap();
+    // The API server's authorizer reads its own cache.
+    let end = std::time::Instant::now() + LIMIT;
+    let said = loop {
+        let (code, said, _) = run(&reader, &explain).await;
+        if code == 0 && !said.contains("or of namespace cli-rights: devices") {
+            break said;
+        }
+        assert!(std::time::Instant::now() < end, "{said}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    for part in [
+        "claim/mine: fits now",
+        "cli-rights: only for card",
+        "you may not list nodes of the whole cluster: the nodes are those that slices name",
+        "devices that claims outside namespace cli-rights hold count as free",
+        "resourceclaimtemplates.resource.k8s.io, of the whole cluster or of namespace cli-rights",
+        "only pods of namespace cli-rights are known",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    // Of a selector alone, slices are all that is needed.
+    let (code, said, _) = run(&reader, &["cel", "device.driver == 'rights.tessera.dev'"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("warning"), "{said}");
 }

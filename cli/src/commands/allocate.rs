@@ -112,6 +112,20 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
         text.push('\n');
         text += &output::table(&["NODE", "CLAIM", "REQUEST", "DRIVER", "POOL", "DEVICE", "CONSUMES"], rows);
     }
+    let served: Vec<&str> = fitting
+        .iter()
+        .filter(|node| node.claims.is_empty() && subject.claims.iter().any(|wanted| !wanted.is_allocated()))
+        .map(|node| node.node.as_str())
+        .collect();
+    if !served.is_empty() {
+        let resources: Vec<&str> =
+            subject.claims.iter().flat_map(|wanted| &wanted.extended_resources).map(String::as_str).collect();
+        text += &format!(
+            "\nWithout a claim, by a device plugin that serves {}\n  {}\n",
+            printable(&resources.join(", ")),
+            some_of(&served, shown.min(5))
+        );
+    }
     if fitting.len() > shown {
         text += &format!("… and {} more nodes (-v shows all)\n", fitting.len() - shown);
     }

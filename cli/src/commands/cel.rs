@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde::Serialize;
-use tessera_cel::Selector;
+use tessera_cel::{COST_LIMIT, CompileError, Features, Selector};
 
 use crate::arguments::CelArguments;
 use crate::cluster::Wanted;
@@ -13,6 +13,9 @@ use crate::hints;
 use crate::lines;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::source::Source;
+
+/// Devices that are shown without `-v`.
+const SHOWN: usize = 20;
 
 /// The answer for one device.
 #[derive(Debug, Serialize)]
@@ -32,6 +35,11 @@ struct Answer {
 #[serde(rename_all = "camelCase")]
 struct Report {
     expression: String,
+    /// The most that it may cost, as the API server estimates it.
+    max_cost: u64,
+    /// What the API server says when an object with the expression is written, where it refuses that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     devices: Vec<Answer>,
     hints: Vec<String>,
 }
@@ -49,6 +57,9 @@ struct Part {
 #[serde(rename_all = "camelCase")]
 struct DeviceReport {
     expression: String,
+    max_cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     #[serde(flatten)]
     answer: Answer,
     cost: u64,
@@ -76,10 +87,35 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
         return Err(CommandError::Asked("there is no device: no ResourceSlice lists one".to_owned()));
     }
     let hints = hints::unknown_names(&selector, &places);
-    match &arguments.device {
-        Some(name) => one_device(arguments, &selector, find(&places, name)?, hints),
-        None => all_devices(arguments, &selector, &places, hints),
+    let refused = refused(expression);
+    let verdict = match &arguments.device {
+        Some(name) => one_device(arguments, &selector, find(&places, name)?, hints, refused.clone()),
+        None => all_devices(arguments, &selector, &places, hints, refused.clone()),
+    }?;
+    match refused {
+        Some(refused) => Err(CommandError::Asked(refused)),
+        None => Ok(verdict),
     }
+}
+
+/// What the API server says when an object with the expression is written, where it refuses what kube-scheduler would
+/// evaluate.
+fn refused(expression: &str) -> Option<String> {
+    let error = Selector::compile_new(expression, Features::default()).err()?;
+    let why = match error {
+        CompileError::TooComplex { estimate: u64::MAX } => {
+            "; it sees no bound of the cost, because it counts with the longest texts and lists that the types allow"
+                .to_owned()
+        }
+        CompileError::TooComplex { estimate } => {
+            format!(
+                "; it may cost {estimate} for a device with as much of everything as the API allows, and {COST_LIMIT} is the limit"
+            )
+        }
+        CompileError::TooLong => format!("; it has {}", expression.len()),
+        _ => String::new(),
+    };
+    Some(format!("the API server does not take a new object with this expression: {error}{why}"))
 }
 
 fn all_devices(
@@ -87,6 +123,7 @@ fn all_devices(
     selector: &Selector,
     places: &[Place<'_>],
     hints: Vec<String>,
+    refused: Option<String>,
 ) -> Result<Verdict, CommandError> {
     let mut answers: Vec<Answer> = places.iter().map(|place| answer(selector, place).0).collect();
     let count = |wanted: Option<bool>| answers.iter().filter(|answer| answer.matches == wanted).count();
@@ -97,17 +134,24 @@ fn all_devices(
     if let Some(format) = arguments.output {
         output::structured(
             format,
-            &Report { expression: selector.source().to_owned(), devices: answers, hints },
+            &Report {
+                expression: selector.source().to_owned(),
+                max_cost: selector.max_cost(),
+                refused,
+                devices: answers,
+                hints,
+            },
         )?;
     } else {
         let paint = Paint::standard_output();
         let mut text = String::new();
+        let shown = if arguments.verbose { usize::MAX } else { SHOWN };
         if !answers.is_empty() {
             let detailed = arguments.verbose || failing > 0;
             let header: &[&str] = &["NODE", "DRIVER", "POOL", "DEVICE", "MATCH"];
             text += &output::table(
                 &header[..if detailed { 5 } else { 4 }],
-                answers.iter().map(|answer| {
+                answers.iter().take(shown).map(|answer| {
                     let id = &answer.id;
                     let mut row =
                         vec![answer.node.clone(), id.driver.clone(), id.pool.clone(), id.device.clone()];
@@ -121,6 +165,9 @@ fn all_devices(
                     row
                 }),
             );
+            if answers.len() > shown {
+                text += &format!("… and {} more (-v shows all)\n", answers.len() - shown);
+            }
             text.push('\n');
         }
         let summary = format!("{matching} of {} match", count_of(places.len(), "device"));
@@ -143,6 +190,7 @@ fn one_device(
     selector: &Selector,
     place: &Place<'_>,
     hints: Vec<String>,
+    refused: Option<String>,
 ) -> Result<Verdict, CommandError> {
     let (answer, cost, device) = answer(selector, place);
     let parts: Vec<Part> = device
@@ -163,7 +211,9 @@ fn one_device(
     };
     if let Some(format) = arguments.output {
         let expression = selector.source().to_owned();
-        output::structured(format, &DeviceReport { expression, answer, cost, parts, hints })?;
+        let max_cost = selector.max_cost();
+        let report = DeviceReport { expression, max_cost, refused, answer, cost, parts, hints };
+        output::structured(format, &report)?;
     } else {
         let paint = Paint::standard_output();
         let said = match answer.matches {
@@ -173,7 +223,13 @@ fn one_device(
         };
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{} on {} {said} (cost {cost})\n", answer.id, answer.node);
+        let _ = writeln!(
+            text,
+            "{} on {} {said} (cost {cost}, at most {})\n",
+            answer.id,
+            answer.node,
+            at_most(selector)
+        );
         let rows = parts.iter().map(|part| vec![part.value.clone(), one_line(&part.expression)]);
         text += &output::table(&["VALUE", "PART"], rows);
         add_hints(&mut text, &hints, paint);
@@ -232,6 +288,14 @@ fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, Co
                 if many.len() > 5 { ", …" } else { "" }
             )))
         }
+    }
+}
+
+/// The most that it may cost.
+fn at_most(selector: &Selector) -> String {
+    match selector.max_cost() {
+        u64::MAX => "without bound".to_owned(),
+        cost => cost.to_string(),
     }
 }
 

@@ -72,14 +72,26 @@ impl Screen {
                 let nodes: Vec<&str> = nearest.nodes.iter().map(String::as_str).collect();
                 let change = self.paint.hint(&printable(&nearest.change));
                 let _ = writeln!(text, "  {change}: {}", some_of(&nodes, self.shown()));
+                if self.verbose && nearest.claims.len() > 1 {
+                    let _ = writeln!(text, "    {}", printable(&nearest.claims.join(", ")));
+                }
             }
             self.more(&mut text, explanation.nearest.len(), "ways");
+        }
+        if !explanation.untried.is_empty() {
+            let nodes: Vec<&str> = explanation.untried.iter().map(String::as_str).collect();
+            let _ = writeln!(
+                text,
+                "\nAfter {} tries no more was looked for on {}; give one node, its slices and the claims with -f to look there",
+                explain::TRIES,
+                some_of(&nodes, self.shown())
+            );
         }
         self.scheduler_says(&mut text, subject);
         text
     }
 
-    /// Nodes with the same answer are told of once.
+    /// Nodes with the same answer are told of once, those that lack the least first.
     fn nodes(&self, text: &mut String, explanation: &Explanation) {
         let fitting: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
@@ -98,7 +110,11 @@ impl Screen {
         }
         self.more(text, fitting.len(), "nodes");
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
-        for node in explanation.nodes.iter().filter(|node| !node.outcome.fits) {
+        let mut lacking: Vec<&NodeDiagnosis> =
+            explanation.nodes.iter().filter(|node| !node.outcome.fits).collect();
+        // What does not take the pod at all lacks nothing, and is no help.
+        lacking.sort_by_key(|node| (node.requests.is_empty(), node.missing()));
+        for node in lacking {
             let body = self.node(node);
             match groups.iter_mut().find(|(known, _)| *known == body) {
                 Some((_, nodes)) => nodes.push(&node.outcome.node),

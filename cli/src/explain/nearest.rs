@@ -1,8 +1,11 @@
 //! What would make it fit: every change is tried with the allocator.
 
+use std::collections::HashMap;
+
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceToleration, ResourceClaim};
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
+use tessera_allocator::held::Held;
 
 use super::fleet::requests;
 use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
@@ -12,35 +15,57 @@ use crate::subject::Subject;
 use crate::world::{World, reference};
 
 /// Allocations that are tried in all: an explanation must not take longer than its reader waits.
-const TRIES: usize = 400;
+pub const TRIES: usize = 400;
 
 /// Claims of one node that are thought away.
 const CLAIMS_OF_NODE: usize = 48;
 
+/// Claims that a change names.
+const CLAIMS_NAMED: usize = 3;
+
 struct Search<'w> {
     world: &'w mut World,
     tries: usize,
+    /// Whether something was not tried for lack of tries.
+    ran_out: bool,
+    /// The largest count that some node has, by claim and request: a node that has less helps no more.
+    counts: HashMap<(usize, usize), i64>,
     found: Vec<Nearest>,
 }
 
-/// The changes that would do, the nodes where each would.
+/// The changes that would do and the nodes where each would; the nodes for which there were not tries enough. Nodes where
+/// the fewest devices are missing come first.
 pub fn of(
     world: &mut World,
     fleet: &mut Fleet<'_>,
     subject: &Subject,
     nodes: &[Node],
     diagnoses: &[NodeDiagnosis],
-) -> Result<Vec<Nearest>, CommandError> {
-    let mut search = Search { world, tries: TRIES, found: Vec::new() };
-    for (node, diagnosis) in nodes.iter().zip(diagnoses) {
-        if matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))) && search.tries > 0 {
-            let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
-            search.node(node, diagnosis, &claims)?;
+) -> Result<(Vec<Nearest>, Vec<String>), CommandError> {
+    let mut search =
+        Search { world, tries: TRIES, ran_out: false, counts: HashMap::new(), found: Vec::new() };
+    let mut untried = Vec::new();
+    let mut short: Vec<(&Node, &NodeDiagnosis)> = nodes
+        .iter()
+        .zip(diagnoses)
+        .filter(|(_, diagnosis)| matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))))
+        .collect();
+    short.sort_by_key(|(_, diagnosis)| diagnosis.missing());
+    for (node, diagnosis) in short {
+        let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
+        search.node(node, diagnosis, &claims)?;
+        if search.ran_out {
+            untried.push(diagnosis.outcome.node.clone());
         }
     }
     let mut found = search.found;
+    found.sort_by_key(|nearest| match nearest.claims.len() {
+        1 => 0,
+        0 => 1,
+        many => many,
+    });
     found.extend(nearest_devices(fleet, diagnoses, subject)?);
-    Ok(found)
+    Ok((found, untried))
 }
 
 impl Search<'_> {
@@ -48,15 +73,12 @@ impl Search<'_> {
         self.claims_end(node, diagnosis, claims)?;
         let held = self.world.held.clone();
         let mut changes: Vec<(String, Vec<Claim>)> = Vec::new();
+        let mut fewer: Vec<(usize, usize)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
             for (number, request) in claim.requests.iter().enumerate() {
                 let Ask::Exactly(exactly) = &request.ask else { continue };
-                for count in (1..exactly.count).rev() {
-                    let changed = with_request(claims, index, number, |request| request.count = count);
-                    changes.push((
-                        format!("request {} asks for {count} instead of {}", request.name, exactly.count),
-                        changed,
-                    ));
+                if exactly.count > 1 {
+                    fewer.push((index, number));
                 }
             }
             for (number, constraint) in claim.constraints.iter().enumerate() {
@@ -96,17 +118,34 @@ impl Search<'_> {
             }
             changes.push((format!("it tolerates {}", taints.join(", ")), changed));
         }
-        let mut fewer_fits = false;
+        for (claim, number) in fewer {
+            self.fewer(node, claims, (claim, number), &held);
+        }
         for (change, changed) in changes {
-            // Of smaller counts the largest is enough.
-            let is_fewer = change.contains(" instead of ");
-            if (is_fewer && fewer_fits) || !self.fits(node, &changed, &held) {
-                continue;
+            if self.fits(node, &changed, &held) {
+                self.add(change, Vec::new(), node);
             }
-            fewer_fits |= is_fewer;
-            self.add(change, node);
         }
         Ok(())
+    }
+
+    /// The largest count of a request that fits.
+    fn fewer(&mut self, node: &Node, claims: &[Claim], place: (usize, usize), held: &Held) {
+        let request = &claims[place.0].requests[place.1];
+        let Ask::Exactly(exactly) = &request.ask else { return };
+        let least = self.counts.get(&place).copied().unwrap_or(1);
+        for count in (least..exactly.count).rev() {
+            let changed = with_request(claims, place.0, place.1, |request| request.count = count);
+            if self.fits(node, &changed, held) {
+                self.counts.insert(place, count);
+                self.add(
+                    format!("request {} asks for {count} instead of {}", request.name, exactly.count),
+                    Vec::new(),
+                    node,
+                );
+                return;
+            }
+        }
     }
 
     /// One claim that would have to end; where none suffices alone, the fewest that were found to.
@@ -132,7 +171,7 @@ impl Search<'_> {
         for claim in &all {
             let held = self.world.held_without(&[claim])?;
             if self.fits(node, claims, &held) {
-                self.add(format!("{} ends", describe(claim)), node);
+                self.add(format!("{} ends", describe(claim)), vec![reference(claim)], node);
                 single = true;
             }
         }
@@ -152,23 +191,28 @@ impl Search<'_> {
             }
         }
         let names: Vec<String> = needed.iter().map(|claim| describe(claim)).collect();
-        self.add(format!("{} end", names.join(" and ")), node);
+        let change = match names.len() - names.len().min(CLAIMS_NAMED) {
+            0 => format!("{} end", names.join(" and ")),
+            more => format!("{} and {more} more claims end", names[..CLAIMS_NAMED].join(", ")),
+        };
+        self.add(change, needed.iter().map(|claim| reference(claim)).collect(), node);
         Ok(())
     }
 
-    fn fits(&mut self, node: &Node, claims: &[Claim], held: &tessera_allocator::held::Held) -> bool {
+    fn fits(&mut self, node: &Node, claims: &[Claim], held: &Held) -> bool {
         if self.tries == 0 {
+            self.ran_out = true;
             return false;
         }
         self.tries -= 1;
         outcome::fits_with(self.world, node, claims, held)
     }
 
-    fn add(&mut self, change: String, node: &Node) {
+    fn add(&mut self, change: String, claims: Vec<String>, node: &Node) {
         let name = node.metadata.name.clone().unwrap_or_default();
-        match self.found.iter_mut().find(|known| known.change == change) {
+        match self.found.iter_mut().find(|known| known.change == change && known.claims == claims) {
             Some(known) => known.nodes.push(name),
-            None => self.found.push(Nearest { change, nodes: vec![name] }),
+            None => self.found.push(Nearest { change, claims, nodes: vec![name] }),
         }
     }
 }
@@ -250,6 +294,7 @@ fn nearest_devices(
                         "request {} takes {device}, the nearest device, where {shown}",
                         request.name
                     ),
+                    claims: Vec::new(),
                     nodes: vec![node.to_owned()],
                 });
             }

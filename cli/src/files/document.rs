@@ -214,6 +214,12 @@ fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Resu
             let text = error.without_snippet().to_string();
             // The place in the text counts from the document's first line, which would mislead.
             let text = text.split(" at line ").next().unwrap_or(&text);
+            // What a limit of the reader says is for programmers.
+            let text = if text.starts_with("budget breached") {
+                "it has more aliases, levels or values than are read; write out what aliases stand for, or split it"
+            } else {
+                text
+            };
             FileError::Document {
                 file: file.to_owned(),
                 document: number,

@@ -1,6 +1,6 @@
 //! The claim that kube-scheduler makes for extended resources which a DeviceClass stands for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -9,6 +9,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Wanted;
+use crate::hints;
 use crate::objects::Objects;
 
 /// Every class has an extended resource of its own with this prefix.
@@ -60,6 +61,34 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     Some(Wanted { claim, made_from, extended_resources: resources })
 }
 
+/// Extended resources of the pod that nothing provides: no class stands for them, and no device plugin of any node serves
+/// them. Without nodes nothing is said.
+pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<String> {
+    let classes = classes(objects);
+    let served = |resource: &str| {
+        objects.nodes.values().any(|node| {
+            let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+            allocatable.is_some_and(|all| all.contains_key(resource))
+        })
+    };
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let mut missing: Vec<String> = containers.flat_map(|container| asked(container).into_keys()).collect();
+    missing.retain(|resource| {
+        !objects.nodes.is_empty() && class_of(objects, &classes, resource).is_none() && !served(resource)
+    });
+    missing.sort();
+    missing.dedup();
+    let known: BTreeSet<String> = classes.keys().map(|name| (*name).to_owned()).collect();
+    let said = missing.into_iter().map(|resource| {
+        let near = hints::nearest(&resource, &known)
+            .map(|near| format!(": did you mean {near}?"))
+            .unwrap_or_default();
+        format!("no DeviceClass has the extendedResourceName {resource}, and no node has any{near}")
+    });
+    said.collect()
+}
+
 /// Extended resources by name, with the class that stands for each: the newest, then the first by name.
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
@@ -94,7 +123,9 @@ fn asked(container: &Container) -> BTreeMap<String, i64> {
         .chain(requests)
         .flatten()
         .filter(|(name, _)| name.contains('/'))
-        .filter_map(|(name, quantity)| Some((name.clone(), quantity.0.parse().ok()?)))
+        .filter_map(|(name, quantity)| {
+            Some((name.clone(), tessera_cel::Quantity::parse(&quantity.0).ok()?.as_integer()?))
+        })
         .filter(|(_, count)| *count > 0)
         .collect()
 }
