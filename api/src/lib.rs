@@ -6,6 +6,7 @@
 
 pub mod attribute;
 pub mod capacity;
+pub mod config;
 pub mod counter;
 mod device_name;
 mod device_type;

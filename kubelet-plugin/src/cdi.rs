@@ -1,10 +1,12 @@
 //! What the container runtime adds to the containers of a claim, as Container Device Interface specs.
 //!
 //! One transient spec a claim, `<driver>-claim_<uid>.json`, of kind `<driver>/claim`, with one CDI device for each
-//! allocated device. A container gets the card of each device it was given, the nodes all CUDA programs need
+//! allocated device. A container gets the card of each device it was given, of a partition also the two nodes of
+//! the right to use it, the nodes all CUDA programs need
 //! (`nvidiactl`, `nvidia-uvm`, …), the driver's files, and these variables:
 //!
-//! - `GPU_DEVICE_<PCI address>=<uuid>` for each device, `GPU_DEVICE_3B_00=GPU-…`. The prefix is that of Kubernetes' own
+//! - `GPU_DEVICE_<PCI address>=<uuid>` for each device, `GPU_DEVICE_3B_00=GPU-…`; of a partition
+//!   `GPU_DEVICE_3B_00_MIG_1G10GB_6=MIG-…`. The prefix is that of Kubernetes' own
 //!   example DRA driver. One variable a device, and not one list: two claims of a container are two specs, and a
 //!   variable they share would hold the last one's value.
 //! - `NVIDIA_VISIBLE_DEVICES=void`, as NVIDIA's DRA driver sets it: it keeps the older NVIDIA runtime hook, where a node
@@ -12,6 +14,7 @@
 //!
 //! The types are our own: the spec is a public format, and what a spec needs of it is small.
 
+mod capabilities;
 mod claim_spec;
 mod device_nodes;
 mod directory;
@@ -22,6 +25,7 @@ mod roots;
 mod spec;
 mod version;
 
+pub use capabilities::{CapabilityError, partition_nodes};
 pub use claim_spec::{ClaimSpecDevice, claim_spec};
 pub use directory::{Directory, SpecFile};
 pub use driver_files::{DriverFiles, DriverFilesSource, find_driver_files};

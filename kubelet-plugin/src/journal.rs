@@ -15,6 +15,7 @@
 //! counts are derived from the claims ([`references`]), never stored.
 
 mod boot_id;
+mod change;
 mod error;
 mod file_system;
 mod record;
@@ -22,8 +23,9 @@ mod store;
 mod writer;
 
 pub use boot_id::BootId;
+pub use change::{HardwareChange, MemorySlices, ModeChange, PartitionChange, PartitionInstances};
 pub use error::JournalError;
 pub(crate) use error::hint;
 pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE};
-pub use record::{ClaimDevice, ClaimRecord, HardwareRecord, Stage, references};
+pub use record::{ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Stage, references};
 pub use store::{Entry, Journal};

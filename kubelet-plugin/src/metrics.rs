@@ -14,7 +14,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::prepare::{Operation, Phase, PrepareObserver};
+use crate::prepare::{HardwareWork, Operation, Phase, PrepareObserver};
 
 /// Every metric of the plugin. Clones share their values.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub struct Metrics {
     claims: Family<ClaimLabels, Histogram>,
     phases: Family<PhaseLabels, Histogram>,
     own: Family<OperationLabel, Histogram>,
+    hardware: Family<HardwareLabels, Histogram>,
+    hardware_present: Family<KindLabel, Gauge>,
     waiting: Family<ReasonLabel, Gauge>,
     calls: Family<CallLabels, Histogram>,
     calls_in_flight: Family<MethodLabel, Gauge>,
@@ -73,6 +75,17 @@ struct PhaseLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
     operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HardwareLabels {
+    work: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -128,6 +141,17 @@ impl Metrics {
                 registry.register_with_unit("claim_own_duration", help, seconds(), own.clone());
                 own
             },
+            hardware: timed(
+                &mut registry,
+                "hardware_change_duration",
+                "Time of one change of a card",
+                seconds(),
+            ),
+            hardware_present: add(
+                &mut registry,
+                "hardware_present",
+                "Partitions, and switched MIG modes, that the journal says are there",
+            ),
             waiting: add(&mut registry, "claims_waiting", "Claims whose Prepare waits for something to pass"),
             calls: timed(
                 &mut registry,
@@ -203,6 +227,14 @@ impl Metrics {
         CallInFlight { metrics: self.clone(), method, outcome: "cancelled", since: std::time::Instant::now() }
     }
 
+    /// Tells how many partitions and switches of MIG mode there are, by kind.
+    pub fn hardware_present(&self, present: &[(&'static str, usize)]) {
+        for (kind, count) in present {
+            let gauge = self.hardware_present.get_or_create(&KindLabel { kind });
+            gauge.set(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Counts a failed attempt to read the hardware.
     pub fn hardware_failed(&self, reason: &'static str) {
         self.hardware_failures.get_or_create(&ReasonLabel { reason }).inc();
@@ -235,6 +267,11 @@ impl PrepareObserver for Metrics {
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration) {
         let labels = ClaimLabels { operation: operation.as_str(), outcome };
         self.claims.get_or_create(&labels).observe(elapsed.as_secs_f64());
+    }
+
+    fn hardware(&self, work: HardwareWork, outcome: &'static str, elapsed: Duration) {
+        let labels = HardwareLabels { work: work.as_str(), outcome };
+        self.hardware.get_or_create(&labels).observe(elapsed.as_secs_f64());
     }
 
     fn own(&self, operation: Operation, elapsed: Duration) {
@@ -302,6 +339,8 @@ mod tests {
         metrics.waiting("held", false);
         metrics.call("NodePrepareResources").answered(false);
         metrics.hardware_failed("not_found");
+        metrics.hardware(HardwareWork::MakePartition, "card_busy", Duration::from_secs(1));
+        metrics.hardware_present(&[("mig_partition", 7)]);
         metrics.registered.set(1);
         let text = metrics.encode().unwrap();
         for line in [
@@ -312,6 +351,8 @@ mod tests {
             "tessera_claim_own_duration_seconds_count{operation=\"prepare\"} 1",
             "tessera_claims_waiting{reason=\"held\"} 1",
             "tessera_grpc_calls_in_flight{method=\"NodePrepareResources\"} 0",
+            "tessera_hardware_change_duration_seconds_count{work=\"make_partition\",outcome=\"card_busy\"} 1",
+            "tessera_hardware_present{kind=\"mig_partition\"} 7",
             "tessera_hardware_failures_total{reason=\"not_found\"} 1",
             "tessera_registered 1",
         ] {

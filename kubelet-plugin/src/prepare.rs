@@ -5,11 +5,13 @@
 //!                          │ 1 claim lock      one worker a claim, also between two instances of the plugin
 //!                          │ 2 claim           from the API: uid, allocation, our results
 //!                          │ 3 card locks      in one order; never one for the whole node
-//!                          │ 4 conflict?       against every other record of the journal
-//!                          │ 5 hardware        the card is there, is the published one, is whole
-//!                          │ 6 journal intent  synced before anything is touched
-//!                          │ 7 CDI spec        what the container runtime injects
-//!                          └ 8 journal complete
+//!                          │ 4 needs           the cards are there and the published ones, and have such partitions
+//!                          │ 5 conflict?       against every other record of the journal
+//!                          │ 6 plan            what is on the cards, and what is to be made
+//!                          │ 7 journal intents synced before anything is touched
+//!                          │ 8 hardware        mode, partitions: all cards side by side
+//!                          │ 9 CDI spec        what the container runtime injects
+//!                          └ 10 journal complete
 //! ```
 //!
 //! The journal on disk is the truth: nothing about other claims is remembered between two calls, because another
@@ -18,19 +20,22 @@
 mod allocation;
 mod blocking;
 mod call;
-mod card;
 mod claim;
+mod config;
 mod conflict;
 mod error;
 mod events;
 mod files;
 mod forgotten;
+mod hardware;
 mod holder;
 mod locks;
+mod need;
 mod observer;
 mod options;
 mod own_time;
 mod preparer;
+mod realize;
 mod recover;
 mod reference;
 mod sweep;
@@ -43,7 +48,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 pub use error::PrepareError;
-pub use observer::{NoObserver, Operation, Phase, PrepareObserver};
+pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::PrepareOptions;
 pub use preparer::Preparer;
 

@@ -33,6 +33,7 @@ fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
         card_uuid: "GPU-0".into(),
         minor: 0,
         cdi_device_id: format!("gpu.tessera.dev/claim={uid}-gpu-3b-00"),
+        partition: None,
         hardware: hardware.iter().map(|id| (*id).to_owned()).collect(),
         other: Map::new(),
     };

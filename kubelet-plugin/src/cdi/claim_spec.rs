@@ -2,7 +2,7 @@ use tessera_api::PciBusId;
 
 use super::device_nodes;
 use super::version::minimum_version;
-use super::{ContainerEdits, Device, DriverFiles, Roots, Spec, Vendor};
+use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Roots, Spec, Vendor};
 
 /// A device of a claim, as its spec needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub struct ClaimSpecDevice {
     pub minor: u32,
     /// UUID by which CUDA programs know it.
     pub uuid: String,
+    /// Of a partition, the nodes of the right to use it ([`partition_nodes`](super::partition_nodes)); `None` of a whole
+    /// card.
+    pub partition_nodes: Option<Vec<DeviceNode>>,
 }
 
 /// The spec of one claim. Blocks for looking at device nodes.
@@ -38,11 +41,18 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
         if spec.devices.iter().any(|known| known.name == device.name) {
             continue;
         }
+        let device_nodes = match &device.partition_nodes {
+            None => device_nodes::card(roots, device.card, device.minor),
+            Some(capabilities) => {
+                let card = device_nodes::card_of_partition(roots, device.minor);
+                std::iter::once(card).chain(capabilities.iter().cloned()).collect()
+            }
+        };
         spec.devices.push(Device {
             name: device.name.clone(),
             container_edits: ContainerEdits {
                 env: vec![format!("{}={}", variable(&device.device), device.uuid)],
-                device_nodes: device_nodes::card(roots, device.card, device.minor),
+                device_nodes,
                 ..ContainerEdits::default()
             },
         });
@@ -69,6 +79,7 @@ mod tests {
             card: address.parse().unwrap(),
             minor,
             uuid: format!("GPU-{minor}"),
+            partition_nodes: None,
         }
     }
 

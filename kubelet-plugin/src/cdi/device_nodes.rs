@@ -17,12 +17,15 @@ const MODESET_MINOR: u32 = 254;
 
 /// The nodes of one card: `/dev/nvidia<minor>`, and of a card with a display engine those under `/dev/dri`.
 pub(super) fn card(roots: &Roots, address: PciBusId, minor: u32) -> Vec<DeviceNode> {
-    let mut nodes = vec![
-        existing(roots, &format!("nvidia{minor}"))
-            .unwrap_or_else(|| numbered(&format!("nvidia{minor}"), NVIDIA_MAJOR, minor)),
-    ];
+    let mut nodes = vec![card_of_partition(roots, minor)];
     nodes.extend(graphics(roots, address));
     nodes
+}
+
+/// The node of a card of which a container uses a partition. A partition has no display engine.
+pub(super) fn card_of_partition(roots: &Roots, minor: u32) -> DeviceNode {
+    let name = format!("nvidia{minor}");
+    existing(roots, &name).unwrap_or_else(|| numbered(&name, NVIDIA_MAJOR, minor))
 }
 
 /// The nodes that every CUDA program opens whichever cards it uses. None of them gives access to a card by itself.
@@ -88,7 +91,7 @@ fn graphics(roots: &Roots, address: PciBusId) -> Vec<DeviceNode> {
 }
 
 /// The major number under which a module registered its character devices (`/proc/devices`).
-fn major_of(proc_root: &Path, name: &str) -> Option<u32> {
+pub(super) fn major_of(proc_root: &Path, name: &str) -> Option<u32> {
     let devices = fs::read_to_string(proc_root.join("devices")).ok()?;
     devices
         .lines()

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::PciBusId;
 
-use super::BootId;
+use super::{BootId, MemorySlices, PartitionInstances};
 
 /// How far the work that a record describes has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +66,9 @@ pub struct ClaimDevice {
     pub minor: u32,
     /// The name by which the container runtime finds it.
     pub cdi_device_id: String,
+    /// The partition that it is; `None` for a whole card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<ClaimPartition>,
     /// The [`HardwareRecord`]s this device rests on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hardware: Vec<String>,
@@ -74,11 +77,27 @@ pub struct ClaimDevice {
     pub other: Map<String, Value>,
 }
 
+/// The MIG partition of a [`ClaimDevice`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimPartition {
+    /// The profile as NVIDIA writes it: `1g.10gb`.
+    pub profile: String,
+    /// The memory slices it takes.
+    pub placement: MemorySlices,
+    /// Width of its compute instance where it was to be less than all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_slices: Option<u32>,
+    /// The instances behind it, once they are known: always so in a complete record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instances: Option<PartitionInstances>,
+}
+
 /// A change that this driver made to a card: a partition, a mode switch, a daemon. It belongs to the card, is written and
 /// synced before the card is touched, and may outlive the claims that refer to it.
 ///
-/// Whole cards need none. What kinds there are, and how to recognise the result of an intent, is in `change`; a kind that
-/// this build does not know is left alone and reported.
+/// Most whole cards need none. What kinds there are, and how to recognise the result of an intent, is in `change`
+/// ([`HardwareChange`](super::HardwareChange)); a kind that this build does not know is left alone and reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareRecord {

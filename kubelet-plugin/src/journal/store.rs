@@ -1,14 +1,15 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
+use tessera_api::{DeviceName, PciBusId};
 
 use super::record::Record;
 use super::writer::{Writer, temporary, write_unsynced};
-use super::{BootId, ClaimRecord, FileIdentity, FileSystem, HardwareRecord, JournalError};
+use super::{BootId, ClaimRecord, FileIdentity, FileSystem, HardwareRecord, JournalError, Listed};
 
 /// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
 /// it is asked, and whoever changes a record holds its lock.
@@ -178,9 +179,17 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
     pub fn hardware(&self) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
+        self.hardware_where(|_| true)
+    }
+
+    fn hardware_where(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
         let path = self.directory.join(HardwareRecord::DIRECTORY);
         let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
-        let entries = files.iter().filter_map(|file| record_id(&file.name)).filter_map(|id| {
+        let ids = files.iter().filter_map(|file| record_id(&file.name)).filter(|id| wanted(id));
+        let entries = ids.filter_map(|id| {
             let record = self.read::<HardwareRecord>(id).transpose()?;
             Some(Entry { id: id.to_owned(), record })
         });
@@ -193,6 +202,79 @@ impl Journal {
     /// [`JournalError::Io`]; the record is then as it was before.
     pub async fn put_hardware(&self, record: &HardwareRecord) -> Result<(), JournalError> {
         self.put(record).await
+    }
+
+    /// Writes a hardware record so that it outlives this process, and perhaps not the machine. The caller holds the card's
+    /// lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub fn put_hardware_unsynced(&self, record: &HardwareRecord) -> Result<(), JournalError> {
+        let path = self.path::<HardwareRecord>(&record.id);
+        write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
+    }
+
+    /// Removes a hardware record so that it stays away as long as this boot lasts. The caller holds the card's lock.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the record is then as it was before.
+    pub fn remove_hardware_unsynced(&self, id: &str) -> Result<(), JournalError> {
+        write_unsynced(&*self.file_system, &self.path::<HardwareRecord>(id), None)
+    }
+
+    /// Reads the hardware records of one card, by id. Only the card's own files are read.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    pub fn hardware_of(&self, card: PciBusId) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
+        let prefix = format!("{}-", DeviceName::Card(card));
+        let mut entries = self.hardware_where(|id| id.starts_with(&prefix))?;
+        // The name of a card may be the beginning of another's.
+        entries.retain(|entry| entry.record.as_ref().ok().is_none_or(|record| record.card == card));
+        Ok(entries)
+    }
+
+    /// The cards of which there are hardware records, whole or half written. Of one that can't be read, the card is told
+    /// by its name.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] where the directory can't be listed.
+    pub fn cards_with_hardware(&self) -> Result<BTreeSet<PciBusId>, JournalError> {
+        let path = self.directory.join(HardwareRecord::DIRECTORY);
+        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let card = |file: &Listed| {
+            let whole = record_id(&file.name);
+            let id =
+                whole.or_else(|| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))?;
+            let (name, _) = id.split_once("-mig-")?;
+            Some(name.parse::<DeviceName>().ok()?.card())
+        };
+        let mut cards: BTreeSet<PciBusId> = files.iter().filter_map(card).collect();
+        cards.extend(self.hardware()?.into_iter().filter_map(|entry| Some(entry.record.ok()?.card)));
+        Ok(cards)
+    }
+
+    /// Removes what a crash left of hardware records half written. The caller holds the lock of the card, or knows that
+    /// nobody else is there.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn remove_unfinished_hardware(&self, card: PciBusId) -> Result<(), JournalError> {
+        let path = self.directory.join(HardwareRecord::DIRECTORY);
+        let prefix = format!(".{}-", DeviceName::Card(card));
+        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", &path, error))?;
+        for file in files {
+            if file.name.starts_with(&prefix) && file.name.ends_with(".new") {
+                let path = path.join(&file.name);
+                match self.file_system.remove(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(JournalError::io("remove", path, error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes a hardware record from the disk. The caller holds the card's lock.

@@ -2,6 +2,7 @@ use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClai
 use tessera_api::DeviceName;
 
 use super::PrepareError;
+use super::config::{Configs, Settings};
 use super::reference::is_identifier;
 use crate::journal::{ClaimDevice, ClaimRecord};
 
@@ -14,6 +15,7 @@ pub(super) struct AllocatedDevice {
     pub pool: String,
     pub share_id: Option<String>,
     pub admin_access: bool,
+    pub settings: Settings,
 }
 
 /// The results of this driver. Those of others in the same claim are theirs to prepare.
@@ -28,16 +30,17 @@ pub(super) fn allocated_devices(
 ) -> Result<Vec<AllocatedDevice>, PrepareError> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let allocation = allocation.ok_or_else(|| PrepareError::NotAllocated { claim: name.to_owned() })?;
-    let results = allocation.devices.as_ref().and_then(|devices| devices.results.as_ref());
-    results
-        .into_iter()
-        .flatten()
-        .filter(|result| result.driver == driver_name)
-        .map(|result| device(result, pool_name))
-        .collect()
+    let Some(devices) = &allocation.devices else { return Ok(Vec::new()) };
+    let configs = Configs::new(devices.config.as_deref().unwrap_or_default(), driver_name);
+    let results = devices.results.iter().flatten().filter(|result| result.driver == driver_name);
+    results.map(|result| device(result, pool_name, &configs)).collect()
 }
 
-fn device(result: &DeviceRequestAllocationResult, pool_name: &str) -> Result<AllocatedDevice, PrepareError> {
+fn device(
+    result: &DeviceRequestAllocationResult,
+    pool_name: &str,
+    configs: &Configs<'_>,
+) -> Result<AllocatedDevice, PrepareError> {
     if result.pool != pool_name {
         return Err(PrepareError::ForeignPool {
             device: result.device.clone(),
@@ -46,9 +49,10 @@ fn device(result: &DeviceRequestAllocationResult, pool_name: &str) -> Result<All
         });
     }
     let device: DeviceName = result.device.parse()?;
-    if !matches!(device, DeviceName::Card(_)) {
+    if !matches!(device, DeviceName::Card(_) | DeviceName::Partition(_)) {
         return Err(PrepareError::UnknownKind(result.device.clone()));
     }
+    let settings = configs.of(&result.request, device.device_type())?;
     if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
     }
@@ -59,6 +63,7 @@ fn device(result: &DeviceRequestAllocationResult, pool_name: &str) -> Result<All
         pool: result.pool.clone(),
         share_id: result.share_id.clone(),
         admin_access: result.admin_access == Some(true),
+        settings,
     })
 }
 

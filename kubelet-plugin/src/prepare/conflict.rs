@@ -1,39 +1,62 @@
-use tessera_api::PciBusId;
+use tessera_api::{DeviceName, PciBusId};
 
-use super::allocation::AllocatedDevice;
-use crate::journal::ClaimDevice;
+use super::need::DeviceNeed;
+use crate::journal::{ClaimDevice, MemorySlices};
 
 /// How a claim uses a card, for telling whether two claims may use it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use<'a> {
     card: PciBusId,
     device: &'a str,
+    extent: Extent,
     is_share: bool,
     admin_access: bool,
 }
 
+/// How much of its card a device takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    /// The memory slices of a GPU instance. `compute_instance` is the id of the compute instance where it is but one of
+    /// several of the GPU instance, made by an administrator.
+    Slices {
+        slices: MemorySlices,
+        compute_instance: Option<u32>,
+    },
+}
+
 impl<'a> Use<'a> {
     pub(super) fn of_record(device: &'a ClaimDevice) -> Self {
+        let extent = device.partition.as_ref().map_or(Extent::Whole, |partition| Extent::Slices {
+            slices: partition.placement,
+            compute_instance: existing_compute_instance(device.device.parse().ok().as_ref()),
+        });
         Self {
             card: device.card,
             device: &device.device,
+            extent,
             is_share: device.share_id.is_some(),
             admin_access: device.admin_access,
         }
     }
 
-    pub(super) fn of_allocation(allocated: &AllocatedDevice, device: &'a str) -> Self {
+    pub(super) fn of_need(need: &'a DeviceNeed) -> Self {
+        let extent = need.partition.as_ref().map_or(Extent::Whole, |partition| Extent::Slices {
+            slices: partition.placement,
+            compute_instance: existing_compute_instance(Some(&need.allocated.device)),
+        });
         Self {
-            card: allocated.device.card(),
-            device,
-            is_share: allocated.share_id.is_some(),
-            admin_access: allocated.admin_access,
+            card: need.allocated.device.card(),
+            device: &need.name,
+            extent,
+            is_share: need.allocated.share_id.is_some(),
+            admin_access: need.allocated.admin_access,
         }
     }
 
     /// Of a device known by nothing but its name: taken to hold all of its card.
     pub(super) const fn of_whole_card(card: PciBusId, device: &'a str) -> Self {
-        Self { card, device, is_share: false, admin_access: false }
+        Self { card, device, extent: Extent::Whole, is_share: false, admin_access: false }
     }
 
     /// The device.
@@ -43,13 +66,37 @@ impl<'a> Use<'a> {
 
     /// Whether the counters of the card would not allow both uses.
     ///
-    /// Admin access draws on no counter, and the shares of one device draw together, once. Two partitions that draw on
-    /// different counters would be allowed too; none are published yet, so any two devices of a card conflict, also one
-    /// that only another version of the plugin knows.
+    /// Admin access draws on no counter, and the shares of one device draw together, once. Partitions draw on the memory
+    /// slices they take; everything else on all of the card, also a device that only another version of the plugin
+    /// knows.
     pub(super) fn conflicts_with(self, other: Use<'_>) -> bool {
         let shares_of_one_device = self.is_share && other.is_share && self.device == other.device;
-        self.card == other.card && !self.admin_access && !other.admin_access && !shares_of_one_device
+        self.card == other.card
+            && !self.admin_access
+            && !other.admin_access
+            && !shares_of_one_device
+            && self.extent.meets(other.extent)
     }
+}
+
+impl Extent {
+    fn meets(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Slices { slices, compute_instance: one },
+                Self::Slices { slices: others, compute_instance: other },
+            ) => {
+                let side_by_side =
+                    slices == others && one.zip(other).is_some_and(|(one, other)| one != other);
+                slices.overlaps(others) && !side_by_side
+            }
+            _ => true,
+        }
+    }
+}
+
+fn existing_compute_instance(device: Option<&DeviceName>) -> Option<u32> {
+    Some(device?.partition()?.existing?.compute_instance)
 }
 
 #[cfg(test)]
@@ -61,17 +108,45 @@ mod tests {
         let card: PciBusId = "0000:3b:00.0".parse().unwrap();
         let other: PciBusId = "0000:5e:00.0".parse().unwrap();
         let whole = Use::of_whole_card(card, "gpu-3b-00");
-        let share = Use { card, device: "gpu-3b-00-ts", is_share: true, admin_access: false };
+        let share = Use { device: "gpu-3b-00-ts", is_share: true, ..whole };
         let other_share = Use { device: "gpu-3b-00-mps", ..share };
         let admin = Use { admin_access: true, ..whole };
+        let partition = |device, start, size| Use {
+            device,
+            extent: Extent::Slices { slices: MemorySlices { start, size }, compute_instance: None },
+            ..whole
+        };
+        let large = partition("gpu-3b-00-mig-3g40gb-4", 4, 4);
+        let small = partition("gpu-3b-00-mig-1g10gb-6", 6, 1);
+        let beside = partition("gpu-3b-00-mig-1g10gb-3", 3, 1);
 
         assert!(whole.conflicts_with(whole));
         assert!(whole.conflicts_with(share) && share.conflicts_with(whole));
         assert!(share.conflicts_with(other_share));
         assert!(!share.conflicts_with(share));
         assert!(!whole.conflicts_with(Use::of_whole_card(other, "gpu-5e-00")));
-        for any in [whole, share, admin] {
+        for part in [large, small, beside] {
+            assert!(whole.conflicts_with(part) && part.conflicts_with(share) && part.conflicts_with(part));
+        }
+        assert!(large.conflicts_with(small) && small.conflicts_with(large));
+        assert!(!large.conflicts_with(beside) && !beside.conflicts_with(large));
+        assert!(!small.conflicts_with(Use { card: other, ..small }));
+        for any in [whole, share, admin, large] {
             assert!(!admin.conflicts_with(any) && !any.conflicts_with(admin));
         }
+    }
+
+    #[test]
+    fn compute_instances_of_one_gpu_instance_are_side_by_side() {
+        let card: PciBusId = "0000:3b:00.0".parse().unwrap();
+        let of = |device, start, size, compute_instance| Use {
+            extent: Extent::Slices { slices: MemorySlices { start, size }, compute_instance },
+            ..Use::of_whole_card(card, device)
+        };
+        let (one, other) = (of("a", 4, 4, Some(0)), of("b", 4, 4, Some(1)));
+        assert!(!one.conflicts_with(other));
+        assert!(one.conflicts_with(one));
+        assert!(one.conflicts_with(of("c", 4, 4, None)));
+        assert!(one.conflicts_with(of("d", 6, 2, Some(1))));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use tessera_api::DeviceNameError;
 use tessera_nvml::NvmlError;
 
+use super::Operation;
 use crate::cdi::CdiError;
 use crate::journal::JournalError;
 
@@ -131,16 +132,144 @@ pub enum PrepareError {
         /// UUID now.
         found: String,
     },
-    /// A card that was allocated whole is in MIG mode, in which no program can use it whole.
+    /// A card that was allocated whole is in MIG mode, in which no program can use it whole, and needs a reset to leave it.
     #[error(
-        "device {device} ({uuid}) is allocated whole but is in MIG mode: destroy its instances and turn the mode off \
-             with `nvidia-smi -i {uuid} -mig 0`"
+        "device {device} ({uuid}) is allocated whole but is in MIG mode, which this card leaves only by a reset: drain the \
+             node, then `nvidia-smi -i {uuid} -mig 0` and `nvidia-smi -i {uuid} --gpu-reset`"
     )]
     MigMode {
         /// The device.
         device: String,
         /// UUID of the card.
         uuid: String,
+    },
+    /// A configuration object of the claim, or of its DeviceClass, can't be understood.
+    #[error("the configuration of request {request} in its {origin} is wrong: {reason}")]
+    Config {
+        /// The request.
+        request: String,
+        /// Where the object is: `claim` or `DeviceClass`.
+        origin: &'static str,
+        /// What is wrong, with what would be right.
+        reason: String,
+    },
+    /// A partition was asked of a card without MIG.
+    #[error("device {device} is a partition, but the card {uuid} has no MIG")]
+    NoMig {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+    },
+    /// The card offers no such profile, or not at that place.
+    #[error("device {device}: the card {uuid} has no such partition; it offers {offered}")]
+    Profile {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// The profiles and where they can lie.
+        offered: String,
+    },
+    /// The GPU instance offers no compute instance of the width that was asked for.
+    #[error(
+        "device {device}: a partition {profile} offers no compute instance of {asked} compute slices; it offers {offered}"
+    )]
+    ComputeSlices {
+        /// The device.
+        device: String,
+        /// The partition's profile.
+        profile: String,
+        /// The width that was asked for.
+        asked: u32,
+        /// The widths there are.
+        offered: String,
+    },
+    /// Someone else's instance takes what the claim was allocated. It is left as it is.
+    #[error(
+        "device {device}: on the card {uuid} there is {instances}, which Tessera has not made and so leaves alone; \
+             destroy it with `nvidia-smi mig` (-dci, then -dgi), or delete the pod so that its claim is allocated anew"
+    )]
+    ForeignInstance {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// The instances in the way.
+        instances: String,
+    },
+    /// A partition that exists by itself, or that was to be looked at with admin access, is not there.
+    #[error("device {device}: there is no such partition on the card {uuid} now{note}")]
+    NoPartition {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// What may be the reason, beginning with a separator.
+        note: &'static str,
+    },
+    /// MIG mode can't be switched as long as the card is in use.
+    #[error(
+        "device {device}: MIG mode of the card {uuid} can't be switched {to}, because the card is in use by {clients}"
+    )]
+    CardBusy {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// `on` or `off`.
+        to: &'static str,
+        /// Who uses it.
+        clients: String,
+    },
+    /// A partition can't be destroyed as long as programs run in it.
+    #[error("partition {device} of the card {uuid} can't be destroyed, because it is in use by {clients}")]
+    PartitionBusy {
+        /// The partition.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// Who uses it.
+        clients: String,
+    },
+    /// The card switches its MIG mode only by a reset.
+    #[error(
+        "device {device}: the card {uuid} needs a reset to switch MIG mode {to}: drain the node, then \
+             `nvidia-smi -i {uuid} -mig {flag}` and `nvidia-smi -i {uuid} --gpu-reset`, or start the node again",
+        flag = u8::from(*.to == "on")
+    )]
+    ResetNeeded {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// `on` or `off`.
+        to: &'static str,
+    },
+    /// The driver does not tell by which device node a partition is used.
+    #[error(
+        "device {device}: {path}: {reason}; containers can't use a partition without it. Check --proc-root and that the \
+             nvidia module is loaded with its /proc files"
+    )]
+    Capability {
+        /// The device.
+        device: String,
+        /// The file below `/proc` that should say so.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The driver has not answered in time. The work goes on, and the next call gets its answer.
+    #[error(
+        "{} of the claim has taken {longest:?} and goes on: the driver or a disk is slow or hangs. The kubelet will ask \
+             again and have its answer then",
+        operation.as_str()
+    )]
+    Unanswered {
+        /// The work.
+        operation: Operation,
+        /// The time so far.
+        longest: Duration,
     },
     /// The claim's CDI spec could not be written or removed.
     #[error(transparent)]
@@ -178,6 +307,16 @@ impl PrepareError {
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
             Self::OtherCard { .. } => "other_card",
             Self::MigMode { .. } => "mig_mode",
+            Self::Config { .. } | Self::ComputeSlices { .. } => "invalid_config",
+            Self::NoMig { .. } => "no_mig",
+            Self::Profile { .. } => "no_profile",
+            Self::ForeignInstance { .. } => "foreign_instance",
+            Self::NoPartition { .. } => "no_partition",
+            Self::CardBusy { .. } => "card_busy",
+            Self::PartitionBusy { .. } => "partition_busy",
+            Self::ResetNeeded { .. } => "reset_needed",
+            Self::Capability { .. } => "capability",
+            Self::Unanswered { .. } => "unanswered",
             Self::Cdi(_) => "cdi",
             Self::Journal(_) => "journal",
             Self::Busy { .. } => "busy",
@@ -194,7 +333,7 @@ impl PrepareError {
         match self {
             Self::Api { may_pass, .. } => *may_pass,
             Self::Held { leaving, .. } => leaving.is_some(),
-            Self::NoDriver | Self::Busy { .. } => true,
+            Self::NoDriver | Self::Busy { .. } | Self::CardBusy { .. } | Self::PartitionBusy { .. } => true,
             _ => false,
         }
     }
@@ -213,6 +352,8 @@ impl PrepareError {
             Self::Held { .. } => "DeviceHeld",
             Self::NoDriver => "DriverNotReady",
             Self::Api { .. } => "APIServerNotReady",
+            Self::CardBusy { .. } => "CardBusy",
+            Self::PartitionBusy { .. } => "PartitionBusy",
             _ => "PrepareWaiting",
         }
     }

@@ -79,11 +79,17 @@ impl Events {
         Self { queue }
     }
 
-    /// Prepare waits for `error` to pass: told of the claim and of the pods that can't start meanwhile.
-    pub(super) fn waiting(&self, claim: &ClaimReference, pods: &[ObjectReference], error: &PrepareError) {
+    /// Work waits for `error` to pass: told of the claim and, of Prepare, of the pods that can't start meanwhile.
+    pub(super) fn waiting(
+        &self,
+        operation: Operation,
+        claim: &ClaimReference,
+        pods: &[ObjectReference],
+        error: &PrepareError,
+    ) {
         let note = format!("{}; waiting for this to pass", with_causes(error));
         for object in std::iter::once(&claim_reference(claim)).chain(pods) {
-            self.tell(Operation::Prepare, error.waiting_reason(), &note, object);
+            self.tell(operation, error.waiting_reason(), &note, object);
         }
     }
 

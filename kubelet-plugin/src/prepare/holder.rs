@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -5,8 +6,9 @@ use tessera_api::{DeviceName, PciBusId};
 
 use super::ClaimReference;
 use super::conflict::Use;
+use super::hardware::mode_id;
 use crate::cdi;
-use crate::journal::{ClaimRecord, Entry, Journal, JournalError};
+use crate::journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
 /// A claim that has something on this node.
 #[derive(Clone, Debug)]
@@ -35,6 +37,15 @@ pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Hol
     Ok(journal.shared_claims()?.into_iter().map(holder).collect())
 }
 
+/// Ids of the hardware records that claims rest on, without those of one claim.
+pub(super) fn references(holders: &[Holder], boot: &BootId, except: Option<&str>) -> BTreeSet<String> {
+    let mut references = BTreeSet::new();
+    for holder in holders.iter().filter(|holder| Some(&*holder.uid) != except) {
+        holder.add_references(boot, &mut references);
+    }
+    references
+}
+
 /// The device that a CDI device name of a claim stands for. A share's id may follow it.
 fn device_of(name: &str, uid: &str) -> Option<(PciBusId, String)> {
     let mut device = name.strip_prefix(uid)?.strip_prefix('-')?;
@@ -55,6 +66,25 @@ impl Holder {
             name: record.name.clone(),
             uid: record.uid.clone(),
         })
+    }
+
+    /// Adds the hardware records that this claim rests on. One whose record can't be read rests on whatever its devices
+    /// may need; one of another boot on nothing, for nothing made in another boot is there.
+    fn add_references(&self, boot: &BootId, references: &mut BTreeSet<String>) {
+        match &self.record {
+            Some(record) if record.boot_id == *boot => {
+                references.extend(record.devices.iter().flat_map(|device| &device.hardware).cloned());
+            }
+            Some(_) => {}
+            None => {
+                for (card, device) in &self.from_spec {
+                    references.insert(mode_id(*card));
+                    let name = device.parse().ok();
+                    let partition = name.as_ref().and_then(DeviceName::partition);
+                    references.extend(partition.map(ToString::to_string));
+                }
+            }
+        }
     }
 
     /// Whether any of its uses excludes `other`.

@@ -28,7 +28,8 @@ pub(super) struct Locks {
 /// A lock against other instances, released when dropped.
 #[must_use]
 pub(super) struct FileLock {
-    _description: File,
+    description: File,
+    byte: libc::flock,
 }
 
 /// The lock of a card, released when dropped.
@@ -60,20 +61,54 @@ impl Locks {
         try_lock(&self.path, &claim_key(uid))
     }
 
-    /// Waits for the locks of some cards, one after the other in the order of their addresses: everyone takes them in
-    /// that order, so no two wait for each other.
+    /// Waits for the locks of some cards. Claims of one card queue: who waits first has it first. Whoever needs several
+    /// waits for one at a time and holds none meanwhile, so that no card stands still for another.
     pub(super) async fn cards(&self, cards: &BTreeSet<PciBusId>) -> Result<Vec<CardLock>, JournalError> {
+        let mut next = cards.first().copied();
+        while let Some(first) = next {
+            let awaited = self.card(first).await?;
+            let others: BTreeSet<PciBusId> = cards.iter().copied().filter(|card| *card != first).collect();
+            match self.try_all(&others)? {
+                Ok(mut locks) => {
+                    locks.push(awaited);
+                    return Ok(locks);
+                }
+                Err(taken) => next = Some(taken),
+            }
+            drop(awaited);
+            tokio::task::yield_now().await;
+        }
+        Ok(Vec::new())
+    }
+
+    /// The locks of some cards, or `None` where someone works on one of them.
+    pub(super) fn try_cards(
+        &self,
+        cards: &BTreeSet<PciBusId>,
+    ) -> Result<Option<Vec<CardLock>>, JournalError> {
+        Ok(self.try_all(cards)?.ok())
+    }
+
+    async fn card(&self, card: PciBusId) -> Result<CardLock, JournalError> {
+        let process = self.mutex(card).lock_owned().await;
+        let instances = self.wait(&card_key(card)).await?;
+        Ok(CardLock { _instances: instances, _process: process })
+    }
+
+    /// All of them at once, or the first that someone has.
+    fn try_all(&self, cards: &BTreeSet<PciBusId>) -> Result<Result<Vec<CardLock>, PciBusId>, JournalError> {
         let mut locks = Vec::with_capacity(cards.len());
         for card in cards {
-            let mutex = {
-                let mut known = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-                known.entry(*card).or_default().clone()
-            };
-            let process = mutex.lock_owned().await;
-            let instances = self.wait(&format!("card {card}")).await?;
+            let Ok(process) = self.mutex(*card).try_lock_owned() else { return Ok(Err(*card)) };
+            let Some(instances) = try_lock(&self.path, &card_key(*card))? else { return Ok(Err(*card)) };
             locks.push(CardLock { _instances: instances, _process: process });
         }
-        Ok(locks)
+        Ok(Ok(locks))
+    }
+
+    fn mutex(&self, card: PciBusId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut known = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(card).or_default().clone()
     }
 
     async fn wait(&self, key: &str) -> Result<FileLock, JournalError> {
@@ -86,6 +121,21 @@ impl Locks {
             pause = LONGEST_PAUSE.min(pause * 2);
         }
     }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process that was just forked, and has not executed its program yet, has the
+        // description open too.
+        let unlock = libc::flock { l_type: libc::F_UNLCK as libc::c_short, ..self.byte };
+        if let Err(error) = fcntl(&self.description, FcntlArg::F_OFD_SETLK(&unlock)) {
+            tracing::warn!(%error, "cannot release a file lock; closing its file does");
+        }
+    }
+}
+
+fn card_key(card: PciBusId) -> String {
+    format!("card {card}")
 }
 
 fn claim_key(uid: &str) -> String {
@@ -109,7 +159,7 @@ fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, JournalError> {
         l_pid: 0,
     };
     match fcntl(&description, FcntlArg::F_OFD_SETLK(&byte)) {
-        Ok(_) => Ok(Some(FileLock { _description: description })),
+        Ok(_) => Ok(Some(FileLock { description, byte })),
         Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(None),
         Err(error) => Err(JournalError::io("lock a part of", path, io::Error::from(error))),
     }

@@ -30,19 +30,34 @@ pub enum Phase {
     Wait,
 }
 
+/// A change of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HardwareWork {
+    /// A GPU instance with its compute instance was made.
+    MakePartition,
+    /// They were destroyed.
+    DestroyPartition,
+    /// The MIG mode was switched on or off.
+    SwitchMode,
+}
+
 /// Hears of every piece of work on a claim, so that metrics can be kept of it. Called from the claims' tasks: it must
 /// not block.
 pub trait PrepareObserver: Send + Sync + 'static {
     /// A phase ended after `elapsed`. A phase may occur more than once in one piece of work.
     fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration);
 
-    /// Prepare of a claim begins, or ceases, to wait for `reason` ([`PrepareError::reason`](super::PrepareError::reason))
+    /// Work on a claim begins, or ceases, to wait for `reason` ([`PrepareError::reason`](super::PrepareError::reason))
     /// to pass.
     fn waiting(&self, reason: &'static str, begins: bool);
 
     /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
     /// [`PrepareError::reason`](super::PrepareError::reason). A call that joined running work is not told again.
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration);
+
+    /// A change of a card was made or failed after `elapsed`. `outcome` is `"success"` or
+    /// [`PrepareError::reason`](super::PrepareError::reason). Called from blocking threads.
+    fn hardware(&self, _work: HardwareWork, _outcome: &'static str, _elapsed: Duration) {}
 
     /// How much of that was the plugin's own doing: without locks, the API server, the driver and the disk. Told before
     /// [`PrepareObserver::claim`], and not of work that had to wait for something to pass.
@@ -60,6 +75,18 @@ impl Operation {
         match self {
             Self::Prepare => "prepare",
             Self::Unprepare => "unprepare",
+        }
+    }
+}
+
+impl HardwareWork {
+    /// The change as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MakePartition => "make_partition",
+            Self::DestroyPartition => "destroy_partition",
+            Self::SwitchMode => "switch_mig_mode",
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct PrepareOptions {
     /// Longest time from a call of Prepare to its answer that is spent waiting for what passes by itself. The kubelet gives
     /// a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a minute or more later.
     pub answer_within: Duration,
+    /// Longest time from a call of Prepare or Unprepare to its answer, whatever hangs: the work goes on, and the kubelet's
+    /// next call joins it.
+    pub answer_at_the_latest: Duration,
     /// Longest wait of [`Preparer::drain`](super::Preparer::drain) for work that can't be broken off.
     pub drain_within: Duration,
     /// The node's name, as Events say who reports.
@@ -54,6 +57,7 @@ impl PrepareOptions {
             roots: Roots::default(),
             nvidia_ctk: None,
             answer_within: Duration::from_secs(40),
+            answer_at_the_latest: Duration::from_secs(43),
             drain_within: Duration::from_secs(10),
             node_name: node_name.to_owned(),
             patience: Duration::from_secs(10),

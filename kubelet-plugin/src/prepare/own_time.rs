@@ -3,7 +3,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Operation, Phase, PrepareObserver};
+use super::{HardwareWork, Operation, Phase, PrepareObserver};
 
 tokio::task_local! {
     /// Time that the work on this task's claim spent with others so far; `None` once it has waited.
@@ -49,6 +49,10 @@ impl PrepareObserver for OwnTime {
             self.observer.own(operation, elapsed.saturating_sub(others));
         }
         self.observer.claim(operation, outcome, elapsed);
+    }
+
+    fn hardware(&self, work: HardwareWork, outcome: &'static str, elapsed: Duration) {
+        self.observer.hardware(work, outcome, elapsed);
     }
 
     fn own(&self, operation: Operation, elapsed: Duration) {

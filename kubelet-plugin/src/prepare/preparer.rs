@@ -46,8 +46,9 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Makes the node agree with the journal: undoes what was cut off, drops what an earlier boot prepared. Takes
-    /// milliseconds, and needs neither API server nor driver.
+    /// Makes the node agree with the journal: undoes what was cut off, drops what an earlier boot prepared. Needs neither
+    /// API server nor driver: where the driver is not open yet, what is to be undone on cards is left to
+    /// [`Preparer::run`], and this takes milliseconds.
     ///
     /// `journal` is [`PrepareOptions::open_journal`]'s.
     /// `published` is the machine as it is published; a card that is not the published one is refused.
@@ -76,6 +77,7 @@ impl Preparer {
             cdi: Arc::new(cdi),
             locks,
             files: Files::default(),
+            profiles: Arc::default(),
             observer: Arc::new(OwnTime::new(observer)),
             events,
             released: broadcast::Sender::new(RELEASES),
@@ -109,6 +111,7 @@ impl Preparer {
                 }
             }
             if hardware.borrow_and_update().is_some() {
+                report("recover", self.worker.recover().await);
                 report("put CDI specs back", self.restore_specs().await);
             }
         }
@@ -141,7 +144,8 @@ impl Preparer {
         self.answers(Operation::Prepare, claims).await
     }
 
-    /// Undoes claims, side by side. Succeeds for claims that are not known.
+    /// Undoes claims, side by side. Succeeds for claims that are not known. Waits, as Prepare does, for programs in a
+    /// partition to end.
     pub async fn unprepare(&self, claims: Vec<ClaimReference>) -> Answers<(), PrepareError> {
         let answers = self.answers(Operation::Unprepare, claims).await;
         answers.into_iter().map(|(uid, answer)| (uid, answer.map(drop))).collect()
@@ -166,6 +170,23 @@ impl Preparer {
         &self.worker.journal
     }
 
+    /// How many partitions there are that this driver made, and how many cards whose MIG mode it switched, by the journal
+    /// on disk: `mig_partition` and `mig_mode`.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`] where the journal can't be listed.
+    pub async fn hardware_present(&self) -> Result<[(&'static str, usize); 2], PrepareError> {
+        let journal = self.worker.journal.clone();
+        let records: Vec<_> = blocking::run(move || journal.hardware())
+            .await??
+            .into_iter()
+            .flat_map(|entry| entry.record)
+            .collect();
+        let partitions = records.iter().filter(|record| record.partition().is_some()).count();
+        let modes = records.iter().filter(|record| record.mode().is_some()).count();
+        Ok([("mig_partition", partitions), ("mig_mode", modes)])
+    }
+
     /// Names of the devices that claims hold on this node, by the journal on disk. They must stay published.
     ///
     /// # Errors
@@ -187,11 +208,16 @@ impl Preparer {
             .into_iter()
             .map(|claim| (claim.uid.clone(), claim.check().map(|()| self.start(operation, claim))))
             .collect();
+        let longest = self.worker.options.answer_at_the_latest;
+        let unanswered = || PrepareError::Unanswered { operation, longest };
         let answers = pending.into_iter().map(|(uid, pending)| async move {
-            match pending {
-                Ok(pending) => (uid, pending.await),
-                Err(error) => (uid, Err(error)),
-            }
+            let answer = match pending {
+                Ok(pending) => {
+                    tokio::time::timeout(longest, pending).await.unwrap_or_else(|_| Err(unanswered()))
+                }
+                Err(error) => Err(error),
+            };
+            (uid, answer)
         });
         join_all(answers).await.into_iter().collect()
     }
@@ -211,10 +237,7 @@ impl Preparer {
             let work = async move {
                 let start = Instant::now();
                 let call = Call::new(deadline, ending);
-                let answer = match operation {
-                    Operation::Prepare => worker.prepare(&claim, &call).await,
-                    Operation::Unprepare => worker.unprepare(&claim, &call).await.map(|()| Vec::new()),
-                };
+                let answer = worker.work(operation, &claim, &call).await;
                 let outcome = answer.as_ref().map_or_else(PrepareError::reason, |_| "success");
                 worker.observer.claim(operation, outcome, start.elapsed());
                 if let Err(error) = &answer {

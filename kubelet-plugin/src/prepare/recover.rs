@@ -2,7 +2,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::card::identify;
+use futures::future::join_all;
+use tessera_api::PciBusId;
+
+use super::hardware::address;
 use super::worker::{Worker, device_names, held_cards, spec_devices};
 use super::{Operation, PrepareError, blocking};
 use crate::cdi;
@@ -10,29 +13,54 @@ use crate::journal::{ClaimRecord, JournalError, Stage};
 
 /// Longest wait at a start for a card that another instance works on. What is not undone then is undone by the claim's
 /// next Prepare or Unprepare.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 impl Worker {
-    /// Makes disk and CDI directory say the same as the journal's complete records of this boot: work that was cut off
-    /// is undone, what an earlier boot prepared is dropped, and CDI specs of no claim are removed. Claims that another
-    /// instance is working on are left to it.
+    /// Makes disk, CDI directory and cards agree with the journal's complete records of this boot: work that was cut off
+    /// is undone, what an earlier boot prepared is dropped, CDI specs of no claim are removed, partitions that no claim
+    /// needs destroyed. Claims that another instance is working on are left to it. What needs the driver is done when it
+    /// is there: this is called again then.
     pub(super) async fn recover(&self) -> Result<(), PrepareError> {
         let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
         let claims = blocking::run(move || -> Result<BTreeSet<String>, PrepareError> {
             let mut claims: BTreeSet<String> = journal.claims()?.into_iter().map(|entry| entry.id).collect();
             claims.extend(journal.unfinished_claims()?);
             claims.extend(cdi.claims()?.into_iter().map(|file| file.uid));
-            report_hardware(journal.hardware()?);
             Ok(claims)
         })
         .await??;
-        for uid in claims {
+        // Side by side, for destroying partitions takes seconds: but one after the other on each card.
+        let recovered = claims.iter().map(|uid| async move {
             // One claim's trouble is not the others'.
-            if let Err(error) = self.recover_claim(&uid).await {
+            if let Err(error) = self.recover_claim(uid).await {
                 tracing::error!(uid, %error, "could not recover a claim");
             }
-        }
+        });
+        join_all(recovered).await;
+
+        let journal = self.journal.clone();
+        let cards = blocking::run(move || journal.cards_with_hardware()).await??;
+        let recovered = cards.into_iter().map(|card| async move {
+            match self.recover_card(card).await {
+                Ok(()) => {}
+                Err(PrepareError::NoDriver) => {
+                    tracing::info!(%card, "what no claim needs on the card is undone when the driver is there");
+                }
+                Err(error) => tracing::error!(%card, %error, "could not undo what no claim needs on the card"),
+            }
+        });
+        join_all(recovered).await;
         Ok(())
+    }
+
+    async fn recover_card(&self, card: PciBusId) -> Result<(), PrepareError> {
+        let card_lock = tokio::time::timeout(LONGEST_WAIT, self.locks.cards(&BTreeSet::from([card]))).await;
+        let Ok(card_lock) = card_lock else {
+            tracing::info!(%card, "someone works on the card: it is looked at later");
+            return Ok(());
+        };
+        let _card_lock = card_lock?;
+        self.unmake_waste(card).await
     }
 
     async fn recover_claim(&self, uid: &str) -> Result<(), PrepareError> {
@@ -49,7 +77,7 @@ impl Worker {
             Ok(Some(record)) => self.roll_back(&record).await,
             Ok(None) => {
                 tracing::info!(uid, "removing the CDI spec of a claim that is not prepared");
-                self.undo(Operation::Unprepare, uid).await
+                self.undo(Operation::Unprepare, uid, None).await
             }
             Err(error) if error.is_corrupt() => self.keep_or_drop(uid, &error).await,
             Err(error) => {
@@ -75,7 +103,7 @@ impl Worker {
         };
         tracing::info!(namespace = record.namespace, name = record.name, uid = record.uid,
             devices = ?device_names(record), why, "undoing a claim");
-        self.undo(Operation::Unprepare, &record.uid).await
+        self.undo(Operation::Unprepare, &record.uid, Some(record)).await
     }
 
     /// A record that can't be understood: as long as the claim has a CDI spec its containers may run, and what they use
@@ -87,7 +115,7 @@ impl Worker {
             return Ok(());
         }
         tracing::warn!(uid, %error, "dropping a damaged record: nothing of its claim is left on this node");
-        self.undo(Operation::Unprepare, uid).await
+        self.undo(Operation::Unprepare, uid, None).await
     }
 
     /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
@@ -104,13 +132,20 @@ impl Worker {
             };
             for device in &mut record.devices {
                 // A driver that was loaded again numbers anew. Of a card that is lost, the old number is as good.
-                if let Ok(identity) = identify(&nvml, device.card).await?
+                let (nvml, card) = (nvml.clone(), address(device.card));
+                if let Ok(identity) = blocking::run(move || nvml.identify(card)).await?
                     && identity.uuid == device.card_uuid
                 {
                     device.minor = identity.minor;
                 }
             }
-            self.restore_spec(&record, files.clone()).await?;
+            // One claim's trouble is not the others'.
+            match self.restore_spec(&record, files.clone()).await {
+                Err(error @ (PrepareError::Capability { .. } | PrepareError::NoPartition { .. })) => {
+                    tracing::error!(uid = record.uid, %error, "cannot tell a prepared claim's CDI spec");
+                }
+                restored => restored?,
+            }
         }
         Ok(())
     }
@@ -120,14 +155,14 @@ impl Worker {
         record: &ClaimRecord,
         files: Arc<cdi::DriverFiles>,
     ) -> Result<(), PrepareError> {
-        let (cdi, roots) = (self.cdi.clone(), self.options.roots.clone());
-        let (uid, devices) = (record.uid.clone(), spec_devices(record));
+        let (cdi, roots, claim) = (self.cdi.clone(), self.options.roots.clone(), record.clone());
         let is_right = blocking::run(move || -> Result<bool, PrepareError> {
+            let (uid, devices) = (&claim.uid, spec_devices(&claim, &roots)?);
             let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
-            if cdi.read(&uid)?.as_ref() == Some(&spec) {
+            if cdi.read(uid)?.as_ref() == Some(&spec) {
                 return Ok(true);
             }
-            cdi.write(&uid, &spec)?;
+            cdi.write(uid, &spec)?;
             Ok(false)
         })
         .await??;
@@ -135,17 +170,5 @@ impl Worker {
             tracing::info!(uid = record.uid, "wrote the CDI spec of a prepared claim again");
         }
         Ok(())
-    }
-}
-
-/// Whole cards need no change of a card, so every hardware record is one of another version of the plugin.
-fn report_hardware(records: Vec<crate::journal::Entry<crate::journal::HardwareRecord>>) {
-    for entry in records {
-        match entry.record {
-            Ok(record) => tracing::error!(id = entry.id, card = %record.card,
-                "a hardware record of a kind that this version of the plugin does not know: it and its card are left \
-                 as they are. Run the version that wrote it again, or drain the node before going back"),
-            Err(error) => tracing::error!(id = entry.id, %error, "a hardware record can't be read"),
-        }
     }
 }

@@ -1,8 +1,12 @@
+use std::collections::BTreeSet;
+
+use tessera_api::PciBusId;
+
 use super::allocation::{allocated_devices, is_of_allocation};
 use super::claim::{self, Found, is_leaving};
 use super::forgotten::is_forgotten;
 use super::holder::{Holder, holders};
-use super::worker::Worker;
+use super::worker::{Worker, held_cards};
 use super::{ClaimReference, Operation, PrepareError, blocking};
 use crate::journal::ClaimRecord;
 
@@ -40,9 +44,14 @@ impl Worker {
     /// A claim that was deleted by force while its pod ran is gone from the API, and the scheduler gives its cards to
     /// others; yet the pod may go on, and then its cards are not free. So a claim is released only when both say so:
     /// the kubelet has forgotten it ([`is_forgotten`]: no pod of it runs, and no Unprepare will come), and the API knows
-    /// it no longer, or no longer with these devices. The caller may hold card locks, and no claim's but its own.
-    pub(super) async fn release_if_stale(&self, holder: &Holder) -> Option<Reason> {
-        match self.try_release(holder).await {
+    /// it no longer, or no longer with these devices. The caller holds the locks of the cards `locked`, and no claim's but
+    /// its own.
+    pub(super) async fn release_if_stale(
+        &self,
+        holder: &Holder,
+        locked: &BTreeSet<PciBusId>,
+    ) -> Option<Reason> {
+        match self.try_release(holder, locked).await {
             Ok(reason) => reason,
             Err(error) => {
                 tracing::warn!(holder = %holder, %error, "could not tell whether the holder is stale");
@@ -58,19 +67,23 @@ impl Worker {
         for holder in blocking::run(move || holders(&journal, &cdi)).await?? {
             // Else someone is working on it.
             if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
-                self.release_if_stale(&holder).await;
+                self.release_if_stale(&holder, &BTreeSet::new()).await;
             }
         }
         Ok(())
     }
 
-    async fn try_release(&self, holder: &Holder) -> Result<Option<Reason>, PrepareError> {
+    async fn try_release(
+        &self,
+        holder: &Holder,
+        locked: &BTreeSet<PciBusId>,
+    ) -> Result<Option<Reason>, PrepareError> {
         let Some((claim, record)) = holder.claim().zip(holder.record.as_deref()) else {
             return Ok(Some(DAMAGED));
         };
         if !self.is_prepared(record) {
             // Of another boot, or left by work that failed and could not be undone: nothing runs with it.
-            return self.release(&claim, record).await;
+            return self.release(&claim, record, locked).await;
         }
         let keeps = match claim::get(&self.client, &claim, self.options.short_patience).await? {
             Found::Gone | Found::Other(_) => None,
@@ -91,22 +104,24 @@ impl Worker {
             return Ok(Some(DEALLOCATED));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
-        self.release(&claim, record).await
+        self.release(&claim, record, locked).await
     }
 
-    /// Undoes a claim as long as nobody works on it and it is as it was looked at; else says so.
-    ///
-    /// The locks of its cards are not taken: the caller may hold some, and of whole cards nothing on the card is undone.
+    /// Undoes a claim as long as nobody works on it or its cards and it is as it was looked at; else says so. Nothing is
+    /// waited for: the caller may hold locks that others wait for.
     async fn release(
         &self,
         claim: &ClaimReference,
         record: &ClaimRecord,
+        locked: &BTreeSet<PciBusId>,
     ) -> Result<Option<Reason>, PrepareError> {
         let Some(_claim_lock) = self.locks.try_claim(&claim.uid)? else { return Ok(Some(BUSY)) };
+        let cards = held_cards(record).difference(locked).copied().collect();
+        let Some(_card_locks) = self.locks.try_cards(&cards)? else { return Ok(Some(BUSY)) };
         if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
             return Ok(Some(BUSY));
         }
-        self.undo(Operation::Unprepare, &claim.uid).await?;
+        self.undo(Operation::Unprepare, &claim.uid, Some(record)).await?;
         Ok(None)
     }
 }

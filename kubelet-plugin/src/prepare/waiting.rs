@@ -20,6 +20,7 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 /// A wait as observers see it: from the first failed attempt until this is dropped.
 struct Wait {
     observer: Arc<dyn PrepareObserver>,
+    operation: Operation,
     since: Instant,
     reason: &'static str,
     told: Option<String>,
@@ -27,13 +28,14 @@ struct Wait {
 }
 
 impl Worker {
-    /// Prepares a claim. What is in the way and passes by itself is waited for, until the call's deadline: the kubelet
-    /// calls again only after a minute or more (its sync frequency and back-off), and a pod's start must not take that
-    /// long for something that is over in a second.
+    /// Prepares or unprepares a claim. What is in the way and passes by itself is waited for, until the call's deadline:
+    /// the kubelet calls again only after a minute or more (its sync frequency and back-off), and a pod's start or end
+    /// must not take that long for something that is over in a second.
     ///
     /// Between two attempts nothing is held and nothing is remembered: each reads claim and journal anew.
-    pub(super) async fn prepare(
+    pub(super) async fn work(
         &self,
+        operation: Operation,
         claim: &ClaimReference,
         call: &Call,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
@@ -44,7 +46,11 @@ impl Worker {
             let mut released = self.released.subscribe();
             let mut hardware = self.hardware.clone();
             hardware.mark_unchanged();
-            let error = match self.attempt(claim, call).await {
+            let attempt = match operation {
+                Operation::Prepare => self.attempt(claim, call).await,
+                Operation::Unprepare => self.unprepare(claim, call).await.map(|()| Vec::new()),
+            };
+            let error = match attempt {
                 Err(error) if error.may_pass() && !call.is_over() => error,
                 answer => {
                     if let Some(wait) = &mut wait {
@@ -55,7 +61,7 @@ impl Worker {
             };
             let wait = wait.get_or_insert_with(|| {
                 tracing::info!(%error, "waiting for this to pass");
-                Wait::begin(self.observer.clone(), error.reason())
+                Wait::begin(self.observer.clone(), operation, error.reason())
             });
             wait.because(error.reason());
             // Instances that started to wait together do not ask together.
@@ -77,7 +83,7 @@ impl Worker {
                     () = sleep_until(call.deadline) => return Err(error.clone()),
                     () = sleep_until(wait.since + TELL_AFTER), if tell => {
                         wait.told = Some(news(&error));
-                        self.events.waiting(claim, &call.consumers(), &error);
+                        self.events.waiting(operation, claim, &call.consumers(), &error);
                     }
                     () = &mut wakes => break,
                 }
@@ -87,9 +93,9 @@ impl Worker {
 }
 
 impl Wait {
-    fn begin(observer: Arc<dyn PrepareObserver>, reason: &'static str) -> Self {
+    fn begin(observer: Arc<dyn PrepareObserver>, operation: Operation, reason: &'static str) -> Self {
         observer.waiting(reason, true);
-        Self { observer, since: Instant::now(), reason, told: None, passed: false }
+        Self { observer, operation, since: Instant::now(), reason, told: None, passed: false }
     }
 
     /// Another reason may have taken the first one's place.
@@ -109,7 +115,7 @@ impl Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         self.observer.waiting(self.reason, false);
-        self.observer.phase(Operation::Prepare, Phase::Wait, self.passed, self.since.elapsed());
+        self.observer.phase(self.operation, Phase::Wait, self.passed, self.since.elapsed());
     }
 }
 

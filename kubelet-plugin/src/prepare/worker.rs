@@ -3,6 +3,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use kube::Client;
 use serde_json::Map;
 use tessera_api::PciBusId;
@@ -17,14 +18,15 @@ use super::claim::{self, Found};
 use super::conflict::Use;
 use super::events::Events;
 use super::files::Files;
+use super::hardware::CardPlan;
 use super::locks::{CardLock, FileLock, Locks};
+use super::need::{DeviceNeed, Profiles, needs};
 use super::{
-    ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
-    blocking, card,
+    ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, blocking,
 };
-use crate::cdi::{self, ClaimSpecDevice, DriverFiles};
+use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
 use crate::hardware::Hardware;
-use crate::journal::{ClaimDevice, ClaimRecord, Journal, JournalError, Stage};
+use crate::journal::{ClaimDevice, ClaimPartition, ClaimRecord, Journal, JournalError, Stage};
 
 /// Does the work on claims, one piece at a time for each claim.
 pub(super) struct Worker {
@@ -36,6 +38,7 @@ pub(super) struct Worker {
     pub(super) cdi: Arc<cdi::Directory>,
     pub(super) locks: Locks,
     pub(super) files: Files,
+    pub(super) profiles: Arc<Profiles>,
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
     /// UIDs of claims that hold nothing any more.
@@ -71,14 +74,18 @@ impl Worker {
             }
             (_, Err(error)) => Err(error),
             (Some(record), Ok(allocated)) if is_of_allocation(record, &allocated) => {
-                self.tell_again(operation, record).await
+                if self.timed(operation, Phase::Hardware, self.is_there(record)).await? {
+                    return self.tell_again(operation, record).await;
+                }
+                tracing::warn!("a partition of the prepared claim is gone: making it anew");
+                self.prepare_anew(claim, Some(record), &allocated, call).await
             }
             (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated, call).await,
         }
     }
 
     /// Prepares an allocation. `recorded` is what is there of an earlier attempt, boot or allocation of the claim.
-    async fn prepare_anew(
+    pub(super) async fn prepare_anew(
         &self,
         claim: &ClaimReference,
         recorded: Option<&ClaimRecord>,
@@ -97,34 +104,20 @@ impl Worker {
         let _card_locks = self.card_locks(operation, &cards, call, LOCK_PATIENCE).await?;
         if let Some(record) = recorded {
             tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
-            self.undo(operation, &claim.uid).await?;
+            self.undo(operation, &claim.uid, Some(record)).await?;
         }
-        self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, allocated)).await?;
         let published = self.published.borrow().clone();
-        let identities = call.unless_ended(card::check(&nvml, published.as_deref(), allocated));
-        let identities = self.timed(operation, Phase::Hardware, identities).await?;
-
-        let mut devices = Vec::with_capacity(allocated.len());
-        for allocated in allocated {
-            let Some(identity) = identities.get(&allocated.device.card()) else {
-                return Err(PrepareError::UnknownKind(allocated.device.to_string()));
-            };
-            let device = allocated.device.to_string();
-            let cdi_name = cdi::device_name(&claim.uid, &device, allocated.share_id.as_deref());
-            devices.push(ClaimDevice {
-                device,
-                card: allocated.device.card(),
-                pool: allocated.pool.clone(),
-                request: allocated.request.clone(),
-                share_id: allocated.share_id.clone(),
-                admin_access: allocated.admin_access,
-                card_uuid: identity.uuid.clone(),
-                minor: identity.minor,
-                cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
-                hardware: Vec::new(),
-                other: Map::new(),
-            });
+        let look = || {
+            let needs = call.unless_ended(needs(&nvml, &self.profiles, published.as_deref(), allocated));
+            self.timed(operation, Phase::Hardware, needs)
+        };
+        let mut needs = look().await?;
+        if self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, &needs, &cards)).await? {
+            // What was released changed cards.
+            needs = look().await?;
         }
+        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &claim.uid, &needs)).await?;
+
         let mut record = ClaimRecord {
             version: ClaimRecord::VERSION,
             namespace: claim.namespace.clone(),
@@ -132,11 +125,19 @@ impl Worker {
             uid: claim.uid.clone(),
             boot_id: self.journal.boot_id().clone(),
             stage: Stage::Intent,
-            devices,
+            devices: needs.iter().map(|need| self.claim_device(claim, need)).collect(),
             other: Map::new(),
         };
-        if let Err(error) = self.make_real(&mut record, files).await {
-            if let Err(undo) = self.undo(operation, &claim.uid).await {
+        for found in plans.iter().flat_map(|plan| &plan.found) {
+            let Some(device) = record.devices.get_mut(found.index) else { continue };
+            device.hardware.clone_from(&found.hardware);
+            if let Some(partition) = &mut device.partition {
+                partition.instances.clone_from(&found.instances);
+            }
+        }
+        if let Err(error) = self.make_real(&mut record, &nvml, plans, files).await {
+            record.stage = Stage::Intent;
+            if let Err(undo) = self.undo(operation, &claim.uid, Some(&record)).await {
                 tracing::warn!(error = %undo,
                     "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
             }
@@ -147,16 +148,65 @@ impl Worker {
         Ok(answer(&record))
     }
 
-    /// Intent, effects, completion: in this order, whatever is added between.
-    async fn make_real(&self, record: &mut ClaimRecord, files: Arc<DriverFiles>) -> Result<(), PrepareError> {
+    fn claim_device(&self, claim: &ClaimReference, need: &DeviceNeed) -> ClaimDevice {
+        let allocated = &need.allocated;
+        let cdi_name = cdi::device_name(&claim.uid, &need.name, allocated.share_id.as_deref());
+        let partition = need.partition.as_ref().map(|partition| ClaimPartition {
+            profile: partition.profile.clone(),
+            placement: partition.placement,
+            compute_slices: partition.compute_slices,
+            instances: None,
+        });
+        ClaimDevice {
+            device: need.name.clone(),
+            card: allocated.device.card(),
+            pool: allocated.pool.clone(),
+            request: allocated.request.clone(),
+            share_id: allocated.share_id.clone(),
+            admin_access: allocated.admin_access,
+            card_uuid: need.identity.uuid.clone(),
+            minor: need.identity.minor,
+            cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
+            partition,
+            hardware: Vec::new(),
+            other: Map::new(),
+        }
+    }
+
+    /// Intents, effects, completion: in this order, whatever is added between.
+    async fn make_real(
+        &self,
+        record: &mut ClaimRecord,
+        nvml: &Arc<dyn Nvml>,
+        plans: Vec<CardPlan>,
+        files: Arc<DriverFiles>,
+    ) -> Result<(), PrepareError> {
         let operation = Operation::Prepare;
-        self.timed(operation, Phase::Sync, self.journal.put_claim(record)).await?;
+        self.timed(operation, Phase::Sync, self.put_intents(record, &plans)).await?;
+        if plans.iter().any(|plan| plan.intents().next().is_some()) {
+            let made = self.timed(operation, Phase::Hardware, self.make(nvml, plans)).await?;
+            for device in &mut record.devices {
+                let Some(partition) = &mut device.partition else { continue };
+                if let Some(instances) = device.hardware.iter().find_map(|id| made.get(id)) {
+                    partition.instances = Some(instances.clone());
+                }
+            }
+        }
         self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
         record.stage = Stage::Complete;
         let (journal, complete) = (self.journal.clone(), record.clone());
         // Another boot would not believe it anyway, so it need only survive this process.
         let complete = async { Ok(blocking::run(move || journal.put_claim_unsynced(&complete)).await??) };
         self.timed(operation, Phase::Journal, complete).await
+    }
+
+    /// All intents at once, so that they share their way to the disk.
+    async fn put_intents(&self, record: &ClaimRecord, plans: &[CardPlan]) -> Result<(), JournalError> {
+        let hardware =
+            plans.iter().flat_map(CardPlan::intents).map(|intent| self.journal.put_hardware(intent));
+        let (claim, hardware) = tokio::join!(self.journal.put_claim(record), join_all(hardware));
+        // None is given up for another's failure: what is still on its way would come back after it was undone.
+        claim.and(hardware.into_iter().collect())
     }
 
     /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
@@ -178,20 +228,21 @@ impl Worker {
         Ok(answer(record))
     }
 
-    /// Refuses an allocation whose cards other claims hold.
+    /// Refuses an allocation whose devices other claims hold, unless they are found to be stale: those are released. Tells
+    /// whether any was. `locked` are the cards whose locks are held.
     async fn refuse_conflicts(
         &self,
         claim: &ClaimReference,
-        allocated: &[AllocatedDevice],
-    ) -> Result<(), PrepareError> {
-        let names: Vec<String> = allocated.iter().map(|device| device.device.to_string()).collect();
-        let uses: Vec<Use<'_>> =
-            allocated.iter().zip(&names).map(|(device, name)| Use::of_allocation(device, name)).collect();
+        needs: &[DeviceNeed],
+        locked: &BTreeSet<PciBusId>,
+    ) -> Result<bool, PrepareError> {
+        let mut released = false;
+        let uses: Vec<Use<'_>> = needs.iter().map(Use::of_need).collect();
         let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
         let holders = blocking::run(move || super::holder::holders(&journal, &cdi)).await??;
         for holder in holders.iter().filter(|holder| holder.uid != claim.uid) {
             let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
-            if let Some(reason) = self.release_if_stale(holder).await {
+            if let Some(reason) = self.release_if_stale(holder, locked).await {
                 return Err(PrepareError::Held {
                     device: contested.device_name().to_owned(),
                     holder: holder.to_string(),
@@ -199,8 +250,9 @@ impl Worker {
                     leaving: reason.is_leaving.then(|| holder.uid.clone()),
                 });
             }
+            released = true;
         }
-        Ok(())
+        Ok(released)
     }
 
     /// What the API says is allocated to the claim of this driver.
@@ -239,10 +291,18 @@ impl Worker {
     }
 
     /// Undoes whatever there is of a claim, its record last. The caller holds the locks of the claim and its cards.
-    pub(super) async fn undo(&self, operation: Operation, uid: &str) -> Result<(), PrepareError> {
+    pub(super) async fn undo(
+        &self,
+        operation: Operation,
+        uid: &str,
+        record: Option<&ClaimRecord>,
+    ) -> Result<(), PrepareError> {
         let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
         let removed = async { Ok(blocking::run(move || cdi.remove(&claim)).await??) };
         self.timed::<_, PrepareError>(operation, Phase::Cdi, removed).await?;
+        if let Some(record) = record {
+            self.unmake_claim(operation, record).await?;
+        }
         let (journal, claim) = (self.journal.clone(), uid.to_owned());
         let removed = async { Ok(blocking::run(move || journal.remove_claim(&claim)).await??) };
         self.timed::<_, PrepareError>(operation, Phase::Journal, removed).await?;
@@ -294,14 +354,13 @@ impl Worker {
         record: &ClaimRecord,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
-        let (cdi, roots) = (self.cdi.clone(), self.options.roots.clone());
-        let (uid, devices) = (record.uid.clone(), spec_devices(record));
+        let (cdi, roots, record) = (self.cdi.clone(), self.options.roots.clone(), record.clone());
         blocking::run(move || {
+            let devices = spec_devices(&record, &roots)?;
             let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
-            cdi.write(&uid, &spec)
+            Ok(cdi.write(&record.uid, &spec)?)
         })
-        .await??;
-        Ok(())
+        .await?
     }
 
     /// The driver.
@@ -336,14 +395,36 @@ fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
     record.devices.iter().map(device).collect()
 }
 
-/// The devices of a record as its CDI spec needs them.
-pub(super) fn spec_devices(record: &ClaimRecord) -> Vec<ClaimSpecDevice> {
-    let device = |device: &ClaimDevice| ClaimSpecDevice {
-        name: cdi::device_name(&record.uid, &device.device, device.share_id.as_deref()),
-        device: device.device.clone(),
-        card: device.card,
-        minor: device.minor,
-        uuid: device.card_uuid.clone(),
+/// The devices of a record as its CDI spec needs them. Blocks for file reads.
+pub(super) fn spec_devices(
+    record: &ClaimRecord,
+    roots: &Roots,
+) -> Result<Vec<ClaimSpecDevice>, PrepareError> {
+    let device = |device: &ClaimDevice| {
+        let mut spec = ClaimSpecDevice {
+            name: cdi::device_name(&record.uid, &device.device, device.share_id.as_deref()),
+            device: device.device.clone(),
+            card: device.card,
+            minor: device.minor,
+            uuid: device.card_uuid.clone(),
+            partition_nodes: None,
+        };
+        let Some(partition) = &device.partition else { return Ok(spec) };
+        let instances = partition.instances.as_ref().ok_or_else(|| PrepareError::NoPartition {
+            device: device.device.clone(),
+            uuid: device.card_uuid.clone(),
+            note: "; the record of the claim does not say which it is",
+        })?;
+        let nodes =
+            cdi::partition_nodes(roots, device.minor, instances.gpu_instance, instances.compute_instance);
+        let nodes = nodes.map_err(|error| PrepareError::Capability {
+            device: device.device.clone(),
+            path: error.path.display().to_string(),
+            reason: error.reason,
+        })?;
+        spec.uuid.clone_from(&instances.uuid);
+        spec.partition_nodes = Some(nodes);
+        Ok(spec)
     };
     record.devices.iter().map(device).collect()
 }

@@ -70,6 +70,9 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         && let Ok(devices) = preparer.held_devices().await
     {
         observed.metrics.prepared_devices.set(devices.len().try_into().unwrap_or(i64::MAX));
+        if let Ok(present) = preparer.hardware_present().await {
+            observed.metrics.hardware_present(&present);
+        }
     }
     let text = observed.metrics.encode().unwrap_or_default();
     ([(CONTENT_TYPE, OPEN_METRICS)], text)

@@ -54,11 +54,10 @@ async fn claims_that_cannot_be_prepared() {
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::NotAllocated { .. })));
     node.api.allocate(&ClaimReference { uid: "other".into(), ..claim.clone() }, &[("gpus", "gpu-01-00")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Replaced { .. })));
-    node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig-1g10gb-0")]);
-    assert!(matches!(
-        prepare(&preparer, &claim).await,
-        Err(PrepareError::Device(_) | PrepareError::UnknownKind(_))
-    ));
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig")]);
+    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Device(_))));
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00-ts")]);
+    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::UnknownKind(_))));
     assert!(node.settled().is_empty());
 }
 

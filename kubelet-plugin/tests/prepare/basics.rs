@@ -5,6 +5,7 @@ use serde_json::json;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
 use tessera_kubelet_plugin::prepare::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice};
+use tessera_nvml::Architecture;
 
 use crate::support::{Node, claim, names, prepare, result, unprepare};
 
@@ -140,7 +141,8 @@ async fn admin_access_looks_and_does_not_hold() {
     assert_eq!(node.settled().len(), 1);
 
     // It sees what exists, whatever mode the card is in.
-    node.cards.change(0, |card| card.mig_mode = Some(true));
+    node.cards.architecture(0, Architecture::AMPERE);
+    node.cards.admin_mode(0, true);
     unprepare(&preparer, &admin).await.unwrap();
     prepare(&preparer, &admin).await.unwrap();
     assert!(matches!(prepare(&preparer, &user).await, Err(PrepareError::MigMode { .. })));
@@ -189,11 +191,13 @@ async fn trouble_with_the_hardware_is_told_and_leaves_nothing() {
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     node.api.allocate(&other, &[("gpus", "gpu-02-00")]);
 
-    node.cards.change(0, |card| card.mig_mode = Some(true));
+    node.cards.architecture(0, Architecture::AMPERE);
+    node.cards.admin_mode(0, true);
     let error = prepare(&preparer, &claim).await.unwrap_err();
     assert!(matches!(&error, PrepareError::MigMode { uuid, .. } if uuid == "GPU-0"), "{error}");
     assert!(error.to_string().contains("nvidia-smi -i GPU-0 -mig 0"), "{error}");
 
+    node.cards.admin_mode(0, false);
     node.cards.lose(0);
     let error = prepare(&preparer, &claim).await.unwrap_err();
     assert!(error.to_string().contains("GPU is lost"), "{error}");

@@ -11,5 +11,7 @@ mod instances;
 mod interleavings;
 mod killed;
 mod load;
+mod mig;
+mod mig_crash;
 mod storage;
 mod waiting;

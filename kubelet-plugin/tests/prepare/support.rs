@@ -5,9 +5,11 @@ mod cards;
 mod disk;
 mod node;
 mod observer;
+mod seat;
 
 pub use api::{Api, Behaviour, result};
 pub use cards::Cards;
 pub use disk::{Disk, Fault, Moment};
 pub use node::{Node, claim, names, prepare, unprepare};
 pub use observer::Seen;
+pub use seat::Seat;

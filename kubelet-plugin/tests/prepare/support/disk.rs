@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
+use tessera_nvml::NvmlError;
 
 /// A file system that counts its effects and fails at one of them on order.
 ///
@@ -136,6 +137,20 @@ impl Disk {
         }
     }
 
+    /// An effect on a card, in one count with those on the disk.
+    pub fn card_effect<T>(&self, effect: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
+        match self.effect(Kind::Other) {
+            Verdict::Go => effect(),
+            Verdict::GoThenDie => effect().and(Err(no_answer())),
+            Verdict::Half | Verdict::Fail(_) => Err(no_answer()),
+        }
+    }
+
+    /// Whether the process lives, for what only looks at cards.
+    pub fn card_look(&self) -> Result<(), NvmlError> {
+        self.alive().map_err(|_| no_answer())
+    }
+
     fn alive(&self) -> io::Result<()> {
         if self.state.lock().unwrap().is_dead { Err(dead()) } else { Ok(()) }
     }
@@ -207,6 +222,10 @@ impl FileSystem for Disk {
         self.alive()?;
         LocalFileSystem.list(path)
     }
+}
+
+fn no_answer() -> NvmlError {
+    NvmlError::Call { function: "nvmlAnything", code: 999, text: "Unknown Error".into() }
 }
 
 fn dead() -> io::Error {

@@ -15,7 +15,7 @@ use tessera_kubelet_plugin::prepare::{
 use tessera_nvml::Nvml;
 use tokio::sync::watch;
 
-use super::{Api, Cards, Disk, Fault, Seen};
+use super::{Api, Cards, Disk, Fault, Seat, Seen};
 
 /// A node: its directories outlive the plugin's instances.
 pub struct Node {
@@ -29,6 +29,7 @@ pub struct Node {
     pub seen: Arc<Seen>,
     /// How long Prepare waits; not at all unless a test says so.
     pub answer_within: Duration,
+    pub answer_at_the_latest: Duration,
     pub drain_within: Duration,
 }
 
@@ -42,7 +43,7 @@ impl Node {
 
     /// A node in a directory that someone else removes.
     pub fn at(path: &Path, cards: u8) -> Self {
-        let cards = Arc::new(Cards::new(cards));
+        let cards = Arc::new(Cards::new(cards, &path.join("driver/proc")));
         let nvml: Arc<dyn Nvml> = cards.clone();
         let node = Self {
             path: path.to_owned(),
@@ -53,6 +54,7 @@ impl Node {
             published: watch::Sender::new(None),
             seen: Arc::default(),
             answer_within: Duration::ZERO,
+            answer_at_the_latest: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
         };
         fs::create_dir_all(node.path().join("kubelet")).unwrap();
@@ -71,6 +73,7 @@ impl Node {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("boot_id"), format!("{id}\n")).unwrap();
         let _ = fs::remove_dir_all(self.path().join("cdi"));
+        self.cards.boot();
     }
 
     /// What the kubelet's checkpoint says.
@@ -94,6 +97,7 @@ impl Node {
         options.patience = Duration::from_secs(3);
         options.short_patience = Duration::from_secs(1);
         options.answer_within = self.answer_within;
+        options.answer_at_the_latest = self.answer_at_the_latest;
         options.drain_within = self.drain_within;
         options.file_system = file_system;
         options
@@ -104,17 +108,27 @@ impl Node {
         self.try_start(Arc::new(LocalFileSystem)).await.unwrap()
     }
 
-    /// Starts an instance whose disk fails as ordered.
+    /// Starts an instance whose disk fails as ordered, and so do the cards for it: one count for both.
     pub async fn start_on(&self, fault: Option<Fault>) -> (Result<Preparer, PrepareError>, Arc<Disk>) {
         let disk = Arc::new(Disk::new(fault));
-        (self.try_start(disk.clone()).await, disk)
+        let cards: Arc<dyn Nvml> = Arc::new(Seat { cards: self.cards.clone(), disk: disk.clone() });
+        let (_, hardware) = watch::channel(Some(cards));
+        (self.start_with(disk.clone(), hardware).await, disk)
     }
 
     pub async fn try_start(&self, file_system: Arc<dyn FileSystem>) -> Result<Preparer, PrepareError> {
+        self.start_with(file_system, self.hardware.subscribe()).await
+    }
+
+    pub async fn start_with(
+        &self,
+        file_system: Arc<dyn FileSystem>,
+        hardware: watch::Receiver<Option<Arc<dyn Nvml>>>,
+    ) -> Result<Preparer, PrepareError> {
         let options = self.options(file_system);
         let journal = Arc::new(options.open_journal()?);
         let seen: Arc<dyn PrepareObserver> = self.seen.clone();
-        let (hardware, published) = (self.hardware.subscribe(), self.published.subscribe());
+        let published = self.published.subscribe();
         Preparer::open(options, journal, self.api.client(), hardware, published, seen).await
     }
 
@@ -156,11 +170,43 @@ impl Node {
             }
             recorded.insert(uid, devices);
         }
+        self.hardware_agrees(&claims);
         let specs: BTreeSet<String> = names(&self.path().join("cdi")).into_iter().collect();
         let expected: BTreeSet<String> =
             recorded.keys().map(|uid| format!("gpu.tessera.dev-claim_{uid}.json")).collect();
         assert_eq!(specs, expected, "CDI specs and records differ");
         recorded
+    }
+}
+
+impl Node {
+    /// Fails where hardware records, instances on the cards and complete claims say different things, or where the mode
+    /// of a card is neither its administrator's nor needed.
+    fn hardware_agrees(&self, claims: &Path) {
+        let directory = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/hardware");
+        let mut needed = BTreeSet::new();
+        let mut used = BTreeSet::new();
+        for name in names(claims) {
+            let record: Value = serde_json::from_slice(&fs::read(claims.join(&name)).unwrap()).unwrap();
+            for device in record["devices"].as_array().unwrap() {
+                let hardware = device["hardware"].as_array().cloned().unwrap_or_default();
+                needed.extend(hardware.iter().map(|id| id.as_str().unwrap().to_owned()));
+                if !hardware.is_empty() && device["partition"].is_object() {
+                    used.insert(device["partition"]["instances"]["uuid"].as_str().unwrap().to_owned());
+                }
+            }
+        }
+        let mut recorded = BTreeSet::new();
+        for name in names(&directory) {
+            let id = name.strip_suffix(".json").unwrap_or_else(|| panic!("left behind: {name}")).to_owned();
+            let record: Value = serde_json::from_slice(&fs::read(directory.join(&name)).unwrap()).unwrap();
+            assert_eq!(record["stage"], "complete", "{id}");
+            recorded.insert(id);
+        }
+        assert_eq!(recorded, needed, "hardware records and what claims refer to differ");
+        assert_eq!(self.cards.own_uuids(), used, "what is on the cards and what claims use differ");
+        let switched: BTreeSet<String> = recorded.into_iter().filter(|id| id.ends_with("-mode")).collect();
+        assert_eq!(self.cards.switched(), switched, "MIG modes that are not the administrator's");
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareObserver};
+use tessera_kubelet_plugin::prepare::{HardwareWork, Operation, Phase, PrepareObserver};
 
 /// Remembers what it was told.
 #[derive(Default)]
@@ -9,6 +9,7 @@ pub struct Seen {
     phases: Mutex<Vec<(Phase, bool, Duration)>>,
     claims: Mutex<Vec<(Operation, &'static str, Duration)>>,
     waiting: Mutex<Vec<(&'static str, bool)>>,
+    hardware: Mutex<Vec<(HardwareWork, &'static str)>>,
 }
 
 impl Seen {
@@ -21,6 +22,12 @@ impl Seen {
         self.waiting.lock().unwrap().clone()
     }
 
+    /// What came of changes of cards, in their order.
+    pub fn hardware(&self, work: HardwareWork) -> Vec<&'static str> {
+        let hardware = self.hardware.lock().unwrap();
+        hardware.iter().filter(|(its, _)| *its == work).map(|(_, outcome)| *outcome).collect()
+    }
+
     pub fn claims(&self) -> Vec<(Operation, &'static str)> {
         self.claims.lock().unwrap().iter().map(|(operation, outcome, _)| (*operation, *outcome)).collect()
     }
@@ -29,6 +36,10 @@ impl Seen {
 impl PrepareObserver for Seen {
     fn phase(&self, _: Operation, phase: Phase, succeeded: bool, elapsed: Duration) {
         self.phases.lock().unwrap().push((phase, succeeded, elapsed));
+    }
+
+    fn hardware(&self, work: HardwareWork, outcome: &'static str, _: Duration) {
+        self.hardware.lock().unwrap().push((work, outcome));
     }
 
     fn waiting(&self, reason: &'static str, begins: bool) {

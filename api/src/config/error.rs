@@ -1,0 +1,36 @@
+use super::{API_VERSION, DeviceConfig};
+
+/// Why a configuration object is none of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The parameters are no JSON object.
+    #[error("the parameters are not an object with apiVersion, kind and settings; kinds are {}", kinds())]
+    Form,
+    /// `apiVersion` or `kind` is missing, or is no text.
+    #[error("the object has no {0}; apiVersion is {API_VERSION}, kinds are {kinds}", kinds = kinds())]
+    Missing(&'static str),
+    /// `apiVersion` is another.
+    #[error("apiVersion {0:?} is not known: expected {API_VERSION}")]
+    ApiVersion(String),
+    /// There is no such kind.
+    #[error("kind {0:?} is not known; kinds of {API_VERSION} are {kinds}", kinds = kinds())]
+    Kind(String),
+    /// A setting is unknown, or has a value that it can't have.
+    #[error("{kind}: {reason}")]
+    Invalid {
+        /// The object's kind.
+        kind: String,
+        /// What is wrong, with what is valid.
+        reason: String,
+    },
+}
+
+fn kinds() -> String {
+    DeviceConfig::KINDS.join(", ")
+}
+
+/// The beginning of what somebody wrote, for an error.
+pub(super) fn excerpt(text: &str) -> String {
+    text.chars().take(200).collect()
+}

@@ -1,0 +1,44 @@
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+/// Settings of a MIG partition that is made for a claim. Of one that exists already, which is used as it is, none apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct MigDeviceConfig {
+    /// Width of the compute instance, in compute slices: the number before the `c` of `1c.3g.40gb`. From 1 to the number
+    /// before the `g` of the profile, as far as the card offers that width. All of the GPU instance unless said otherwise.
+    /// The rest of the GPU instance's compute slices stays unused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_slices: Option<u32>,
+    /// What becomes of the card's MIG mode when its last partition is gone.
+    pub mig_mode_after_use: MigModeAfterUse,
+}
+
+/// What becomes of a MIG mode that was switched on for a partition, when the card's last partition is gone. A mode that
+/// was on before is never switched off by this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MigModeAfterUse {
+    /// It is switched off again.
+    #[default]
+    Restore,
+    /// It stays on, which saves the next partition the switch; a claim for the whole card switches it off. One claim that
+    /// asks for it is enough.
+    Keep,
+}
+
+impl MigDeviceConfig {
+    /// `kind` of the object.
+    pub const KIND: &str = "MigDeviceConfig";
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.compute_slices == Some(0) {
+            return Err(ConfigError::Invalid {
+                kind: Self::KIND.into(),
+                reason: "computeSlices is 0: a compute instance has 1 slice or more".into(),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, OpaqueDeviceConfiguration};
+use tessera_api::DeviceType;
+use tessera_api::config::{DeviceConfig, MigDeviceConfig};
+
+use super::PrepareError;
+
+/// The configuration objects of an allocation that are for this driver, by precedence: those of its DeviceClasses before
+/// those of the claim, each in their order. The later wins, each kind as a whole.
+pub(super) struct Configs<'a> {
+    objects: Vec<Object<'a>>,
+}
+
+struct Object<'a> {
+    source: Source,
+    requests: &'a [String],
+    opaque: &'a OpaqueDeviceConfiguration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Class,
+    Claim,
+}
+
+/// What is set for one device. Kinds that say nothing about the device have their defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub mig: MigDeviceConfig,
+}
+
+/// How an object names a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// By its own name.
+    Exactly,
+    /// With all others: it names none, or names the request of which this is one alternative.
+    Among,
+}
+
+impl<'a> Configs<'a> {
+    pub(super) fn new(configs: &'a [DeviceAllocationConfiguration], driver_name: &str) -> Self {
+        let object = |config: &'a DeviceAllocationConfiguration| {
+            let opaque = config.opaque.as_ref().filter(|opaque| opaque.driver == driver_name)?;
+            let source = if config.source == "FromClass" { Source::Class } else { Source::Claim };
+            Some(Object { source, requests: config.requests.as_deref().unwrap_or_default(), opaque })
+        };
+        let mut objects: Vec<Object<'a>> = configs.iter().filter_map(object).collect();
+        objects.sort_by_key(|object| object.source);
+        Self { objects }
+    }
+
+    /// What is set for a device that was allocated for `request`, of a prioritised list `request/alternative`.
+    ///
+    /// # Errors
+    /// [`PrepareError::Config`] where an object that is meant for the request can't be understood, or names the request
+    /// itself and says nothing about devices of this type.
+    pub(super) fn of(&self, request: &str, device: DeviceType) -> Result<Settings, PrepareError> {
+        let mut settings = Settings::default();
+        for object in &self.objects {
+            let Some(named) = object.names(request) else { continue };
+            let error = |reason: String| PrepareError::Config {
+                request: request.to_owned(),
+                origin: object.source.origin(),
+                reason,
+            };
+            let config = DeviceConfig::decode(&object.opaque.parameters.0)
+                .map_err(|invalid| error(invalid.to_string()))?;
+            if config.is_for(device) {
+                settings.set(config);
+            } else if named == Named::Exactly && object.source == Source::Claim {
+                // Of a class, the scheduler names each request that used it: such a class may be of devices of any type.
+                let kind = config.kind();
+                return Err(error(format!("{kind} is not for devices of type {device}")));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+impl Object<'_> {
+    fn names(&self, request: &str) -> Option<Named> {
+        let parent = request.split_once('/').map(|(parent, _)| parent);
+        if self.requests.iter().any(|named| named == request) {
+            Some(Named::Exactly)
+        } else if self.requests.is_empty() || self.requests.iter().any(|named| Some(&**named) == parent) {
+            Some(Named::Among)
+        } else {
+            None
+        }
+    }
+}
+
+impl Source {
+    const fn origin(self) -> &'static str {
+        match self {
+            Self::Class => "DeviceClass",
+            Self::Claim => "claim",
+        }
+    }
+}
+
+impl Settings {
+    fn set(&mut self, config: DeviceConfig) {
+        // A kind that a newer API has and this build does not handle is none that `decode` gives.
+        if let DeviceConfig::Mig(mig) = config {
+            self.mig = mig;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tessera_api::config::{API_VERSION, MigModeAfterUse};
+
+    use super::*;
+
+    fn config(source: &str, requests: &[&str], fields: Value) -> DeviceAllocationConfiguration {
+        let mut parameters = json!({"apiVersion": API_VERSION, "kind": "MigDeviceConfig"});
+        parameters.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "source": source, "requests": requests,
+            "opaque": {"driver": "gpu.tessera.dev", "parameters": parameters},
+        }))
+        .unwrap()
+    }
+
+    fn slices(configs: &[DeviceAllocationConfiguration], request: &str) -> Option<u32> {
+        let settings = Configs::new(configs, "gpu.tessera.dev").of(request, DeviceType::Mig);
+        settings.unwrap().mig.compute_slices
+    }
+
+    #[test]
+    fn claims_win_over_classes_and_later_over_earlier() {
+        let width = |slices: u32| json!({"computeSlices": slices});
+        let configs = [
+            config("FromClaim", &[], width(1)),
+            config("FromClaim", &["b"], width(2)),
+            config("FromClass", &["a"], width(3)),
+            config("FromClass", &["a"], width(4)),
+        ];
+        assert_eq!(slices(&configs, "a"), Some(1));
+        assert_eq!(slices(&configs, "b"), Some(2));
+        assert_eq!(slices(&configs[2..], "a"), Some(4));
+        assert_eq!(slices(&configs[2..], "b"), None);
+        // The winner counts as a whole.
+        let keep = config("FromClass", &[], json!({"migModeAfterUse": "Keep", "computeSlices": 1}));
+        let both = [keep, config("FromClaim", &[], width(2))];
+        let settings = Configs::new(&both, "gpu.tessera.dev").of("a", DeviceType::Mig).unwrap();
+        assert_eq!(settings.mig.mig_mode_after_use, MigModeAfterUse::Restore);
+    }
+
+    #[test]
+    fn a_request_covers_its_alternatives() {
+        let configs = [config("FromClaim", &["req"], json!({"computeSlices": 1}))];
+        assert_eq!(slices(&configs, "req/small"), Some(1));
+        assert_eq!(slices(&configs, "request"), None);
+        let configs = [config("FromClaim", &["req/small"], json!({"computeSlices": 1}))];
+        assert_eq!(slices(&configs, "req/small"), Some(1));
+        assert_eq!(slices(&configs, "req/large"), None);
+    }
+
+    #[test]
+    fn other_types_of_device_are_only_an_error_where_they_are_named() {
+        let of = |source: &str, requests: &[&str], request: &str| {
+            let configs = [config(source, requests, json!({}))];
+            Configs::new(&configs, "gpu.tessera.dev").of(request, DeviceType::Gpu)
+        };
+        of("FromClaim", &[], "a").unwrap();
+        of("FromClaim", &["a"], "a/whole").unwrap();
+        of("FromClass", &["a"], "a").unwrap();
+        let error = of("FromClaim", &["a"], "a").unwrap_err().to_string();
+        assert!(error.contains("claim") && error.contains("MigDeviceConfig"), "{error}");
+        assert!(error.contains("type gpu"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_for_a_request_or_driver_is_not_even_read() {
+        let configs = [config("FromClaim", &["other"], json!({"nonsense": 1}))];
+        assert_eq!(slices(&configs, "a"), None);
+        let nonsense = [config("FromClaim", &[], json!({"nonsense": 1}))];
+        let other_driver = Configs::new(&nonsense, "gpu.nvidia.com").of("a", DeviceType::Mig);
+        assert_eq!(other_driver.unwrap(), Settings::default());
+        let error = Configs::new(&nonsense, "gpu.tessera.dev").of("a", DeviceType::Mig).unwrap_err();
+        assert!(matches!(&error, PrepareError::Config { origin: "claim", .. }));
+        assert!(error.to_string().contains("computeSlices"), "{error}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Changes of cards that claims need, and their end: MIG mode and partitions.
+//!
+//! ```text
+//! what a claim needs ─┐
+//! what is on the card ┼─> plan ─> intents in the journal ─> make ─> complete records
+//! what is recorded ───┘                                     unmake <─ records that no claim refers to
+//! ```
+//!
+//! One hardware record a change, named after what it makes, so that it is found without being searched: a partition's
+//! after its device, the switch of a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste: it is
+//! undone as soon as someone has the card's lock and the driver is there. So nothing that a crash, a driver that went away
+//! or a program that would not end leaves behind stays.
+//!
+//! All of it runs on blocking threads, under the card's lock, one step after the other on one card.
+
+mod clients;
+mod instances;
+mod make;
+mod plan;
+mod unmake;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tessera_api::{DeviceName, PartitionName, PciBusId};
+use tessera_nvml::{Architecture, Nvml, NvmlError, PciAddress};
+
+use super::PrepareObserver;
+use crate::journal::{BootId, Journal};
+
+pub(super) use make::make;
+pub(super) use plan::{CardPlan, plan};
+pub(super) use unmake::{Left, unmake};
+
+/// What all work on cards needs.
+#[derive(Clone)]
+pub(super) struct Tools {
+    pub nvml: Arc<dyn Nvml>,
+    pub journal: Arc<Journal>,
+    pub observer: Arc<dyn PrepareObserver>,
+    /// procfs as this process sees it: the names of programs are there.
+    pub proc: PathBuf,
+}
+
+impl Tools {
+    fn boot(&self) -> &BootId {
+        self.journal.boot_id()
+    }
+
+    /// Whether a card switches its MIG mode without a reset: from Hopper on. An unknown one is not tried.
+    fn switches_at_once(&self, card: PciBusId) -> Result<bool, NvmlError> {
+        let architecture = self.nvml.card(address(card))?.architecture?;
+        Ok(architecture.is_some_and(|architecture| architecture >= Architecture::HOPPER))
+    }
+}
+
+/// Id of the record of a partition.
+pub(super) fn partition_id(partition: &PartitionName) -> String {
+    partition.to_string()
+}
+
+/// Id of the record of the switch of a card's MIG mode.
+pub(super) fn mode_id(card: PciBusId) -> String {
+    format!("{}-mig-mode", DeviceName::Card(card))
+}
+
+/// A card's address as the driver takes it.
+pub(super) const fn address(card: PciBusId) -> PciAddress {
+    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
+}
+
+/// A mode in words.
+const fn on_or_off(mode: bool) -> &'static str {
+    if mode { "on" } else { "off" }
+}

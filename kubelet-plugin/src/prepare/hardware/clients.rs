@@ -1,0 +1,41 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use tessera_api::PciBusId;
+
+use super::{Tools, address};
+
+/// Most processes that an error names.
+const MOST: usize = 8;
+
+/// Longest name of a program, as Linux cuts it (`TASK_COMM_LEN`), without its end.
+const LONGEST_NAME: usize = 15;
+
+/// Who uses a card, or one of its GPU instances, for an error: `process 4711 (python3)`.
+pub(super) fn clients(tools: &Tools, card: PciBusId, gpu_instance: Option<u32>) -> String {
+    let processes = tools.nvml.processes(address(card)).ok().flatten().unwrap_or_default();
+    let wanted = processes
+        .iter()
+        .filter(|process| gpu_instance.is_none_or(|id| process.gpu_instance.is_none_or(|its| its == id)));
+    let pids: BTreeSet<u32> = wanted.map(|process| process.pid).filter(|pid| *pid != 0).collect();
+    if pids.is_empty() {
+        return "programs that the driver does not name; a monitor, as DCGM or nvidia-smi, is such a one"
+            .into();
+    }
+    let mut names: Vec<String> = pids.iter().take(MOST).map(|pid| describe(tools, *pid)).collect();
+    if pids.len() > MOST {
+        names.push(format!("{} more", pids.len() - MOST));
+    }
+    names.join(", ")
+}
+
+fn describe(tools: &Tools, pid: u32) -> String {
+    // Of a process of another namespace there is nothing to be read.
+    let name = fs::read(tools.proc.join(pid.to_string()).join("comm")).unwrap_or_default();
+    let name: String = String::from_utf8_lossy(&name)
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(LONGEST_NAME)
+        .collect();
+    if name.is_empty() { format!("process {pid}") } else { format!("process {pid} ({name})") }
+}

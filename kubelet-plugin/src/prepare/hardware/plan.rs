@@ -1,0 +1,334 @@
+use std::collections::BTreeSet;
+
+use serde_json::Map;
+use tessera_api::PciBusId;
+use tessera_api::config::MigModeAfterUse;
+use tessera_nvml::{GpuInstance, Identity, NvmlError};
+
+use super::instances::describe;
+use super::unmake::unmake;
+use super::{Tools, address, mode_id};
+use crate::journal::{
+    HardwareChange, HardwareRecord, MemorySlices, ModeChange, PartitionChange, PartitionInstances, Stage,
+};
+use crate::prepare::PrepareError;
+use crate::prepare::need::{DeviceNeed, PartitionNeed};
+
+/// What is to be done to one card for one claim.
+#[derive(Debug)]
+pub(in crate::prepare) struct CardPlan {
+    pub(super) card: PciBusId,
+    pub(super) identity: Identity,
+    /// One of the claim's devices of the card, for errors.
+    pub(super) device: String,
+    /// The intent to switch the MIG mode.
+    pub(super) switch: Option<HardwareRecord>,
+    /// What is to be made, in this order.
+    pub(super) makes: Vec<Make>,
+    /// One for each of the claim's devices of the card.
+    pub found: Vec<Found>,
+}
+
+/// A partition that is to be made.
+#[derive(Debug)]
+pub(super) struct Make {
+    pub device: String,
+    pub record: HardwareRecord,
+    pub change: PartitionChange,
+    pub compute_slices: Option<u32>,
+}
+
+/// What a device of the claim rests on.
+#[derive(Clone, Debug)]
+pub(in crate::prepare) struct Found {
+    /// Position of the device among the claim's.
+    pub index: usize,
+    /// Ids of the hardware records.
+    pub hardware: Vec<String>,
+    /// The instances of a partition that is there already; `None` while it is not made, and of a whole card.
+    pub instances: Option<PartitionInstances>,
+}
+
+/// Finds out what is to be done to a card, so that the devices in `needs`, all of it, can be used. What is left there by
+/// claims that are gone, and in the way, is undone; nothing else is changed. Blocks for calls of the driver.
+///
+/// `references` are the ids of the records that other claims rest on.
+///
+/// # Errors
+/// [`PrepareError::ForeignInstance`], [`PrepareError::NoPartition`], [`PrepareError::MigMode`],
+/// [`PrepareError::PartitionBusy`], [`PrepareError::CardBusy`], [`PrepareError::Hardware`], [`PrepareError::Journal`]
+pub(in crate::prepare) fn plan(
+    tools: &Tools,
+    card: PciBusId,
+    needs: &[(usize, DeviceNeed)],
+    references: &BTreeSet<String>,
+) -> Result<Option<CardPlan>, PrepareError> {
+    let Some((_, first)) = needs.first() else { return Ok(None) };
+    let mut planner = Planner { tools, card, device: &first.name, identity: first.identity.clone() };
+    let mut records = planner.records()?;
+    let held: Vec<&DeviceNeed> =
+        needs.iter().map(|(_, need)| need).filter(|need| !need.allocated.admin_access).collect();
+    let whole = held.iter().find(|need| need.partition.is_none());
+
+    let in_the_way = |record: &HardwareRecord| match record.known_change() {
+        Some(HardwareChange::MigPartition(there)) => held.iter().any(|need| {
+            need.partition.as_ref().is_none_or(|partition| partition.placement.overlaps(there.placement))
+        }),
+        Some(HardwareChange::MigMode(mode)) => mode.to == whole.is_some(),
+        None => false,
+    };
+    let waste: Vec<String> = records
+        .iter()
+        .filter(|record| !references.contains(&record.id) && in_the_way(record))
+        .map(|record| record.id.clone())
+        .collect();
+    if !waste.is_empty() {
+        unmake(tools, card, &waste)?;
+        planner.identity = tools.nvml.identify(address(card)).map_err(|error| planner.hardware(error))?;
+        records = planner.records()?;
+    }
+    planner.plan(needs, whole.map(|need| &*need.name), &records).map(Some)
+}
+
+struct Planner<'a> {
+    tools: &'a Tools,
+    card: PciBusId,
+    device: &'a str,
+    identity: Identity,
+}
+
+impl Planner<'_> {
+    /// The card's records that say something about what is there now.
+    fn records(&self) -> Result<Vec<HardwareRecord>, PrepareError> {
+        let records =
+            self.tools.journal.hardware_of(self.card)?.into_iter().filter_map(|entry| entry.record.ok());
+        let is_present = |record: &HardwareRecord| {
+            record.boot_id == *self.tools.boot() && record.card_uuid == self.identity.uuid
+        };
+        Ok(records.filter(is_present).collect())
+    }
+
+    fn plan(
+        &self,
+        needs: &[(usize, DeviceNeed)],
+        whole: Option<&str>,
+        records: &[HardwareRecord],
+    ) -> Result<CardPlan, PrepareError> {
+        let instances = match self.identity.mig_mode {
+            Some(true) => {
+                let instances = self.tools.nvml.gpu_instances(address(self.card));
+                instances.map_err(|error| self.hardware(error))?
+            }
+            _ => Vec::new(),
+        };
+        let mut plan = CardPlan {
+            card: self.card,
+            identity: self.identity.clone(),
+            device: self.device.to_owned(),
+            switch: None,
+            makes: Vec::new(),
+            found: Vec::new(),
+        };
+        if let Some(device) = whole {
+            self.free_whole(device, &instances, &mut plan)?;
+        }
+        for (index, need) in needs {
+            let mut found = Found { index: *index, hardware: Vec::new(), instances: None };
+            if let Some(partition) = &need.partition {
+                self.find(need, partition, &instances, records, &mut plan, &mut found)?;
+            }
+            plan.found.push(found);
+        }
+        self.switch_on(needs, records, &mut plan)?;
+        let mode = plan.switch.as_ref().map(|switch| switch.id.clone());
+        let switched =
+            |record: &&HardwareRecord| record.mode().is_some_and(|mode| mode.to == whole.is_none());
+        let mode = mode.or_else(|| records.iter().find(switched).map(|record| record.id.clone()));
+        if let Some(mode) = mode {
+            // What rests on the mode: whatever this driver has made, and a card that is only whole without.
+            let rests = |found: &&mut Found| {
+                let is_held_whole = needs.iter().any(|(index, need)| {
+                    *index == found.index && need.partition.is_none() && !need.allocated.admin_access
+                });
+                !found.hardware.is_empty() || is_held_whole
+            };
+            plan.found.iter_mut().filter(rests).for_each(|found| found.hardware.push(mode.clone()));
+        }
+        Ok(plan)
+    }
+
+    /// A card that is claimed whole must not be in MIG mode.
+    fn free_whole(
+        &self,
+        device: &str,
+        instances: &[GpuInstance],
+        plan: &mut CardPlan,
+    ) -> Result<(), PrepareError> {
+        if self.identity.mig_mode != Some(true) {
+            return Ok(());
+        }
+        let (device, uuid) = (device.to_owned(), self.identity.uuid.clone());
+        if !instances.is_empty() {
+            let instances = self.describe(&instances.iter().collect::<Vec<_>>());
+            return Err(PrepareError::ForeignInstance { device, uuid, instances });
+        }
+        // What can't be told is as good as an old card: nothing is tried.
+        if !self.tools.switches_at_once(self.card).unwrap_or(false) {
+            return Err(PrepareError::MigMode { device, uuid });
+        }
+        plan.switch = Some(self.mode_record(ModeChange { from: true, to: false, keep: false }));
+        Ok(())
+    }
+
+    /// A card on which something is made must be in MIG mode.
+    fn switch_on(
+        &self,
+        needs: &[(usize, DeviceNeed)],
+        records: &[HardwareRecord],
+        plan: &mut CardPlan,
+    ) -> Result<(), PrepareError> {
+        let keeps =
+            |need: &DeviceNeed| need.allocated.settings.mig.mig_mode_after_use == MigModeAfterUse::Keep;
+        let keep = needs.iter().any(|(_, need)| need.partition.is_some() && keeps(need));
+        if plan.makes.is_empty() {
+            return Ok(());
+        }
+        let known = records.iter().find_map(|record| Some((record, record.mode()?)));
+        match (self.identity.mig_mode, known) {
+            (None, _) => {
+                let (device, uuid) = (self.device.to_owned(), self.identity.uuid.clone());
+                Err(PrepareError::NoMig { device, uuid })
+            }
+            (Some(true), Some((record, mode))) if keep && !mode.keep => {
+                let change = HardwareChange::MigMode(ModeChange { keep, ..mode }).to_map();
+                self.tools.journal.put_hardware_unsynced(&HardwareRecord { change, ..record.clone() })?;
+                Ok(())
+            }
+            (Some(true), _) => Ok(()),
+            (Some(false), _) => {
+                plan.switch = Some(self.mode_record(ModeChange { from: false, to: true, keep }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Finds a partition that is there to be used, or plans to make it.
+    fn find(
+        &self,
+        need: &DeviceNeed,
+        partition: &PartitionNeed,
+        instances: &[GpuInstance],
+        records: &[HardwareRecord],
+        plan: &mut CardPlan,
+        found: &mut Found,
+    ) -> Result<(), PrepareError> {
+        let no_partition = |note| PrepareError::NoPartition {
+            device: need.name.clone(),
+            uuid: self.identity.uuid.clone(),
+            note,
+        };
+        let placed = |instance: &&GpuInstance| {
+            instance.profile_id == partition.profile_id && slices(instance) == partition.placement
+        };
+        if let Some(existing) = partition.existing {
+            let there =
+                instances.iter().find(|instance| instance.id == existing.gpu_instance && placed(instance));
+            let there = there.and_then(|instance| of(instance, Some(existing.compute_instance)));
+            found.instances = Some(there.ok_or_else(|| no_partition("; somebody has destroyed it"))?);
+            return Ok(());
+        }
+        if need.allocated.admin_access {
+            let there = instances.iter().find(placed).and_then(|instance| of(instance, None));
+            found.instances =
+                Some(there.ok_or_else(|| no_partition("; with admin access, nothing is made"))?);
+            return Ok(());
+        }
+        // Another share of a device that is being made for this very claim.
+        if plan.makes.iter().any(|make| make.record.id == partition.id) {
+            found.hardware.push(partition.id.clone());
+            return Ok(());
+        }
+        let shared =
+            records.iter().find(|record| record.id == partition.id).and_then(HardwareRecord::partition);
+        if let Some(made) = shared.and_then(|shared| shared.made) {
+            let there =
+                instances.iter().find(|instance| instance.id == made.gpu_instance && placed(instance));
+            let there = there.and_then(|instance| of(instance, Some(made.compute_instance)));
+            found.instances =
+                Some(there.ok_or_else(|| no_partition("; somebody has destroyed it under another claim"))?);
+            found.hardware.push(partition.id.clone());
+            return Ok(());
+        }
+        let in_the_way: Vec<&GpuInstance> =
+            instances.iter().filter(|instance| slices(instance).overlaps(partition.placement)).collect();
+        if !in_the_way.is_empty() {
+            return Err(PrepareError::ForeignInstance {
+                device: need.name.clone(),
+                uuid: self.identity.uuid.clone(),
+                instances: self.describe(&in_the_way),
+            });
+        }
+        let change = PartitionChange {
+            profile: partition.profile.clone(),
+            profile_id: partition.profile_id,
+            placement: partition.placement,
+            present: instances.iter().map(|instance| instance.id).collect(),
+            made: None,
+        };
+        let record = self.record(partition.id.clone(), HardwareChange::MigPartition(change.clone()));
+        let (device, compute_slices) = (need.name.clone(), partition.compute_slices);
+        plan.makes.push(Make { device, record, change, compute_slices });
+        found.hardware.push(partition.id.clone());
+        Ok(())
+    }
+
+    fn mode_record(&self, change: ModeChange) -> HardwareRecord {
+        self.record(mode_id(self.card), HardwareChange::MigMode(change))
+    }
+
+    fn record(&self, id: String, change: HardwareChange) -> HardwareRecord {
+        HardwareRecord {
+            version: HardwareRecord::VERSION,
+            id,
+            card: self.card,
+            card_uuid: self.identity.uuid.clone(),
+            boot_id: self.tools.boot().clone(),
+            stage: Stage::Intent,
+            change: change.to_map(),
+            other: Map::new(),
+        }
+    }
+
+    fn describe(&self, instances: &[&GpuInstance]) -> String {
+        let profiles = self.tools.nvml.gpu_instance_profiles(address(self.card));
+        describe(instances, &profiles.ok().flatten().unwrap_or_default())
+    }
+
+    fn hardware(&self, source: NvmlError) -> PrepareError {
+        PrepareError::Hardware { device: self.device.to_owned(), source }
+    }
+}
+
+impl CardPlan {
+    /// The records that must be on the disk before anything is touched.
+    pub(in crate::prepare) fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
+        self.switch.iter().chain(self.makes.iter().map(|make| &make.record))
+    }
+}
+
+/// The memory slices of an instance.
+pub(super) fn slices(instance: &GpuInstance) -> MemorySlices {
+    MemorySlices { start: instance.placement.start, size: instance.placement.size }
+}
+
+/// A partition's instances: those of the compute instance with that id, or of the first. `None` where there is none that
+/// has a UUID.
+fn of(instance: &GpuInstance, compute_instance: Option<u32>) -> Option<PartitionInstances> {
+    let is_asked = |id: u32| compute_instance.is_none_or(|asked| asked == id);
+    let compute = instance.compute_instances.iter().find(|compute| is_asked(compute.id))?;
+    Some(PartitionInstances {
+        gpu_instance: instance.id,
+        compute_instance: compute.id,
+        uuid: compute.uuid.clone()?,
+    })
+}

@@ -1,0 +1,178 @@
+use std::time::Instant;
+
+use tessera_api::PciBusId;
+use tessera_nvml::{GpuInstance, Identity, NvmlError};
+
+use super::clients::clients;
+use super::make::switch_mode;
+use super::plan::slices;
+use super::{Tools, address, on_or_off};
+use crate::journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
+use crate::prepare::{HardwareWork, PrepareError};
+
+/// What became of records that were to be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::prepare) enum Left {
+    /// All of it is undone.
+    Nothing,
+    /// The card does not answer: its records stay, and are undone when it is back.
+    Records,
+}
+
+/// Undoes what records of a card say, as far as it is there, and removes the records. Partitions first, then the mode.
+/// Blocks, for seconds.
+///
+/// What was made in another boot, or on another card, is gone: only its record is removed. Nothing is touched that is not
+/// recognised as made by the record's change.
+///
+/// # Errors
+/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] as long as programs hold it, [`PrepareError::Hardware`],
+/// [`PrepareError::Journal`]. The record of what could not be undone stays.
+pub(in crate::prepare) fn unmake(
+    tools: &Tools,
+    card: PciBusId,
+    ids: &[String],
+) -> Result<Left, PrepareError> {
+    let entries = tools.journal.hardware_of(card)?.into_iter().filter(|entry| ids.contains(&entry.id));
+    let mut records: Vec<HardwareRecord> = entries.filter_map(|entry| entry.record.ok()).collect();
+    if records.is_empty() {
+        return Ok(Left::Nothing);
+    }
+    records.sort_by_key(|record| record.mode().is_some());
+    let identity = match tools.nvml.identify(address(card)) {
+        Ok(identity) => Some(identity),
+        Err(error) if error.is_card_gone() => None,
+        Err(source) => return Err(PrepareError::Hardware { device: records[0].id.clone(), source }),
+    };
+    for record in records {
+        let is_of_now = record.boot_id == *tools.boot();
+        match &identity {
+            None if is_of_now => return Ok(Left::Records),
+            Some(identity) if is_of_now && identity.uuid == record.card_uuid => {
+                let unmaker = Unmaker { tools, card, identity };
+                if unmaker.unmake(&record)? == Left::Records {
+                    return Ok(Left::Records);
+                }
+            }
+            _ => {}
+        }
+        tools.journal.remove_hardware_unsynced(&record.id)?;
+    }
+    Ok(Left::Nothing)
+}
+
+struct Unmaker<'a> {
+    tools: &'a Tools,
+    card: PciBusId,
+    identity: &'a Identity,
+}
+
+impl Unmaker<'_> {
+    fn unmake(&self, record: &HardwareRecord) -> Result<Left, PrepareError> {
+        match record.known_change() {
+            Some(HardwareChange::MigPartition(change)) => {
+                let Some(instance) = self.find(record, &change)? else { return Ok(Left::Nothing) };
+                let start = Instant::now();
+                let destroyed = self.destroy(record, &instance);
+                let outcome = destroyed.as_ref().map_or_else(PrepareError::reason, |_| "success");
+                self.tools.observer.hardware(HardwareWork::DestroyPartition, outcome, start.elapsed());
+                if matches!(destroyed, Ok(Left::Nothing)) {
+                    tracing::info!(device = record.id, gpu_instance = instance.id, elapsed = ?start.elapsed(),
+                        "destroyed a partition");
+                }
+                destroyed
+            }
+            Some(HardwareChange::MigMode(change)) => self.restore_mode(record, change),
+            // Only records that this build understands are ever referred to by what it undoes.
+            None => Ok(Left::Records),
+        }
+    }
+
+    /// The GPU instance that the record is of, where it is there.
+    fn find(
+        &self,
+        record: &HardwareRecord,
+        change: &PartitionChange,
+    ) -> Result<Option<GpuInstance>, PrepareError> {
+        if self.identity.mig_mode != Some(true) {
+            return Ok(None);
+        }
+        let instances = self
+            .tools
+            .nvml
+            .gpu_instances(address(self.card))
+            .map_err(|source| PrepareError::Hardware { device: record.id.clone(), source })?;
+        let is_it = |instance: &GpuInstance| match &change.made {
+            Some(made) => instance.id == made.gpu_instance,
+            None => !change.present.contains(&instance.id),
+        };
+        Ok(instances.into_iter().find(|instance| {
+            instance.profile_id == change.profile_id
+                && slices(instance) == change.placement
+                && is_it(instance)
+        }))
+    }
+
+    fn destroy(&self, record: &HardwareRecord, instance: &GpuInstance) -> Result<Left, PrepareError> {
+        let (nvml, card) = (&self.tools.nvml, address(self.card));
+        for compute in &instance.compute_instances {
+            let destroyed = nvml.destroy_compute_instance(card, instance.id, compute.id);
+            if self.gone(record, instance, destroyed)? == Left::Records {
+                return Ok(Left::Records);
+            }
+        }
+        self.gone(record, instance, nvml.destroy_gpu_instance(card, instance.id))
+    }
+
+    fn gone(
+        &self,
+        record: &HardwareRecord,
+        instance: &GpuInstance,
+        destroyed: Result<(), NvmlError>,
+    ) -> Result<Left, PrepareError> {
+        match destroyed {
+            Ok(()) => Ok(Left::Nothing),
+            Err(error) if error.is_card_gone() => Ok(Left::Records),
+            Err(error) if error.is_not_found() => Ok(Left::Nothing),
+            Err(error) if error.is_in_use() => Err(PrepareError::PartitionBusy {
+                device: record.id.clone(),
+                uuid: self.identity.uuid.clone(),
+                clients: clients(self.tools, self.card, Some(instance.id)),
+            }),
+            Err(source) => Err(PrepareError::Hardware { device: record.id.clone(), source }),
+        }
+    }
+
+    /// Puts the mode back to what it was, unless it is meant to stay or somebody else has come to rest on it.
+    fn restore_mode(&self, record: &HardwareRecord, change: ModeChange) -> Result<Left, PrepareError> {
+        // Identity is of before partitions were destroyed, which does not touch the mode.
+        if self.identity.mig_mode != Some(change.to) || (change.keep && record.stage == Stage::Complete) {
+            return Ok(Left::Nothing);
+        }
+        if change.to {
+            let instances = self.tools.nvml.gpu_instances(address(self.card));
+            let instances =
+                instances.map_err(|source| PrepareError::Hardware { device: record.id.clone(), source })?;
+            if !instances.is_empty() {
+                let own = self.tools.journal.hardware_of(self.card)?;
+                let has_own = own
+                    .iter()
+                    .any(|entry| entry.record.as_ref().is_ok_and(|record| record.partition().is_some()));
+                if has_own {
+                    return Ok(Left::Records);
+                }
+                tracing::info!(card = %self.card, "MIG mode stays on: there are instances of someone else");
+                return Ok(Left::Nothing);
+            }
+        }
+        let start = Instant::now();
+        let device = tessera_api::DeviceName::Card(self.card).to_string();
+        let switched = switch_mode(self.tools, self.card, &self.identity.uuid, &device, change.from);
+        let outcome = switched.as_ref().map_or_else(PrepareError::reason, |()| "success");
+        self.tools.observer.hardware(HardwareWork::SwitchMode, outcome, start.elapsed());
+        switched?;
+        tracing::info!(card = %self.card, to = on_or_off(change.from), elapsed = ?start.elapsed(),
+            "put MIG mode back");
+        Ok(Left::Nothing)
+    }
+}

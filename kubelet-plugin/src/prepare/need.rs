@@ -1,0 +1,208 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use futures::future::join_all;
+use tessera_api::{ExistingInstance, PartitionName, PciBusId, ProfileSpelling};
+use tessera_inventory::Machine;
+use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
+
+use super::allocation::AllocatedDevice;
+use super::hardware::{address, partition_id};
+use super::{PrepareError, blocking};
+use crate::journal::MemorySlices;
+
+/// A device of an allocation, with what the driver says of its card.
+#[derive(Clone, Debug)]
+pub(super) struct DeviceNeed {
+    pub allocated: AllocatedDevice,
+    /// The device's name.
+    pub name: String,
+    pub identity: Identity,
+    /// What to make or find; `None` for a whole card.
+    pub partition: Option<PartitionNeed>,
+}
+
+/// A partition of an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PartitionNeed {
+    /// Id of its hardware record, where it has one.
+    pub id: String,
+    /// As NVIDIA writes it.
+    pub profile: String,
+    pub profile_id: u32,
+    pub placement: MemorySlices,
+    /// Width of the compute instance, unless all.
+    pub compute_slices: Option<u32>,
+    /// The instances that are to be used as they are.
+    pub existing: Option<ExistingInstance>,
+}
+
+/// The profiles of cards, read once for each time the driver library is opened: a card offers the same as long as it is
+/// in the machine.
+#[derive(Default)]
+pub(super) struct Profiles {
+    latest: Mutex<Option<Known>>,
+}
+
+struct Known {
+    of: Weak<dyn Nvml>,
+    cards: BTreeMap<String, Arc<[GpuInstanceProfile]>>,
+}
+
+impl Profiles {
+    /// The profiles of a card by its address and UUID; `None` where it has no MIG. Blocks for calls of the driver.
+    fn of(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        card: PciBusId,
+        uuid: &str,
+    ) -> Result<Option<Arc<[GpuInstanceProfile]>>, NvmlError> {
+        let lock = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = Arc::downgrade(nvml);
+        if let Some(known) = &*lock()
+            && known.of.ptr_eq(&of)
+            && let Some(profiles) = known.cards.get(uuid)
+        {
+            return Ok(Some(profiles.clone()));
+        }
+        let Some(profiles) = nvml.gpu_instance_profiles(address(card))? else { return Ok(None) };
+        let profiles: Arc<[GpuInstanceProfile]> = profiles.into();
+        let mut latest = lock();
+        match &mut *latest {
+            Some(known) if known.of.ptr_eq(&of) => {
+                known.cards.insert(uuid.to_owned(), profiles.clone());
+            }
+            _ => *latest = Some(Known { of, cards: BTreeMap::from([(uuid.to_owned(), profiles.clone())]) }),
+        }
+        Ok(Some(profiles))
+    }
+}
+
+/// Checks that the cards of an allocation are there and are those that were published, and finds out what its partitions
+/// are on them. All cards at once, on blocking threads. Changes nothing.
+///
+/// # Errors
+/// [`PrepareError::Hardware`], [`PrepareError::OtherCard`], [`PrepareError::NoMig`], [`PrepareError::Profile`],
+/// [`PrepareError::NoPartition`]
+pub(super) async fn needs(
+    nvml: &Arc<dyn Nvml>,
+    profiles: &Arc<Profiles>,
+    published: Option<&Machine>,
+    allocated: &[AllocatedDevice],
+) -> Result<Vec<DeviceNeed>, PrepareError> {
+    let mut cards: BTreeMap<PciBusId, Vec<(usize, AllocatedDevice)>> = BTreeMap::new();
+    for (index, device) in allocated.iter().enumerate() {
+        cards.entry(device.device.card()).or_default().push((index, device.clone()));
+    }
+    let looks = cards.into_iter().map(|(card, devices)| {
+        let uuid = published
+            .and_then(|machine| machine.cards.iter().find(|known| known.pci == card))
+            .and_then(|card| card.uuid.clone());
+        let (nvml, profiles) = (nvml.clone(), profiles.clone());
+        blocking::run(move || of_card(&nvml, &profiles, card, uuid, devices))
+    });
+    let mut needs = Vec::with_capacity(allocated.len());
+    for found in join_all(looks).await {
+        needs.extend(found??);
+    }
+    needs.sort_unstable_by_key(|(index, _)| *index);
+    Ok(needs.into_iter().map(|(_, need)| need).collect())
+}
+
+fn of_card(
+    nvml: &Arc<dyn Nvml>,
+    profiles: &Profiles,
+    card: PciBusId,
+    published: Option<String>,
+    devices: Vec<(usize, AllocatedDevice)>,
+) -> Result<Vec<(usize, DeviceNeed)>, PrepareError> {
+    let first = devices.first().map(|(_, device)| device.device.to_string()).unwrap_or_default();
+    let hardware = |source| PrepareError::Hardware { device: first.clone(), source };
+    let identity = nvml.identify(address(card)).map_err(hardware)?;
+    if let Some(published) = published.filter(|uuid| *uuid != identity.uuid) {
+        return Err(PrepareError::OtherCard { device: first, published, found: identity.uuid });
+    }
+    let offered = if devices.iter().any(|(_, device)| device.device.partition().is_some()) {
+        let offered = profiles.of(nvml, card, &identity.uuid).map_err(hardware)?;
+        let no_mig = || PrepareError::NoMig { device: first.clone(), uuid: identity.uuid.clone() };
+        offered.filter(|offered| !offered.is_empty()).ok_or_else(no_mig)?
+    } else {
+        Vec::new().into()
+    };
+    let need = |(index, allocated): (usize, AllocatedDevice)| {
+        let name = allocated.device.to_string();
+        let partition = match allocated.device.partition() {
+            None => None,
+            Some(partition) => {
+                let compute_slices = allocated.settings.mig.compute_slices;
+                let found = match partition.existing {
+                    None => on_demand(partition, &offered, compute_slices),
+                    Some(existing) => {
+                        let instances = nvml.gpu_instances(address(card));
+                        let instances = instances
+                            .map_err(|source| PrepareError::Hardware { device: name.clone(), source })?;
+                        let instance = instances.iter().find(|instance| {
+                            instance.id == existing.gpu_instance
+                                && instance.placement.start == partition.start
+                        });
+                        let instance = instance.ok_or_else(|| PrepareError::NoPartition {
+                            device: name.clone(),
+                            uuid: identity.uuid.clone(),
+                            note: "; somebody has destroyed it",
+                        })?;
+                        let profile = offered.iter().find(|profile| profile.id == instance.profile_id);
+                        Some(PartitionNeed {
+                            id: partition_id(partition),
+                            profile: profile.map(|profile| profile.name.clone()).unwrap_or_default(),
+                            profile_id: instance.profile_id,
+                            placement: MemorySlices {
+                                start: instance.placement.start,
+                                size: instance.placement.size,
+                            },
+                            compute_slices: None,
+                            existing: Some(existing),
+                        })
+                    }
+                };
+                Some(found.ok_or_else(|| PrepareError::Profile {
+                    device: name.clone(),
+                    uuid: identity.uuid.clone(),
+                    offered: list(&offered),
+                })?)
+            }
+        };
+        Ok((index, DeviceNeed { allocated, name, identity: identity.clone(), partition }))
+    };
+    devices.into_iter().map(need).collect()
+}
+
+/// A partition that is made when it is needed, as this card spells and places it.
+fn on_demand(
+    partition: &PartitionName,
+    offered: &[GpuInstanceProfile],
+    compute_slices: Option<u32>,
+) -> Option<PartitionNeed> {
+    let is_asked = |profile: &&GpuInstanceProfile| {
+        ProfileSpelling::of_profile(&profile.name).is_ok_and(|spelling| spelling == partition.profile)
+    };
+    let profile = offered.iter().find(is_asked)?;
+    let placement = profile.placements.iter().find(|placement| placement.start == partition.start)?;
+    Some(PartitionNeed {
+        id: partition_id(partition),
+        profile: profile.name.clone(),
+        profile_id: profile.id,
+        placement: MemorySlices { start: placement.start, size: placement.size },
+        compute_slices,
+        existing: None,
+    })
+}
+
+/// What a card offers, for an error: `1g.10gb at 0, 1, 2; 2g.20gb at 0, 2`.
+fn list(offered: &[GpuInstanceProfile]) -> String {
+    let profile = |profile: &GpuInstanceProfile| {
+        let starts: Vec<String> =
+            profile.placements.iter().map(|placement| placement.start.to_string()).collect();
+        format!("{} at {}", profile.name, starts.join(", "))
+    };
+    offered.iter().map(profile).collect::<Vec<_>>().join("; ")
+}

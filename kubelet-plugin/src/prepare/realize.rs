@@ -1,0 +1,221 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::future::join_all;
+use tessera_api::PciBusId;
+use tessera_nvml::Nvml;
+
+use super::hardware::{self, CardPlan, Left, Tools, address};
+use super::holder::{holders, references};
+use super::need::DeviceNeed;
+use super::worker::Worker;
+use super::{Operation, Phase, PrepareError, blocking};
+use crate::journal::{ClaimRecord, PartitionInstances, Stage};
+
+impl Worker {
+    fn tools(&self, nvml: &Arc<dyn Nvml>) -> Tools {
+        Tools {
+            nvml: nvml.clone(),
+            journal: self.journal.clone(),
+            observer: self.observer.clone(),
+            proc: self.options.roots.proc.clone(),
+        }
+    }
+
+    /// Ids of the hardware records that claims rest on, without those of one claim.
+    pub(super) async fn references(&self, except: Option<&str>) -> Result<BTreeSet<String>, PrepareError> {
+        let (journal, cdi, except) = (self.journal.clone(), self.cdi.clone(), except.map(str::to_owned));
+        blocking::run(move || {
+            let holders = holders(&journal, &cdi)?;
+            Ok(references(&holders, journal.boot_id(), except.as_deref()))
+        })
+        .await?
+    }
+
+    /// Finds out what is to be done to the cards, all at once. The caller holds their locks.
+    pub(super) async fn plan(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        claim: &str,
+        needs: &[DeviceNeed],
+    ) -> Result<Vec<CardPlan>, PrepareError> {
+        let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
+        for (index, need) in needs.iter().enumerate() {
+            // Whoever only looks at a whole card needs nothing of it.
+            if need.partition.is_some() || !need.allocated.admin_access {
+                cards.entry(need.allocated.device.card()).or_default().push((index, need.clone()));
+            }
+        }
+        let references = Arc::new(self.references(Some(claim)).await?);
+        let plans = cards.into_iter().map(|(card, needs)| {
+            let (tools, references) = (self.tools(nvml), references.clone());
+            blocking::run(move || hardware::plan(&tools, card, &needs, &references))
+        });
+        let mut planned = Vec::new();
+        for plan in join_all(plans).await {
+            planned.extend(plan??);
+        }
+        Ok(planned)
+    }
+
+    /// Carries out plans whose intents are on the disk: all cards side by side, one step after the other on each. Gives
+    /// what was made by the ids of its records. Never broken off: a call of the driver has its effect all the same.
+    pub(super) async fn make(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        plans: Vec<CardPlan>,
+    ) -> Result<BTreeMap<String, PartitionInstances>, PrepareError> {
+        let makes = plans.into_iter().map(|plan| {
+            let tools = self.tools(nvml);
+            blocking::run(move || hardware::make(&tools, &plan))
+        });
+        let mut made = BTreeMap::new();
+        let mut failed = None;
+        for answer in join_all(makes).await {
+            match answer.and_then(|answer| answer) {
+                Ok(instances) => made.extend(instances),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(made), Err)
+    }
+
+    /// Undoes what a claim's record says was changed on cards and no other claim rests on. The caller holds the locks of
+    /// claim and cards.
+    ///
+    /// A driver or a card that is away is no error: what is left of the claim on it is undone when it is back.
+    pub(super) async fn unmake_claim(
+        &self,
+        operation: Operation,
+        record: &ClaimRecord,
+    ) -> Result<(), PrepareError> {
+        if record.boot_id != *self.journal.boot_id() {
+            return Ok(());
+        }
+        let mut cards: BTreeMap<PciBusId, Vec<String>> = BTreeMap::new();
+        for device in &record.devices {
+            cards.entry(device.card).or_default().extend(device.hardware.iter().cloned());
+        }
+        cards.retain(|_, ids| !ids.is_empty());
+        if cards.is_empty() {
+            return Ok(());
+        }
+        if record.stage == Stage::Complete {
+            // From here on it is not prepared: whoever finds it undoes it.
+            let (journal, mut intent) = (self.journal.clone(), record.clone());
+            intent.stage = Stage::Intent;
+            let written = async { Ok(blocking::run(move || journal.put_claim_unsynced(&intent)).await??) };
+            self.timed::<_, PrepareError>(operation, Phase::Journal, written).await?;
+        }
+        let Ok(nvml) = self.nvml() else {
+            tracing::warn!(
+                "there is no driver now: what the claim has on its cards is undone when it is back"
+            );
+            return Ok(());
+        };
+        let references = self.timed(operation, Phase::Journal, self.references(Some(&record.uid))).await?;
+        for ids in cards.values_mut() {
+            ids.retain(|id| !references.contains(id));
+        }
+        self.timed(operation, Phase::Hardware, self.unmake(&nvml, cards)).await
+    }
+
+    async fn unmake(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        cards: BTreeMap<PciBusId, Vec<String>>,
+    ) -> Result<(), PrepareError> {
+        let unmakes = cards.into_iter().map(|(card, ids)| {
+            let tools = self.tools(nvml);
+            async move { (card, blocking::run(move || hardware::unmake(&tools, card, &ids)).await) }
+        });
+        let mut failed = None;
+        for (card, answer) in join_all(unmakes).await {
+            match answer.and_then(|answer| answer) {
+                Ok(Left::Nothing) => {}
+                Ok(Left::Records) => {
+                    tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
+                }
+                // Partitions are destroyed, and the mode can wait: as long as a monitor has the card open, it can't be
+                // switched. Claims of partitions need it as it is, and one for the whole card switches it.
+                Err(error @ PrepareError::CardBusy { .. }) => {
+                    tracing::warn!(%card, %error, "MIG mode is put back later");
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Undoes what is recorded of a card and no claim rests on. The caller holds the card's lock, and no claim is being
+    /// worked on that has something on it.
+    pub(super) async fn unmake_waste(&self, card: PciBusId) -> Result<(), PrepareError> {
+        let journal = self.journal.clone();
+        let recorded = blocking::run(move || {
+            journal.remove_unfinished_hardware(card)?;
+            journal.hardware_of(card)
+        });
+        let recorded = recorded.await??;
+        let references = self.references(None).await?;
+        let mut waste = Vec::new();
+        for entry in recorded {
+            match entry.record {
+                Ok(record) if record.known_change().is_none() => {
+                    tracing::error!(id = entry.id, %card, "a hardware record of a kind that this version of the plugin \
+                        does not know: it is left as it is. Run the version that wrote it again, or drain the node \
+                        before going back");
+                }
+                Ok(record) if record.boot_id != *self.journal.boot_id() => {
+                    // Nothing that was made in another boot is there.
+                    let (journal, id) = (self.journal.clone(), entry.id);
+                    blocking::run(move || journal.remove_hardware_unsynced(&id)).await??;
+                }
+                Ok(_) if references.contains(&entry.id) => {}
+                Ok(_) => waste.push(entry.id),
+                Err(error) if error.is_corrupt() && !references.contains(&entry.id) => {
+                    tracing::error!(id = entry.id, %error,
+                        "dropping the record; if there is an instance on the card that nobody uses, destroy it by hand");
+                    let (journal, id) = (self.journal.clone(), entry.id);
+                    blocking::run(move || journal.remove_hardware_unsynced(&id)).await??;
+                }
+                Err(error) => tracing::error!(id = entry.id, %error, "a hardware record can't be read"),
+            }
+        }
+        if waste.is_empty() {
+            return Ok(());
+        }
+        let nvml = self.nvml()?;
+        tracing::info!(%card, ?waste, "undoing what no claim needs");
+        self.unmake(&nvml, BTreeMap::from([(card, waste)])).await
+    }
+
+    /// Whether the partitions of a complete record are there. What can't be told is taken for there.
+    pub(super) async fn is_there(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
+        let mut cards: BTreeMap<PciBusId, Vec<PartitionInstances>> = BTreeMap::new();
+        for device in &record.devices {
+            let instances = device.partition.as_ref().and_then(|partition| partition.instances.clone());
+            if let Some(instances) = instances.filter(|_| !device.admin_access) {
+                cards.entry(device.card).or_default().push(instances);
+            }
+        }
+        let Ok(nvml) = self.nvml() else { return Ok(true) };
+        let looks = cards.into_iter().map(|(card, expected)| {
+            let nvml = nvml.clone();
+            blocking::run(move || {
+                let Ok(there) = nvml.gpu_instances(address(card)) else { return true };
+                let there: BTreeSet<&str> = there
+                    .iter()
+                    .flat_map(|instance| &instance.compute_instances)
+                    .filter_map(|compute| compute.uuid.as_deref())
+                    .collect();
+                expected.iter().all(|instances| there.contains(&*instances.uuid))
+            })
+        });
+        for there in join_all(looks).await {
+            if !there? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
