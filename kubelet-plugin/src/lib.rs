@@ -14,6 +14,7 @@ pub mod hardware;
 pub mod journal;
 pub mod kubelet;
 pub mod metrics;
+pub mod mps;
 pub mod options;
 pub mod prepare;
 pub mod publish;

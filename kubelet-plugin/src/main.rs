@@ -1,6 +1,7 @@
 //! The plugin's process: command line, runtime, exit code.
 
 use std::{
+    ffi::OsString,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -9,6 +10,7 @@ use clap::Parser as _;
 use tessera_kubelet_plugin::{
     error_text::with_causes,
     metrics::Metrics,
+    mps,
     options::Options,
     run::{logging, run},
 };
@@ -24,6 +26,13 @@ const LAST_CALLS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match arguments.first().and_then(|argument| argument.to_str()) {
+        Some(mps::reaper::SUBCOMMAND) => return mps::reaper::main(&arguments),
+        Some(mps::supervise::SUBCOMMAND) => return mps::supervise::main(arguments),
+        Some(mps::launch::SUBCOMMAND) => return mps::launch::main(arguments),
+        _ => {}
+    }
     let options = Options::parse();
     let metrics = Metrics::new();
     let result = logging::install(&options.log_filter(), options.log_format, &metrics).and_then(|()| {

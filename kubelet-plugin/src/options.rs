@@ -11,6 +11,9 @@ use tessera_api::DEFAULT_DRIVER_NAME;
 
 use crate::kubelet::socket_paths::plugin_directory;
 
+/// What else this program is.
+const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards; see kubelet-plugin mps-host --help.";
+
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
 ///
 /// Runs on each node with GPUs, as root, usually in a pod of the DaemonSet that Tessera's chart installs. It needs the
@@ -19,7 +22,7 @@ use crate::kubelet::socket_paths::plugin_directory;
 /// SIGTERM and SIGINT end it in order: it withdraws its sockets, lets running work end and leaves the node's
 /// ResourceSlices and prepared claims as they are. A second signal ends it at once; nothing is lost by that either.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "kubelet-plugin", version, max_term_width = 100)]
+#[command(name = "kubelet-plugin", version, max_term_width = 100, after_help = OTHER_PROGRAM)]
 pub struct Options {
     /// Name of the DRA driver.
     ///
@@ -153,16 +156,20 @@ impl Options {
         plugin_directory(&self.kubelet_directory, &self.driver_name)
     }
 
-    /// The directives for log lines. Of a level alone, the Kubernetes client's own words about failed requests are left
-    /// out: whoever made the request says more about it.
+    /// The directives for log lines.
     #[must_use]
     pub fn log_filter(&self) -> String {
-        let level = self.log_level.to_ascii_lowercase();
-        match level.as_str() {
-            "debug" | "trace" => format!("info,kube_client::client::builder=off,tessera={level}"),
-            "error" | "warn" | "info" => format!("{level},kube_client::client::builder=off"),
-            _ => self.log_level.clone(),
-        }
+        log_filter(&self.log_level)
+    }
+}
+
+/// The directives for log lines. Of a level alone, the Kubernetes client's own words about failed requests are left out:
+/// whoever made the request says more about it.
+pub(crate) fn log_filter(level: &str) -> String {
+    match level.to_ascii_lowercase().as_str() {
+        lower @ ("debug" | "trace") => format!("info,kube_client::client::builder=off,tessera={lower}"),
+        lower @ ("error" | "warn" | "info") => format!("{lower},kube_client::client::builder=off"),
+        _ => level.to_owned(),
     }
 }
 
@@ -201,7 +208,7 @@ fn pod_uid(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn absolute(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if !path.is_absolute() {
         return Err("not an absolute path".to_owned());
@@ -219,7 +226,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn log_level(text: &str) -> Result<String, String> {
+pub(crate) fn log_level(text: &str) -> Result<String, String> {
     match tracing_subscriber::EnvFilter::builder().parse(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),

@@ -1,0 +1,38 @@
+//! MPS (Multi-Process Service): one control daemon for each shared card or partition, and whoever looks after them.
+//!
+//! ```text
+//! kubelet-plugin ──client──> host.sock ──> mps-supervisor ──nvidia-cuda-mps-control──> daemon of a card ──> server
+//!                                              │  restarted by                              ▲
+//!                                              └── mps-host: pid 1 of its pod, reaps ───────┘
+//! ```
+//!
+//! `kubelet-plugin mps-host` is a process of its own in a pod of its own, so that neither an upgrade of the plugin nor a
+//! crash of anything here ends the daemons, and with them every client on the cards. It only reaps, and restarts its child,
+//! the supervisor, which finds the running daemons again by their directories.
+
+pub mod client;
+mod compute_mode;
+mod control;
+mod device;
+mod directory;
+mod driver;
+mod error;
+mod keeper;
+pub mod launch;
+pub mod options;
+mod processes;
+pub mod protocol;
+mod readopt;
+pub mod reaper;
+mod record;
+mod serve;
+mod shared_memory;
+mod slot;
+mod start;
+mod stop;
+pub mod supervise;
+mod supervisor;
+mod wire;
+
+pub use device::{DeviceUuid, InvalidDeviceUuid};
+pub use directory::{DEFAULT_DIRECTORY, SOCKET};

@@ -1,0 +1,173 @@
+//! How the plugin talks to the supervisor.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::Instant;
+
+use super::directory::SOCKET;
+use super::protocol::{Daemon, Ensure, ErrorCode, Event, Operation, Release, Request, Response, VERSION};
+use super::wire::{read_line, write_line};
+
+/// The pause before a supervisor that is away is asked again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The supervisor of this node. It may be away for a moment, when it crashed or is being upgraded: requests are sent again
+/// until they are answered or their time is over. All of them may be sent twice.
+#[derive(Clone, Debug)]
+pub struct MpsHost {
+    socket: PathBuf,
+}
+
+/// Why the supervisor did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MpsHostError {
+    /// It does not answer.
+    #[error(
+        "mps-host does not answer at {socket}: {reason}; MPS shares need its DaemonSet (chart value sharing.mps.enabled)"
+    )]
+    Away {
+        /// Its socket.
+        socket: PathBuf,
+        /// What was seen last.
+        reason: String,
+    },
+    /// It says no.
+    #[error("mps-host: {message}")]
+    Refused {
+        /// What kind of problem.
+        code: ErrorCode,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// It answers something else.
+    #[error("mps-host answered {0:.200}; it is of another version than this plugin")]
+    OtherAnswer(String),
+}
+
+impl MpsHost {
+    /// The supervisor that works in this directory.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self { socket: directory.join(SOCKET) }
+    }
+
+    /// Lets a daemon run for a device with these settings; answers when clients can connect.
+    ///
+    /// # Errors
+    /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` where it cannot be.
+    pub async fn ensure(&self, wanted: Ensure, patience: Duration) -> Result<Daemon, MpsHostError> {
+        match self.ask(Operation::Ensure(wanted), patience).await? {
+            Response::Ready(daemon) => Ok(daemon),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Ends the daemon of a device; clients that lost their contexts by that. Where there is none, nothing is done.
+    ///
+    /// # Errors
+    /// [`MpsHostError`]: `patience` begins after the clients' own time.
+    pub async fn release(&self, order: Release, patience: Duration) -> Result<Vec<u32>, MpsHostError> {
+        let patience = patience + Duration::from_secs(order.grace_seconds.into());
+        match self.ask(Operation::Release(order), patience).await? {
+            Response::Released { ended_clients } => Ok(ended_clients),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// All daemons, by device.
+    ///
+    /// # Errors
+    /// [`MpsHostError`]
+    pub async fn list(&self, patience: Duration) -> Result<Vec<Daemon>, MpsHostError> {
+        match self.ask(Operation::List, patience).await? {
+            Response::Daemons(daemons) => Ok(daemons),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Events from now on. They end when the supervisor does: subscribe again, and list what there is.
+    ///
+    /// # Errors
+    /// [`MpsHostError`]
+    pub async fn events(&self) -> Result<Events, MpsHostError> {
+        let away = |error: io::Error| self.away(&error.to_string());
+        let (mut reader, mut writer) = self.connect().await.map_err(away)?;
+        send(&mut writer, Operation::Subscribe).await.map_err(away)?;
+        match receive(&mut reader).await.map_err(away)? {
+            Response::Subscribed => Ok(Events { reader, _writer: writer }),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    async fn ask(&self, operation: Operation, patience: Duration) -> Result<Response, MpsHostError> {
+        let end = Instant::now() + patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let reason = match tokio::time::timeout_at(end, self.ask_once(operation.clone())).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => return Err(self.away(&format!("no answer within {patience:?}"))),
+            };
+            if Instant::now() + pause >= end {
+                return Err(self.away(&reason));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn ask_once(&self, operation: Operation) -> io::Result<Response> {
+        let (mut reader, mut writer) = self.connect().await?;
+        send(&mut writer, operation).await?;
+        receive(&mut reader).await
+    }
+
+    async fn connect(&self) -> io::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
+        let (reader, writer) = UnixStream::connect(&self.socket).await?.into_split();
+        Ok((BufReader::new(reader), writer))
+    }
+
+    fn away(&self, reason: &str) -> MpsHostError {
+        MpsHostError::Away { socket: self.socket.clone(), reason: reason.to_owned() }
+    }
+}
+
+/// Events of the supervisor, as they happen.
+#[derive(Debug)]
+pub struct Events {
+    reader: BufReader<OwnedReadHalf>,
+    _writer: OwnedWriteHalf,
+}
+
+impl Events {
+    /// The next one; none when the supervisor is gone.
+    pub async fn next(&mut self) -> Option<Event> {
+        match receive(&mut self.reader).await {
+            Ok(Response::Event(event)) => Some(event),
+            _ => None,
+        }
+    }
+}
+
+async fn send(writer: &mut OwnedWriteHalf, operation: Operation) -> io::Result<()> {
+    write_line(writer, &Request { version: VERSION, operation }).await
+}
+
+async fn receive(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Response> {
+    let line = read_line(reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(serde_json::from_slice(&line)?)
+}
+
+fn unexpected(response: Response) -> MpsHostError {
+    match response {
+        Response::Error { code, message } => MpsHostError::Refused { code, message },
+        other => MpsHostError::OtherAnswer(format!("{other:?}")),
+    }
+}

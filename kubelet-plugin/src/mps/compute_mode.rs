@@ -1,0 +1,77 @@
+use std::path::{Path, PathBuf};
+
+use tessera_api::PciBusId;
+use tessera_nvml::{ComputeMode, Library, Nvml, PciAddress, ProcessKind};
+
+use super::error::MpsError;
+
+/// The card of a daemon, as the driver knows it. The library is open during a call only: an open one keeps the driver from
+/// resetting cards and from switching their MIG mode.
+#[derive(Clone, Debug)]
+pub(super) struct DriverCard {
+    pub driver_root: PathBuf,
+    pub card: PciBusId,
+}
+
+/// Modes by their number in `nvml.h`, as records have them.
+const MODES: [ComputeMode; 4] = [
+    ComputeMode::Default,
+    ComputeMode::ExclusiveThread,
+    ComputeMode::Prohibited,
+    ComputeMode::ExclusiveProcess,
+];
+
+/// Number of [`ComputeMode::ExclusiveProcess`].
+pub(super) const EXCLUSIVE_PROCESS: u32 = 3;
+
+impl DriverCard {
+    /// The card's compute mode, by its number.
+    pub async fn compute_mode(&self) -> Result<u32, MpsError> {
+        let mode = self.ask(|nvml, address| nvml.card(address)?.compute_mode).await?;
+        let number = mode.and_then(|mode| MODES.iter().position(|other| *other == mode));
+        // A card that does not say has no modes, and cannot be set either.
+        Ok(number.and_then(|number| u32::try_from(number).ok()).unwrap_or(EXCLUSIVE_PROCESS))
+    }
+
+    /// Sets it.
+    pub async fn set_compute_mode(&self, number: u32) -> Result<(), MpsError> {
+        let mode = MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default);
+        self.ask(move |nvml, address| nvml.set_compute_mode(address, mode)).await
+    }
+
+    /// Processes that have a context on the card, MPS servers among them.
+    pub async fn holders(&self) -> Result<Vec<u32>, MpsError> {
+        self.processes(ProcessKind::Compute).await
+    }
+
+    /// Clients of MPS servers on the card.
+    pub async fn clients(&self) -> Result<Vec<u32>, MpsError> {
+        self.processes(ProcessKind::Mps).await
+    }
+
+    async fn processes(&self, kind: ProcessKind) -> Result<Vec<u32>, MpsError> {
+        let processes = self.ask(|nvml, address| nvml.processes(address)).await?.unwrap_or_default();
+        let mut pids: Vec<u32> =
+            processes.iter().filter(|process| process.kind == kind).map(|process| process.pid).collect();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Library, PciAddress) -> Result<T, tessera_nvml::NvmlError> + Send + 'static,
+    ) -> Result<T, MpsError> {
+        let (root, card) = (self.driver_root.clone(), self.card);
+        let ask = move || {
+            let library = open(&root)?;
+            let address = PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() };
+            question(&library, address).map_err(|error| MpsError::Driver(format!("card {card}: {error}")))
+        };
+        let answer = tokio::task::spawn_blocking(ask).await;
+        answer.map_err(|error| MpsError::Driver(format!("a call broke off: {error}")))?
+    }
+}
+
+fn open(root: &Path) -> Result<Library, MpsError> {
+    Library::open_below(root).map_err(|error| MpsError::Driver(error.to_string()))
+}

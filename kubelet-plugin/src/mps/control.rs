@@ -1,0 +1,210 @@
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use super::DeviceUuid;
+use super::directory::DaemonDirectory;
+use super::driver::MpsProgram;
+use super::error::MpsError;
+use super::launch;
+use super::protocol::Settings;
+
+/// How long an answer of the control program may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the program prints where no daemon answers.
+const NO_DAEMON: &str = "Cannot find MPS control daemon";
+
+/// Orders to one control daemon, by NVIDIA's own program: how that talks to the daemon is not documented.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    pub program: MpsProgram,
+    pub directory: DaemonDirectory,
+    pub device: DeviceUuid,
+    /// Whether the daemon has a `/dev/shm` of its own.
+    pub own_shm: bool,
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerStatus {
+    /// It starts.
+    Initializing,
+    /// It takes clients, or does not say.
+    Active,
+    /// A client faulted, and the others are leaving.
+    Fault,
+}
+
+impl Control {
+    /// The program, with an environment that leads to this daemon only.
+    fn command(&self, arguments: &[&str], shm: Option<&Path>) -> Command {
+        let program = &self.program;
+        let mut command = if program.root.is_some() || shm.is_some() {
+            let mut command = Command::new(OWN_PROGRAM);
+            command.arg(launch::SUBCOMMAND);
+            if let Some(root) = &program.root {
+                command.arg("--root").arg(root).arg("--keep").arg(&self.directory.root);
+            }
+            if let Some(shm) = shm {
+                command.arg("--shm").arg(shm);
+            }
+            command.arg("--").arg(&program.path);
+            command
+        } else {
+            Command::new(&program.path)
+        };
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", program.search_path())
+            .env("CUDA_VISIBLE_DEVICES", self.device.as_str())
+            .env("CUDA_MPS_PIPE_DIRECTORY", &self.directory.pipe)
+            .env("CUDA_MPS_LOG_DIRECTORY", &self.directory.log)
+            .current_dir("/")
+            .stdin(Stdio::null());
+        if let Some(libraries) = &program.libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        command
+    }
+
+    /// Starts the daemon in the background, for clients of any user, and waits until the starting program has ended. What
+    /// that says goes into a file: the daemon might keep a pipe open.
+    pub async fn start(&self) -> Result<(), MpsError> {
+        let output = self.directory.output();
+        let file = || std::fs::File::create(&output).map_err(MpsError::at(&output));
+        let shm = self.own_shm.then_some(self.directory.shm.as_path());
+        let mut command = self.command(&["-d", "-M"], shm);
+        let failed = |source| MpsError::Program { program: self.program.path.clone(), source };
+        let file = file()?;
+        let copy = file.try_clone().map_err(MpsError::at(&output))?;
+        let mut child = command.stdout(file).stderr(copy).spawn().map_err(failed)?;
+        let status = match tokio::time::timeout(PATIENCE, child.wait()).await {
+            Ok(status) => status.map_err(failed)?,
+            Err(_) => {
+                // Only the starting program: whether its daemon lives is found out by the next attempt.
+                let _ = child.start_kill();
+                return Err(MpsError::NoAnswer { command: "-d".to_owned(), patience: PATIENCE });
+            }
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let said = std::fs::read_to_string(&output).unwrap_or_default();
+        let said = if said.trim().is_empty() { status.to_string() } else { said.trim().to_owned() };
+        Err(MpsError::NotStarted { output: said, log: self.log_end("control.log") })
+    }
+
+    /// Hands the daemon a line; what it prints.
+    pub async fn order(&self, line: &str) -> Result<String, MpsError> {
+        self.order_within(line, PATIENCE).await
+    }
+
+    async fn order_within(&self, line: &str, patience: Duration) -> Result<String, MpsError> {
+        let failed = |source| MpsError::Program { program: self.program.path.clone(), source };
+        let mut command = self.command(&[], None);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().map_err(failed)?;
+        let mut input = child.stdin.take();
+        let answer = async {
+            if let Some(input) = &mut input {
+                // A program that ends before it reads everything has its reasons, and says them.
+                let _ = input.write_all(format!("{line}\n").as_bytes()).await;
+            }
+            drop(input);
+            child.wait_with_output().await
+        };
+        let output = tokio::time::timeout(patience, answer)
+            .await
+            .map_err(|_| MpsError::NoAnswer { command: line.to_owned(), patience })?
+            .map_err(failed)?;
+        let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        if text.contains(NO_DAEMON) {
+            return Err(MpsError::NoDaemon(self.directory.pipe.clone()));
+        }
+        Ok(text)
+    }
+
+    /// Process ids of its servers.
+    pub async fn servers(&self) -> Result<Vec<u32>, MpsError> {
+        Ok(numbers(&self.order("get_server_list").await?))
+    }
+
+    /// How a server is. Daemons of old drivers do not know the question: their servers take clients when they are listed.
+    pub async fn server_status(&self, server: u32) -> Result<ServerStatus, MpsError> {
+        let text = self.order(&format!("get_server_status {server}")).await?.to_ascii_uppercase();
+        Ok(if text.contains("INITIALIZING") {
+            ServerStatus::Initializing
+        } else if text.contains("FAULT") {
+            ServerStatus::Fault
+        } else {
+            ServerStatus::Active
+        })
+    }
+
+    /// Process ids of all clients.
+    pub async fn clients(&self) -> Result<Vec<u32>, MpsError> {
+        let mut clients = Vec::new();
+        for server in self.servers().await? {
+            clients.extend(numbers(&self.order(&format!("get_client_list {server}")).await?));
+        }
+        clients.sort_unstable();
+        clients.dedup();
+        Ok(clients)
+    }
+
+    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run. Device 0 is the only one a
+    /// daemon sees.
+    pub async fn limit(&self, settings: Settings, servers: &[u32]) -> Result<(), MpsError> {
+        let mut orders = Vec::new();
+        let percentage = settings.active_thread_percentage.unwrap_or(100);
+        orders.push(format!("set_default_active_thread_percentage {percentage}"));
+        orders.extend(
+            servers.iter().map(|server| format!("set_active_thread_percentage {server} {percentage}")),
+        );
+        if let Some(limit) = settings.memory_limit_mib {
+            orders.push(format!("set_default_device_pinned_mem_limit 0 {limit}M"));
+            orders.extend(
+                servers.iter().map(|server| format!("set_device_pinned_mem_limit {server} 0 {limit}M")),
+            );
+        }
+        self.order(&orders.join("\n")).await.map(drop)
+    }
+
+    /// Lets the daemon start its server, as root's: in multi-user mode everyone's.
+    pub async fn start_server(&self) -> Result<String, MpsError> {
+        self.order("start_server -uid 0").await
+    }
+
+    /// Ends the daemon and its servers; clients that are still there after `grace` lose their contexts.
+    pub async fn quit(&self, grace: Duration) -> Result<(), MpsError> {
+        let line = format!("quit -t {}", grace.as_secs());
+        self.order_within(&line, grace + PATIENCE).await.map(drop)
+    }
+
+    /// The last lines of one of its logs.
+    pub fn log_end(&self, name: &str) -> String {
+        const LINES: usize = 3;
+        let text = std::fs::read_to_string(self.directory.log.join(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let end: Vec<&str> = lines[lines.len().saturating_sub(LINES)..].to_vec();
+        if end.is_empty() { format!("{name} is empty") } else { end.join(" | ") }
+    }
+}
+
+/// This program, also when its file was replaced.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// The path by which this process starts itself again.
+pub(super) fn own_program() -> PathBuf {
+    PathBuf::from(OWN_PROGRAM)
+}
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}

@@ -1,0 +1,71 @@
+use std::path::{Path, PathBuf};
+
+use super::DeviceUuid;
+
+/// Where the daemons' directories are on a node, if nothing else is said: on a file system that a reboot empties, like the
+/// cards.
+pub const DEFAULT_DIRECTORY: &str = "/run/tessera/mps";
+
+/// Name of the supervisor's socket in the directory.
+pub const SOCKET: &str = "host.sock";
+
+/// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon whose sockets do not fit
+/// starts and then says only that it cannot find itself.
+const LONGEST_SOCKET: usize = 107;
+
+/// Bytes that a daemon's longest socket adds to the directory: `/GPU-<36>/pipe/control_privileged`.
+const DAEMON_PART: usize = 1 + 40 + "/pipe/control_privileged".len();
+
+/// The directory of one daemon.
+#[derive(Clone, Debug)]
+pub(super) struct DaemonDirectory {
+    /// All of it.
+    pub root: PathBuf,
+    /// `CUDA_MPS_PIPE_DIRECTORY`
+    pub pipe: PathBuf,
+    /// `CUDA_MPS_LOG_DIRECTORY`
+    pub log: PathBuf,
+    /// What daemon and clients have as `/dev/shm`.
+    pub shm: PathBuf,
+    /// What the supervisor knows of it.
+    pub record: PathBuf,
+}
+
+impl DaemonDirectory {
+    pub fn new(directory: &Path, device: &DeviceUuid) -> Self {
+        let root = directory.join(device.as_str());
+        Self {
+            pipe: root.join("pipe"),
+            log: root.join("log"),
+            shm: root.join("shm"),
+            record: root.join("daemon.json"),
+            root,
+        }
+    }
+
+    /// File with the daemon's process id.
+    pub fn pid(&self) -> PathBuf {
+        self.pipe.join("nvidia-cuda-mps-control.pid")
+    }
+
+    /// What the starting program said.
+    pub fn output(&self) -> PathBuf {
+        self.log.join("start.log")
+    }
+}
+
+/// Whether daemons' sockets fit below this directory; else by how many bytes it is too long.
+pub(super) fn excess(directory: &Path) -> usize {
+    (directory.as_os_str().len() + DAEMON_PART).saturating_sub(LONGEST_SOCKET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubelets_directory_would_be_too_long() {
+        assert_eq!(excess(Path::new(DEFAULT_DIRECTORY)), 0);
+        assert!(excess(Path::new("/var/lib/kubelet/plugins/gpu.tessera.dev/mps")) > 0);
+    }
+}

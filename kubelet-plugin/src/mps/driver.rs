@@ -1,0 +1,79 @@
+use std::path::{Path, PathBuf};
+
+use super::error::MpsError;
+
+/// Where installations have the control program, below their root.
+const DIRECTORIES: &[&str] =
+    &["usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin"];
+
+/// Loaders of a whole system, below its root.
+const LOADERS: &[&str] = &["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];
+
+const PROGRAM: &str = "nvidia-cuda-mps-control";
+
+/// How MPS programs of a driver installation are run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MpsProgram {
+    /// The program, as it is called.
+    pub path: PathBuf,
+    /// The root it is called in, where that is not this process's own.
+    pub root: Option<PathBuf>,
+    /// Where its libraries are, where the loader would not find them.
+    pub libraries: Option<PathBuf>,
+}
+
+impl MpsProgram {
+    /// Finds the program of the driver below `driver_root`.
+    ///
+    /// A root with a loader of its own is a whole system: programs run in it, with its libraries. One without has only the
+    /// driver: its libraries are put before this system's own.
+    pub fn find(driver_root: &Path) -> Result<Self, MpsError> {
+        let directory = DIRECTORIES
+            .iter()
+            .find(|directory| driver_root.join(directory).join(PROGRAM).is_file())
+            .ok_or_else(|| MpsError::ProgramMissing { root: driver_root.to_owned() })?;
+        let is_own = driver_root == Path::new("/");
+        if is_own || LOADERS.iter().any(|loader| driver_root.join(loader).exists()) {
+            return Ok(Self {
+                path: Path::new("/").join(directory).join(PROGRAM),
+                root: (!is_own).then(|| driver_root.to_owned()),
+                libraries: None,
+            });
+        }
+        let library = tessera_nvml::find_library(driver_root).ok();
+        Ok(Self {
+            path: driver_root.join(directory).join(PROGRAM),
+            root: None,
+            libraries: library.and_then(|library| library.parent().map(Path::to_owned)),
+        })
+    }
+
+    /// `PATH` for it: the daemon looks for the server there.
+    pub fn search_path(&self) -> String {
+        let own = self.path.parent().unwrap_or(Path::new("/usr/bin"));
+        format!("{}:/usr/bin:/bin", own.display())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_whole_system_is_entered_and_a_mere_driver_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(MpsProgram::find(root.path()), Err(MpsError::ProgramMissing { .. })));
+        fs::create_dir_all(root.path().join("usr/bin")).unwrap();
+        fs::write(root.path().join("usr/bin").join(PROGRAM), "").unwrap();
+        let found = MpsProgram::find(root.path()).unwrap();
+        assert_eq!((found.path, found.root), (root.path().join("usr/bin").join(PROGRAM), None));
+        fs::create_dir_all(root.path().join("lib64")).unwrap();
+        fs::write(root.path().join(LOADERS[0]), "").unwrap();
+        let found = MpsProgram::find(root.path()).unwrap();
+        assert_eq!(found.path, Path::new("/usr/bin").join(PROGRAM));
+        assert_eq!(found.root.as_deref(), Some(root.path()));
+    }
+}

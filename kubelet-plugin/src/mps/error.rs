@@ -1,0 +1,96 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::protocol::ErrorCode;
+
+/// Why the supervisor could not do something.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MpsError {
+    /// A limit makes no sense.
+    #[error("memory limit of {0} MiB: at least 1 MiB and at most 16 TiB")]
+    MemoryLimit(u64),
+    /// A percentage makes no sense.
+    #[error("active thread percentage of {0}: 1 to 100")]
+    Percentage(u8),
+    /// The driver comes without MPS.
+    #[error(
+        "there is no nvidia-cuda-mps-control below {root}: MPS is part of the driver's compute utilities; install them, \
+         or check --driver-root"
+    )]
+    ProgramMissing {
+        /// Where it was looked for.
+        root: PathBuf,
+    },
+    /// A file or directory.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A program cannot be started.
+    #[error("cannot run {program}: {source}")]
+    Program {
+        /// Which.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The control program takes too long.
+    #[error("nvidia-cuda-mps-control did not answer {command:?} within {patience:?}")]
+    NoAnswer {
+        /// What it was asked.
+        command: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// No daemon behind the pipe directory.
+    #[error("no control daemon answers in {0}")]
+    NoDaemon(PathBuf),
+    /// The daemon did not start.
+    #[error("the MPS control daemon did not start: {output}; its log ends with: {log}")]
+    NotStarted {
+        /// What the program said.
+        output: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// The server did not start.
+    #[error("the MPS server did not start: {output}; {log}")]
+    NoServer {
+        /// What the daemon said.
+        output: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// Other processes hold the device.
+    #[error("processes hold the device: {}; it can be shared when they have ended", list(.0))]
+    InUse(Vec<u32>),
+    /// The driver refuses.
+    #[error("the driver: {0}")]
+    Driver(String),
+}
+
+impl MpsError {
+    /// Turns an error of the system about a path into one of these.
+    pub fn at(path: &Path) -> impl FnOnce(io::Error) -> MpsError {
+        let path = path.to_owned();
+        move |source| MpsError::File { path, source }
+    }
+
+    /// As the protocol names it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            MpsError::MemoryLimit(_) | MpsError::Percentage(_) => ErrorCode::InvalidRequest,
+            MpsError::ProgramMissing { .. } => ErrorCode::ProgramMissing,
+            MpsError::InUse(_) => ErrorCode::DeviceInUse,
+            _ => ErrorCode::Failed,
+        }
+    }
+}
+
+fn list(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

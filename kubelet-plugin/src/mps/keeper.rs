@@ -1,0 +1,167 @@
+//! Notices that a daemon or its server died, and starts it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::MpsError;
+use super::protocol::{DaemonState, EventKind};
+use super::slot::{Slot, Work};
+use super::supervisor::Supervisor;
+
+/// The pause before a daemon that did not start is tried again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often to see whether the clients of a dead daemon have gone.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Keeps one daemon running until its device is forgotten.
+pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let running = {
+            let work = slot.work.lock().await;
+            if work.gone || supervisor.is_stopping() {
+                return;
+            }
+            work.running.clone()
+        };
+        let Some(running) = running else {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = slot.changed.notified() => continue,
+            }
+            pause = match supervisor.restart(&slot).await {
+                Next::Watch => FIRST_PAUSE,
+                Next::Look => LOOK,
+                Next::Pause => (pause * 2).min(LONGEST_PAUSE),
+            };
+            continue;
+        };
+        let server_exited = async {
+            match &running.server {
+                Some(server) => server.exited().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // A daemon that dies may take its server with it: the daemon's death says more.
+            biased;
+            () = running.daemon.exited() => pause = supervisor.daemon_died(&slot, running.daemon.pid).await,
+            () = server_exited => {
+                let server = running.server.as_ref().map(|server| server.pid).unwrap_or_default();
+                supervisor.server_died(&slot, server).await;
+            }
+            () = slot.changed.notified() => pause = FIRST_PAUSE,
+        }
+    }
+}
+
+/// What the keeper does next.
+enum Next {
+    /// It runs.
+    Watch,
+    /// Clients are waited for.
+    Look,
+    /// It does not start.
+    Pause,
+}
+
+impl Supervisor {
+    async fn daemon_died(&self, slot: &Slot, pid: u32) -> Duration {
+        let mut work = slot.work.lock().await;
+        let is_it = work.running.as_ref().is_some_and(|running| running.daemon.pid == pid);
+        if work.gone || !is_it || self.is_stopping() {
+            return FIRST_PAUSE;
+        }
+        work.running = None;
+        let has_server = !super::processes::all(&slot.directory).is_empty();
+        let clients = match &work.record {
+            Some(record) if has_server => self.driver_card(record.card).clients().await.unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        self.tell(slot, EventKind::DaemonDied { pid, clients });
+        match self.start_again(slot, &mut work).await {
+            Next::Look => LOOK,
+            Next::Watch | Next::Pause => FIRST_PAUSE,
+        }
+    }
+
+    /// The daemon would start another server for the next client; until then the card would be anybody's.
+    async fn server_died(&self, slot: &Slot, pid: u32) {
+        let mut work = slot.work.lock().await;
+        let Some(running) = &mut work.running else { return };
+        if running.server.as_ref().is_none_or(|server| server.pid != pid)
+            || !running.daemon.is_alive()
+            || self.is_stopping()
+        {
+            // The daemon's own end is noticed for itself.
+            running.server = None;
+            return;
+        }
+        running.server = None;
+        self.tell(slot, EventKind::ServerDied { pid });
+        let started = match self.control(slot) {
+            Ok(control) => self.start_server(slot, &mut work, &control).await,
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(()) => {
+                if let Some(record) = &mut work.record {
+                    record.restarts += 1;
+                }
+                self.write_record(slot, &work);
+                slot.show(&work, DaemonState::Running);
+                self.tell(slot, EventKind::Restarted);
+            }
+            // It runs without one: the next client, or the next order, lets it start one.
+            Err(error) => {
+                slot.show(&work, DaemonState::Failed { message: error.to_string() });
+                self.tell(slot, EventKind::Failed { message: error.to_string() });
+            }
+        }
+    }
+
+    async fn restart(&self, slot: &Slot) -> Next {
+        let mut work = slot.work.lock().await;
+        if work.gone || work.running.is_some() || work.record.as_ref().is_none_or(|record| !record.wanted) {
+            return Next::Watch;
+        }
+        self.start_again(slot, &mut work).await
+    }
+
+    async fn start_again(&self, slot: &Slot, work: &mut Work) -> Next {
+        match self.start(slot, work).await {
+            Ok(()) => {
+                if let Some(record) = &mut work.record {
+                    record.restarts += 1;
+                }
+                self.write_record(slot, work);
+                slot.show(work, DaemonState::Running);
+                self.tell(slot, EventKind::Restarted);
+                Next::Watch
+            }
+            Err(MpsError::InUse(clients)) => {
+                slot.show(work, DaemonState::WaitingForClients { clients });
+                Next::Look
+            }
+            Err(error) => {
+                let message = error.to_string();
+                let state = DaemonState::Failed { message: message.clone() };
+                if slot.seen().state != state {
+                    self.tell(slot, EventKind::Failed { message });
+                }
+                slot.show(work, state);
+                Next::Pause
+            }
+        }
+    }
+
+    fn write_record(&self, slot: &Slot, work: &Work) {
+        if let Some(record) = &work.record
+            && let Err(error) = record.write(&slot.directory)
+        {
+            tracing::warn!(%error, "cannot write the record of a daemon; only its count of restarts is lost");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `kubelet-plugin mps-launch`: becomes another program, in a mount namespace of its own.
+//!
+//! A process of its own, since a namespace is entered by a process with one thread. The program gets a directory as its
+//! `/dev/shm`, so that a daemon shares it with its own clients and with nobody else, and the driver's root as its own.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// First argument by which the program is told apart.
+pub const SUBCOMMAND: &str = "mps-launch";
+
+/// Becomes a program with another root and another /dev/shm. Used by mps-host.
+#[derive(Debug, Parser)]
+#[command(name = "kubelet-plugin mps-launch")]
+pub struct Options {
+    /// Root directory for the program.
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// Directory that the program sees as /dev/shm.
+    #[arg(long, value_name = "DIRECTORY")]
+    shm: Option<PathBuf>,
+    /// Directory that the program sees under the same path, whatever its root.
+    #[arg(long, value_name = "DIRECTORY")]
+    keep: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, last = true)]
+    program: Vec<String>,
+}
+
+/// Runs it. It comes back only when it fails.
+#[must_use]
+pub fn main(arguments: Vec<std::ffi::OsString>) -> ExitCode {
+    let error = become_program(&Options::parse_from(arguments));
+    eprintln!("{error:#}");
+    ExitCode::from(126)
+}
+
+fn become_program(options: &Options) -> anyhow::Error {
+    match prepare(options) {
+        Err(error) => error,
+        Ok(()) => {
+            let mut command = Command::new(&options.program[0]);
+            command.args(&options.program[1..]);
+            anyhow::Error::from(command.exec()).context(options.program[0].clone())
+        }
+    }
+}
+
+fn prepare(options: &Options) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS).context("cannot enter a mount namespace: CAP_SYS_ADMIN is needed")?;
+    // What is mounted here stays here; what is unmounted outside goes here too.
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).context("/")?;
+    let root = options.root.as_deref().unwrap_or(Path::new("/"));
+    let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let bind = |from: &Path, to: &Path| {
+        mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
+            .with_context(|| format!("cannot mount {} at {}", from.display(), to.display()))
+    };
+    if let Some(keep) = options.keep.as_deref().filter(|_| options.root.is_some()) {
+        let place = below(keep);
+        if !is_same(keep, &place) {
+            std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+            bind(keep, &place)?;
+        }
+    }
+    if let Some(shm) = &options.shm {
+        bind(shm, &below(Path::new("/dev/shm")))?;
+    }
+    if let Some(root) = &options.root {
+        nix::unistd::chroot(root).with_context(|| root.display().to_string())?;
+        std::env::set_current_dir("/")?;
+    }
+    Ok(())
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    identity(one).is_some() && identity(one) == identity(other)
+}

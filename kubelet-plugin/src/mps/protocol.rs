@@ -1,0 +1,219 @@
+//! What the supervisor is asked and what it answers: JSON objects, one a line, over a unix socket that only root may use.
+//!
+//! Every request may be sent again: what is done already is done nothing about. A connection takes one request after
+//! the other; [`Operation::Subscribe`] turns it into a stream of events.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tessera_api::PciBusId;
+
+use super::DeviceUuid;
+
+/// Version of the protocol. Fields may be added without a new one; what a side does not know it ignores.
+pub const VERSION: u32 = 1;
+
+/// The longest line either side reads, bytes.
+pub const LONGEST_LINE: usize = 256 << 10;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// [`VERSION`] of whoever asks.
+    pub version: u32,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Operation {
+    /// Lets a daemon for a device run with these settings, and answers when clients can connect.
+    Ensure(Ensure),
+    /// Ends the daemon of a device and takes all of its traces away.
+    Release(Release),
+    /// Lists the daemons.
+    List,
+    /// Sends events from now on.
+    Subscribe,
+}
+
+/// A daemon that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ensure {
+    /// The card or partition.
+    pub device: DeviceUuid,
+    /// The card that the device is or is a part of.
+    pub card: PciBusId,
+    /// What every client of the daemon is held to, whatever its own environment says.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+/// What every client process of a daemon is held to. A client's own environment can only tighten it (NVIDIA's MPS
+/// documentation, `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` and `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). Changed settings hold for
+/// clients that connect later; a limit on memory, once set, is only replaced by another one as long as the daemon runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    /// Memory of the device that one process may take, MiB, at least 1; all of it where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_mib: Option<u64>,
+    /// Percent of the device's multiprocessors that one process may use, 1 to 100; all where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_thread_percentage: Option<u8>,
+}
+
+/// A daemon that is no longer wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// The card or partition.
+    pub device: DeviceUuid,
+    /// How long clients that are still there may take to leave, seconds; then they lose their contexts.
+    pub grace_seconds: u32,
+}
+
+/// An answer, or an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Response {
+    /// To [`Operation::Ensure`]: clients can connect.
+    Ready(Daemon),
+    /// To [`Operation::Release`]: it is gone.
+    Released {
+        /// Clients that did not leave by themselves and lost their contexts, by process id.
+        ended_clients: Vec<u32>,
+    },
+    /// To [`Operation::List`], by device.
+    Daemons(Vec<Daemon>),
+    /// To [`Operation::Subscribe`]; then [`Response::Event`]s follow.
+    Subscribed,
+    /// Something happened.
+    Event(Event),
+    /// It could not be done.
+    Error {
+        /// What kind of problem, for programs.
+        code: ErrorCode,
+        /// What is wrong and what to do, for people.
+        message: String,
+    },
+}
+
+/// A daemon as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Daemon {
+    /// The card or partition.
+    pub device: DeviceUuid,
+    /// The card.
+    pub card: PciBusId,
+    /// What its clients are held to.
+    pub settings: Settings,
+    /// How it is.
+    pub state: DaemonState,
+    /// Process id of the control daemon while it runs, as the supervisor sees it.
+    pub pid: Option<u32>,
+    /// Process id of the MPS server that holds the device.
+    pub server_pid: Option<u32>,
+    /// `CUDA_MPS_PIPE_DIRECTORY`, as the node sees it: to be mounted into containers.
+    pub pipe_directory: PathBuf,
+    /// What containers must have as `/dev/shm`, where the daemon has one of its own.
+    pub shm_directory: Option<PathBuf>,
+    /// Where it logs.
+    pub log_directory: PathBuf,
+    /// How often it was started again after it had died.
+    pub restarts: u32,
+}
+
+/// How a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DaemonState {
+    /// It is being started.
+    Starting,
+    /// It runs.
+    Running,
+    /// It died, and clients of its server still run: starting it again would end them.
+    WaitingForClients {
+        /// Their process ids.
+        clients: Vec<u32>,
+    },
+    /// It cannot be started; tried again from time to time.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// It is being ended.
+    Stopping,
+}
+
+/// Something that happened to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// The card or partition.
+    pub device: DeviceUuid,
+    /// The card.
+    pub card: PciBusId,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EventKind {
+    /// It was started for the first time.
+    Started,
+    /// The control daemon died unasked.
+    DaemonDied {
+        /// Its process id.
+        pid: u32,
+        /// Clients that go on with its server, by process id.
+        clients: Vec<u32>,
+    },
+    /// The server died unasked, and with it the contexts of all clients.
+    ServerDied {
+        /// Its process id.
+        pid: u32,
+    },
+    /// It runs again.
+    Restarted,
+    /// It cannot be started.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// It is being ended although clients are there.
+    ClientsRemain {
+        /// Their process ids.
+        clients: Vec<u32>,
+        /// How long they are waited for, seconds.
+        grace_seconds: u32,
+    },
+    /// It was ended by order.
+    Stopped,
+}
+
+/// Kinds of problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ErrorCode {
+    /// The request makes no sense; sending it again will not help.
+    InvalidRequest,
+    /// The node has no MPS programs.
+    ProgramMissing,
+    /// Something else holds the device.
+    DeviceInUse,
+    /// Only root may ask.
+    Forbidden,
+    /// It did not work this time.
+    Failed,
+    /// A kind that this build does not know.
+    #[serde(other)]
+    Unknown,
+}

@@ -1,0 +1,75 @@
+//! What an earlier supervisor left: daemons that run are kept, what nobody wants is taken away.
+
+use std::fs;
+use std::sync::Arc;
+
+use super::DeviceUuid;
+use super::directory::DaemonDirectory;
+use super::processes::{self, Process};
+use super::protocol::DaemonState;
+use super::record::Record;
+use super::shared_memory;
+use super::slot::{Running, Slot, Work};
+use super::start::remove_tree;
+use super::supervisor::Supervisor;
+
+/// Looks at every directory of a daemon. Daemons that must be started again are, by their keepers, after this.
+pub(super) async fn readopt(supervisor: &Arc<Supervisor>) {
+    let entries = fs::read_dir(&supervisor.directory).into_iter().flatten().flatten();
+    let devices: Vec<DeviceUuid> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for device in devices {
+        let directory = DaemonDirectory::new(&supervisor.directory, &device);
+        match Record::read(&directory).filter(|record| record.device == device) {
+            Some(record) => {
+                let slot = supervisor.slot(&device, record.card);
+                let mut work = slot.work.lock().await;
+                let is_wanted = record.wanted;
+                work.record = Some(record);
+                adopt(supervisor, &slot, &mut work).await;
+                if !is_wanted {
+                    tracing::info!(%device, "ending a daemon whose end was cut off");
+                    if let Err(error) = supervisor.end(&slot, &mut work, 0).await {
+                        tracing::warn!(%device, %error, "cannot end it; tried again at the next start");
+                    }
+                }
+            }
+            None => sweep(&device, &directory).await,
+        }
+    }
+}
+
+/// Takes a running daemon over.
+async fn adopt(supervisor: &Supervisor, slot: &Slot, work: &mut Work) {
+    let device = slot.seen().device;
+    let Some(daemon) = processes::daemon(&slot.directory) else {
+        slot.show(work, DaemonState::Starting);
+        tracing::info!(%device, "the daemon is dead; starting it again");
+        return;
+    };
+    let servers = match supervisor.control(slot) {
+        Ok(control) => control.servers().await,
+        Err(error) => Err(error),
+    };
+    let server = match servers {
+        Ok(servers) => servers.first().and_then(|server| Process::open(*server).ok()),
+        Err(error) => {
+            tracing::warn!(%device, %error, "a running daemon does not answer; it is kept, for it may have clients");
+            None
+        }
+    };
+    tracing::info!(%device, pid = daemon.pid, server = server.as_ref().map(|server| server.pid), "daemon found running");
+    work.running = Some(Running { daemon, server });
+    slot.show(work, DaemonState::Running);
+}
+
+/// Takes away a directory that no record explains: nobody knows what it was for, and nothing was set on a card for it.
+async fn sweep(device: &DeviceUuid, directory: &DaemonDirectory) {
+    tracing::warn!(%device, "removing what an unknown daemon left");
+    for (_, process) in processes::all(directory) {
+        process.kill().await;
+    }
+    if let Err(error) = shared_memory::remove(&directory.shm).and_then(|()| remove_tree(&directory.root)) {
+        tracing::warn!(%device, %error, "cannot remove it; tried again at the next start");
+    }
+}

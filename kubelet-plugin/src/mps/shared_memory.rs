@@ -1,0 +1,36 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::error::MpsError;
+
+/// Gives a daemon a `/dev/shm` of its own: its clients and it must share one, and nobody else's. Its size is the kernel's
+/// default, half of the node's memory; what is written there counts towards the memory limit of the container that writes.
+pub(super) fn make(directory: &Path) -> Result<(), MpsError> {
+    fs::create_dir_all(directory).map_err(MpsError::at(directory))?;
+    if is_mounted(directory) {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("mps"), directory, Some("tmpfs"), flags, Some("mode=1777"))
+        .map_err(io::Error::from)
+        .map_err(MpsError::at(directory))
+}
+
+/// Takes it away. What processes still have of it they keep.
+pub(super) fn remove(directory: &Path) -> Result<(), MpsError> {
+    while is_mounted(directory) {
+        umount2(directory, MntFlags::MNT_DETACH).map_err(io::Error::from).map_err(MpsError::at(directory))?;
+    }
+    Ok(())
+}
+
+/// Whether something is mounted there.
+fn is_mounted(directory: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
+    let parent = directory.parent().and_then(device);
+    device(directory).is_some_and(|own| Some(own) != parent)
+}

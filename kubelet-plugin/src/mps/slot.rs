@@ -1,0 +1,80 @@
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use tessera_api::PciBusId;
+use tokio::sync::Notify;
+
+use super::DeviceUuid;
+use super::directory::DaemonDirectory;
+use super::processes::Process;
+use super::protocol::{Daemon, DaemonState, Settings};
+use super::record::Record;
+
+/// One device with its daemon. Work on it is one piece at a time; what it looks like is known at every moment.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub directory: DaemonDirectory,
+    pub work: tokio::sync::Mutex<Work>,
+    /// Tells the keeper that the daemon is another one.
+    pub changed: Notify,
+    seen: Mutex<Daemon>,
+}
+
+/// What whoever works on a device knows.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub record: Option<Record>,
+    pub running: Option<Running>,
+    /// The device is forgotten: whoever waited must look for it anew.
+    pub gone: bool,
+}
+
+/// A daemon that runs.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub daemon: Process,
+    pub server: Option<Process>,
+}
+
+impl Slot {
+    pub fn new(directory: &Path, device: &DeviceUuid, card: PciBusId, own_shm: bool) -> Self {
+        let places = DaemonDirectory::new(directory, device);
+        let seen = Daemon {
+            device: device.clone(),
+            card,
+            settings: Settings::default(),
+            state: DaemonState::Starting,
+            pid: None,
+            server_pid: None,
+            pipe_directory: places.pipe.clone(),
+            shm_directory: own_shm.then(|| places.shm.clone()),
+            log_directory: places.log.clone(),
+            restarts: 0,
+        };
+        Self {
+            directory: places,
+            work: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+            seen: Mutex::new(seen),
+        }
+    }
+
+    /// How it looks now.
+    pub fn seen(&self) -> Daemon {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what was worked out.
+    pub fn show(&self, work: &Work, state: DaemonState) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.state = state;
+        seen.pid = work.running.as_ref().map(|running| running.daemon.pid);
+        seen.server_pid =
+            work.running.as_ref().and_then(|running| running.server.as_ref()).map(|server| server.pid);
+        if let Some(record) = &work.record {
+            seen.card = record.card;
+            seen.settings = record.settings;
+            seen.restarts = record.restarts;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Starting a daemon, and its server.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::compute_mode::EXCLUSIVE_PROCESS;
+use super::control::{Control, ServerStatus};
+use super::error::MpsError;
+use super::processes::{self, Process, Role};
+use super::record::Record;
+use super::shared_memory;
+use super::slot::{Running, Slot, Work};
+use super::supervisor::Supervisor;
+
+/// How long a server may take until it takes clients. NVIDIA's takes some 75 ms; a card that must be initialised, seconds.
+const SERVER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The first pause between two looks at a starting server, and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+const LONGEST_LOOK: Duration = Duration::from_millis(50);
+
+impl Supervisor {
+    /// Starts the daemon that the record describes, over what a dead one left. Where clients of a dead one still run,
+    /// nothing is done.
+    pub async fn start(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
+        let control = self.control(slot)?;
+        self.end_left_behind(slot, work).await?;
+        if let Some(record) = &mut work.record {
+            self.take_card(slot, record).await?;
+        }
+        let started = self.start_daemon(slot, work, &control).await;
+        if started.is_err() {
+            self.abandon(slot, work, &control).await;
+        }
+        started
+    }
+
+    /// Ends servers whose daemon died, if nobody is harmed by that.
+    async fn end_left_behind(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
+        let left = processes::all(&slot.directory);
+        if left.is_empty() {
+            return Ok(());
+        }
+        if let Some(record) = &work.record
+            && left.iter().any(|(role, _)| *role == Role::Server)
+        {
+            let clients = self.driver_card(record.card).clients().await?;
+            if !clients.is_empty() {
+                return Err(MpsError::InUse(clients));
+            }
+        }
+        for (_, process) in left {
+            process.kill().await;
+        }
+        Ok(())
+    }
+
+    /// Lets only one process use the card, which will be the server: else a container that does not want MPS would go past
+    /// its limits. The mode before is written down first. Partitions have no mode of their own, and a card with partitions
+    /// has one server each: NVIDIA's documentation says to leave the mode.
+    async fn take_card(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
+        if record.device.is_partition() {
+            return Ok(());
+        }
+        let card = self.driver_card(record.card);
+        let mode = card.compute_mode().await?;
+        if mode == EXCLUSIVE_PROCESS {
+            return Ok(());
+        }
+        record.compute_mode_before = Some(mode);
+        record.write(&slot.directory)?;
+        card.set_compute_mode(EXCLUSIVE_PROCESS).await
+    }
+
+    async fn start_daemon(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
+        let directory = &slot.directory;
+        // A dead daemon's sockets and logs would be taken for the new one's.
+        for old in [&directory.pipe, &directory.log] {
+            remove_tree(old)?;
+            fs::create_dir_all(old).map_err(MpsError::at(old))?;
+            fs::set_permissions(old, fs::Permissions::from_mode(0o755)).map_err(MpsError::at(old))?;
+        }
+        if self.own_shm {
+            shared_memory::make(&directory.shm)?;
+        }
+        control.start().await?;
+        let daemon = processes::daemon(directory).ok_or_else(|| MpsError::NotStarted {
+            output: "it ended again".to_owned(),
+            log: control.log_end("control.log"),
+        })?;
+        work.running = Some(Running { daemon, server: None });
+        if let Some(record) = &work.record {
+            control.limit(record.settings, &[]).await?;
+        }
+        self.start_server(slot, work, control).await
+    }
+
+    /// Lets the daemon start its server, and waits until that takes clients. Without this the first client would start it,
+    /// and until then the card would be anybody's.
+    pub async fn start_server(
+        &self,
+        slot: &Slot,
+        work: &mut Work,
+        control: &Control,
+    ) -> Result<(), MpsError> {
+        let output = control.start_server().await?;
+        let since = Instant::now();
+        let mut pause = FIRST_LOOK;
+        let server = loop {
+            match control.servers().await?.first() {
+                Some(server) if control.server_status(*server).await? != ServerStatus::Initializing => {
+                    break *server;
+                }
+                None if !output.is_empty() => return Err(self.no_server(work, control, output).await),
+                _ if since.elapsed() > SERVER_PATIENCE => {
+                    return Err(self.no_server(work, control, "it takes too long".to_owned()).await);
+                }
+                _ => tokio::time::sleep(pause).await,
+            }
+            pause = (pause * 2).min(LONGEST_LOOK);
+        };
+        if let Some(running) = &mut work.running {
+            running.server = Process::open(server).ok();
+        }
+        tracing::debug!(device = %slot.seen().device, server, elapsed = ?since.elapsed(), "MPS server ready");
+        Ok(())
+    }
+
+    /// Why there is no server: mostly because somebody else is on the card.
+    async fn no_server(&self, work: &Work, control: &Control, output: String) -> MpsError {
+        if let Some(record) = &work.record
+            && !record.device.is_partition()
+            && let Ok(holders) = self.driver_card(record.card).holders().await
+            && !holders.is_empty()
+        {
+            return MpsError::InUse(holders);
+        }
+        MpsError::NoServer { output, log: control.log_end("control.log") }
+    }
+
+    /// Ends a daemon that could not be made to work.
+    async fn abandon(&self, slot: &Slot, work: &mut Work, control: &Control) {
+        if work.running.take().is_some()
+            && let Err(error) = control.quit(Duration::ZERO).await
+        {
+            tracing::warn!(%error, "cannot end a daemon that does not work; killing it");
+        }
+        for (_, process) in processes::all(&slot.directory) {
+            process.kill().await;
+        }
+    }
+}
+
+/// Removes a directory with all that is in it, if it is there.
+pub(super) fn remove_tree(path: &Path) -> Result<(), MpsError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(MpsError::at(path)(error)),
+        _ => Ok(()),
+    }
+}

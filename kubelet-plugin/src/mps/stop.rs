@@ -1,0 +1,134 @@
+//! Ending a daemon, and taking its traces away.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::compute_mode::EXCLUSIVE_PROCESS;
+use super::error::MpsError;
+use super::processes;
+use super::protocol::{DaemonState, EventKind, Release};
+use super::shared_memory;
+use super::slot::{Slot, Work};
+use super::start::remove_tree;
+use super::supervisor::Supervisor;
+
+/// How long a daemon may take to end after it said that it would.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+impl Supervisor {
+    /// Ends the daemon of a device; the clients that lost their contexts by that.
+    pub async fn release(&self, order: &Release) -> Result<Vec<u32>, MpsError> {
+        let Some(slot) = self.find(&order.device) else { return Ok(Vec::new()) };
+        let mut work = slot.work.lock().await;
+        if work.gone {
+            return Ok(Vec::new());
+        }
+        self.end(&slot, &mut work, order.grace_seconds).await
+    }
+
+    /// Ends a daemon of which nobody must come between.
+    pub async fn end(&self, slot: &Slot, work: &mut Work, grace_seconds: u32) -> Result<Vec<u32>, MpsError> {
+        if let Some(record) = &mut work.record {
+            record.wanted = false;
+            record.write(&slot.directory)?;
+        }
+        slot.show(work, DaemonState::Stopping);
+        let grace = Duration::from_secs(grace_seconds.into());
+        let clients = self.clients(slot, work).await;
+        if !clients.is_empty() {
+            self.tell(slot, EventKind::ClientsRemain { clients: clients.clone(), grace_seconds });
+        }
+        let since = Instant::now();
+        if let Some(running) = work.running.clone().filter(|running| running.daemon.is_alive()) {
+            let quit = match self.control(slot) {
+                Ok(control) => control.quit(grace).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = quit {
+                tracing::warn!(%error, pid = running.daemon.pid, "an MPS daemon does not quit; killing it");
+            }
+            let _ = tokio::time::timeout(LAST_WORDS, running.daemon.exited()).await;
+        }
+        // What did not end by itself: servers of a dead daemon, which go on for their clients.
+        let left = processes::all(&slot.directory);
+        for (_, process) in &left {
+            let remaining = grace.saturating_sub(since.elapsed());
+            if tokio::time::timeout(remaining, process.exited()).await.is_err() {
+                process.kill().await;
+            }
+        }
+        let were_ended = since.elapsed() >= grace;
+        self.clear(slot, work).await;
+        self.tell(slot, EventKind::Stopped);
+        Ok(if were_ended { clients } else { Vec::new() })
+    }
+
+    async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
+        if work.running.as_ref().is_some_and(|running| running.daemon.is_alive())
+            && let Ok(control) = self.control(slot)
+            && let Ok(clients) = control.clients().await
+        {
+            return clients;
+        }
+        match &work.record {
+            Some(record) if !processes::all(&slot.directory).is_empty() => {
+                self.driver_card(record.card).clients().await.unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes away what a daemon that has ended left. What cannot be taken away is told, and tried again at the next start:
+    /// the record goes last.
+    pub async fn clear(&self, slot: &Slot, work: &mut Work) {
+        work.running = None;
+        match self.try_clear(slot, work).await {
+            Ok(()) => {}
+            Err(error) => tracing::warn!(%error, "traces of an MPS daemon stay until mps-host starts again"),
+        }
+        work.record = None;
+        work.gone = true;
+        self.forget(&slot.seen().device);
+        slot.changed.notify_one();
+    }
+
+    async fn try_clear(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
+        if let Some(record) = &work.record
+            && let Some(before) = record.compute_mode_before
+        {
+            let card = self.driver_card(record.card);
+            // Whoever set another one since meant it.
+            if card.compute_mode().await? == EXCLUSIVE_PROCESS {
+                card.set_compute_mode(before).await?;
+            }
+        }
+        shared_memory::remove(&slot.directory.shm)?;
+        for part in [&slot.directory.pipe, &slot.directory.log, &slot.directory.root] {
+            remove_tree(part)?;
+        }
+        Ok(())
+    }
+
+    /// The process ends: daemons without clients end with it, and are started again by the next one. The others stay as
+    /// long as they are let.
+    pub async fn leave(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for slot in self.all() {
+            let mut work = slot.work.lock().await;
+            let Some(running) = work.running.clone() else { continue };
+            let Ok(control) = self.control(&slot) else { continue };
+            match control.clients().await {
+                Ok(clients) if clients.is_empty() => {
+                    if control.quit(Duration::ZERO).await.is_ok() {
+                        let _ = tokio::time::timeout(LAST_WORDS, running.daemon.exited()).await;
+                        work.running = None;
+                    }
+                }
+                Ok(clients) => {
+                    tracing::warn!(device = %slot.seen().device, ?clients, "an MPS daemon stays: it has clients");
+                }
+                Err(error) => tracing::warn!(%error, "cannot ask an MPS daemon for its clients; it stays"),
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Every process may die at any time.
+
+use rustix::process::Signal;
+use tessera_kubelet_plugin::mps::protocol::{DaemonState, EventKind};
+
+use crate::client::Client;
+use crate::host::{Host, children, kill, state};
+
+#[tokio::test]
+async fn a_killed_supervisor_is_started_again_and_finds_its_daemons() {
+    let host = Host::new("hgx-a100-80gb");
+    let daemon = host.first().await;
+    let mut client = Client::start(&host, &daemon.pipe_directory, &[]);
+    for _ in 0..3 {
+        let supervisor = host.supervisor().unwrap();
+        kill(supervisor, Signal::KILL);
+        host.until("another supervisor", || host.supervisor().is_some_and(|pid| pid != supervisor)).await;
+        let found = host.list().await;
+        assert_eq!(found, std::slice::from_ref(&daemon), "{}", host.log_text());
+    }
+    assert_eq!(client.order("allocate 100")["holdsMiB"], 100);
+    assert_eq!(host.first().await.pid, daemon.pid);
+    drop(client);
+    host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0, "what was set before is remembered");
+}
+
+#[tokio::test]
+async fn a_killed_daemon_without_clients_is_started_again_at_once() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let mut events = host.client().events().await.unwrap();
+    kill(daemon.pid.unwrap(), Signal::KILL);
+    let EventKind::DaemonDied { pid, clients } = events.next().await.unwrap().kind else { panic!() };
+    assert_eq!((Some(pid), clients), (daemon.pid, vec![]));
+    assert_eq!(events.next().await.unwrap().kind, EventKind::Restarted);
+    let again = host.other_than(daemon.pid).await;
+    assert_eq!(again.restarts, 1);
+    assert_eq!(again.pipe_directory, daemon.pipe_directory);
+    let client = Client::start(&host, &again.pipe_directory, &[]);
+    assert_eq!(client.device["mpsServer"], again.server_pid.unwrap());
+    drop(client);
+    host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
+async fn a_killed_daemons_clients_go_on_and_it_is_started_again_after_them() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let mut client = Client::start(&host, &daemon.pipe_directory, &[]);
+    kill(daemon.pid.unwrap(), Signal::KILL);
+    let waits = DaemonState::WaitingForClients { clients: vec![client.pid()] };
+    host.daemon("waiting", |daemon| daemon.state == waits).await;
+    assert_eq!(client.order("allocate 100")["holdsMiB"], 100, "it is not harmed");
+    // The supervisor's own death changes nothing.
+    kill(host.supervisor().unwrap(), Signal::KILL);
+    host.daemon("waiting", |daemon| daemon.state == waits).await;
+    assert_eq!(client.order("allocate 100")["holdsMiB"], 200);
+    drop(client);
+    host.other_than(daemon.pid).await;
+}
+
+#[tokio::test]
+async fn a_share_of_a_card_with_a_dead_daemon_and_clients_is_refused_with_their_ids() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let client = Client::start(&host, &daemon.pipe_directory, &[]);
+    kill(daemon.pid.unwrap(), Signal::KILL);
+    host.daemon("waiting", |daemon| matches!(daemon.state, DaemonState::WaitingForClients { .. })).await;
+    let error = host.ensure(0, Default::default()).await.unwrap_err().to_string();
+    assert!(error.contains(&client.pid().to_string()), "{error}");
+    assert_eq!(host.release(0, 0).await.unwrap(), [client.pid()]);
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
+async fn a_killed_server_is_started_again_and_holds_the_card() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let mut client = Client::start(&host, &daemon.pipe_directory, &[]);
+    kill(daemon.server_pid.unwrap(), Signal::KILL);
+    assert_eq!(client.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
+    let again = host
+        .daemon("another server", |now| {
+            now.state == DaemonState::Running
+                && now.server_pid.is_some()
+                && now.server_pid != daemon.server_pid
+        })
+        .await;
+    assert_eq!(again.pid, daemon.pid);
+    let past = Client::start(&host, "/nowhere".as_ref(), &[]);
+    assert_eq!(past.device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn after_the_pods_end_the_next_one_starts_what_was_wanted() {
+    let mut host = Host::new("hgx-a100-80gb");
+    let daemon = host.first().await;
+    let mut client = Client::start(&host, &daemon.pipe_directory, &[]);
+    host.end_pod();
+    assert_eq!(client.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
+    host.start();
+    let again = host.other_than(daemon.pid).await;
+    let next = Client::start(&host, &again.pipe_directory, &[]);
+    assert_eq!(next.device["mpsServer"], again.server_pid.unwrap());
+    drop(next);
+    host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
+async fn without_the_reaper_daemons_go_on_and_the_next_one_finds_them() {
+    let mut host = Host::new("t4");
+    let daemon = host.first().await;
+    let client = Client::start(&host, &daemon.pipe_directory, &[]);
+    let supervisor = host.supervisor().unwrap();
+    host.kill_reaper();
+    kill(supervisor, Signal::KILL);
+    host.start();
+    let found = host.daemon("found", |daemon| daemon.state == DaemonState::Running).await;
+    assert_eq!(found, daemon);
+    assert!(client.device["error"].is_null());
+}
+
+#[tokio::test]
+async fn the_reaper_reaps_whatever_comes_to_it_and_does_not_end() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    assert!(children(host.reaper()).contains(&daemon.pid.unwrap()), "detached daemons come to it");
+    for _ in 0..5 {
+        let daemon = host.daemon("running", |daemon| daemon.state == DaemonState::Running).await;
+        kill(daemon.pid.unwrap(), Signal::KILL);
+        host.other_than(daemon.pid).await;
+    }
+    let zombies =
+        || children(host.reaper()).into_iter().filter(|pid| state(*pid) == Some('Z')).collect::<Vec<_>>();
+    host.until("all are reaped", || zombies().is_empty()).await;
+    assert_eq!(state(host.reaper()), Some('S'));
+    kill(host.reaper(), Signal::HUP);
+    kill(host.supervisor().unwrap(), Signal::KILL);
+    host.list().await;
+}
+
+#[tokio::test]
+async fn told_to_end_it_waits_for_daemons_with_clients_only() {
+    let mut host = Host::new("hgx-a100-80gb");
+    let with = host.first().await;
+    let without = host.ensure(1, Default::default()).await.unwrap();
+    let client = Client::start(&host, &with.pipe_directory, &[]);
+    let mut ended = host.terminate();
+    host.until("the other is ended", || state(without.pid.unwrap()).is_none()).await;
+    assert!(ended.try_wait().unwrap().is_none(), "a daemon with a client is there");
+    assert!(state(with.pid.unwrap()).is_some());
+    drop(client);
+    // The next pod finds one and starts the other, for both are wanted.
+    for pid in host.mps_processes() {
+        kill(pid, Signal::KILL);
+    }
+    host.until("it has ended", || ended.try_wait().unwrap().is_some()).await;
+    host.start();
+    let daemons = async || {
+        let daemons = host.list().await;
+        daemons.iter().filter(|daemon| daemon.state == DaemonState::Running).count()
+    };
+    while daemons().await < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

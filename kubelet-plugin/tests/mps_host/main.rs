@@ -1,0 +1,12 @@
+//! `kubelet-plugin mps-host` as a process, with the driver's MPS programs of an emulated machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod bad;
+mod client;
+mod deaths;
+mod host;
+#[path = "../../../nvml/tests/emulator/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+mod sharing;
+mod traces;
