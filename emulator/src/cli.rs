@@ -38,6 +38,10 @@ Examples:
       Lets the next two calls of that function on card 3 fail.
   gpu-emulator fault /tmp/node --delay-ms 100 --card 0
       Lets every call on card 0 take 100 ms.
+  gpu-emulator fault /tmp/node --call nvmlDeviceCreateGpuInstanceWithPlacement --error UNKNOWN --after --times 1
+      Lets the next creation of a partition answer with an error although the partition was made.
+  gpu-emulator partition-time /tmp/node --create-ms 1000 --destroy-ms 1000
+      Lets every creation and destruction of a partition take a second.
   gpu-emulator xid /tmp/node --card 2 79
       Sends XID 79 of card 2 to every process that waits for it.
   gpu-emulator restore /tmp/node
@@ -55,6 +59,8 @@ enum Command {
     Show(show::Arguments),
     /// Lets calls fail or take their time.
     Fault(happen::Fault),
+    /// Sets how long it takes to make and to destroy partitions. Two cards do so at once, one card one after the other.
+    PartitionTime(happen::PartitionTime),
     /// Sends an XID event of a card to every process that waits for it.
     Xid(happen::Xid),
     /// Lets a card fall off the bus: XID 79, and every call on it says that it is lost.
@@ -83,8 +89,16 @@ enum Output {
     Json,
 }
 
+/// Lets the process end quietly when nobody reads its output any more (`| head`), as other programs do; Rust's own programs
+/// panic then.
+pub(crate) fn end_with_the_pipe() {
+    // SAFETY: the default action needs no handler; nothing else runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Runs the command.
 pub fn main() -> ExitCode {
+    end_with_the_pipe();
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -100,6 +114,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Hardware(arguments) => list::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Fault(arguments) => happen::fault(arguments),
+        Command::PartitionTime(arguments) => happen::partition_time(&arguments),
         Command::Xid(arguments) => happen::xid(&arguments),
         Command::Lose(arguments) => happen::lose(&arguments),
         Command::Restore(arguments) => happen::restore(&arguments),

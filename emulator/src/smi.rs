@@ -5,6 +5,7 @@
 mod card;
 mod compute;
 mod library;
+mod mig;
 mod query;
 mod table;
 mod xml;
@@ -41,6 +42,9 @@ struct Arguments {
     /// Sets the compute mode: 0 or DEFAULT, 2 or PROHIBITED, 3 or EXCLUSIVE_PROCESS.
     #[arg(short, long, value_name = "MODE", value_parser = compute::parse_mode)]
     compute_mode: Option<u32>,
+    /// Switches MIG mode (-mig): 0 or DISABLED, 1 or ENABLED.
+    #[arg(long, value_name = "MODE", value_parser = parse_mig_mode)]
+    multi_instance_gpu: Option<u32>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -49,11 +53,14 @@ struct Arguments {
 enum Command {
     /// Shows and sets how cards are shared by time.
     ComputePolicy(compute::Policy),
+    /// Shows and changes partitions.
+    Mig(mig::Mig),
 }
 
 /// Runs the command. Exit codes are those of the real one: the NVML error where there was one.
 pub fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    crate::cli::end_with_the_pipe();
+    match run(&Arguments::parse_from(std::env::args().map(mig::spell_out))) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -65,14 +72,28 @@ pub fn main() -> ExitCode {
     }
 }
 
+fn parse_mig_mode(text: &str) -> Result<u32, String> {
+    match text.to_ascii_uppercase().as_str() {
+        "0" | "DISABLED" => Ok(0),
+        "1" | "ENABLED" => Ok(1),
+        _ => Err("0 or DISABLED, 1 or ENABLED".to_owned()),
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<String, SmiError> {
     let library = Library::open()?;
     if let Some(Command::ComputePolicy(policy)) = &arguments.command {
         return compute::policy(&library, policy);
     }
+    if let Some(Command::Mig(arguments)) = &arguments.command {
+        return mig::run(&library, arguments);
+    }
     let readings = Reading::all(&library, arguments.id.as_deref())?;
     if let Some(mode) = arguments.compute_mode {
         return compute::set_mode(&library, &readings, mode);
+    }
+    if let Some(mode) = arguments.multi_instance_gpu {
+        return mig::set_mode(&library, &readings, mode);
     }
     if arguments.list_gpus {
         return Ok(table::list(&readings));

@@ -30,9 +30,20 @@ fn help_has_examples_and_exit_codes() {
     for part in ["Examples:", "LD_LIBRARY_PATH", "Exit status"] {
         assert!(help.contains(part), "{part}: {help}");
     }
-    for command in
-        ["create", "fault", "xid", "lose", "restore", "process", "utilization", "reboot", "show", "link"]
-    {
+    for command in [
+        "create",
+        "fault",
+        "xid",
+        "lose",
+        "restore",
+        "process",
+        "utilization",
+        "reboot",
+        "show",
+        "link",
+        "reset",
+        "partition-time",
+    ] {
         let output = emulator(&[command, "--help"]);
         assert!(output.status.success(), "{command}");
     }
@@ -151,4 +162,136 @@ fn the_stub_says_what_the_library_says() {
     assert!(text(&output.stderr).contains("GPU is lost"));
     std::fs::remove_dir_all(directory.path().join("state")).expect("removed");
     assert_eq!(smi(directory.path(), &["-L"]).status.code(), Some(9), "no driver");
+}
+
+/// A machine in a temporary directory.
+fn machine(hardware: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    create(directory.path(), &["--hardware", hardware]);
+    directory
+}
+
+/// Runs `nvidia-smi`, which must answer with that exit code, and gives what it says where.
+fn said(directory: &Path, arguments: &[&str], code: i32) -> String {
+    let output = smi(directory, arguments);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "nvidia-smi {arguments:?}: {out}{error}");
+    if code == 0 { out } else { out + &error }
+}
+
+#[test]
+fn an_admin_partitions_a_card_by_hand() {
+    let directory = machine("hgx-h100-80gb");
+    let node = directory.path();
+    said(node, &["mig", "-lgip"], 6);
+    let enabled = said(node, &["-i", "0", "-mig", "1"], 0);
+    assert!(
+        enabled.starts_with("Enabled MIG Mode for GPU 0000") && enabled.ends_with("All done.\n"),
+        "{enabled}"
+    );
+    assert_eq!(said(node, &["mig", "-lgi"], 6), "No GPU instances found: Not Found\n");
+    let placements = said(node, &["mig", "-i", "0", "-lgipp"], 0);
+    assert!(placements.contains("GPU  0 Profile ID 15 Placements: {0,2,4,6}:2\n"), "{placements}");
+    assert!(placements.contains("GPU  0 Profile ID  0 Placement : {0}:8\n"), "{placements}");
+    let made = said(node, &["mig", "-cgi", "9:4,1g.10gb+me:0", "-C"], 0);
+    assert_eq!(
+        made,
+        "Successfully created GPU instance ID  2 on GPU  0 using profile MIG 3g.40gb (ID  9)\n\
+         Successfully created compute instance ID  0 on GPU  0 GPU instance ID  2 using profile MIG 3g.40gb (ID  2)\n\
+         Successfully created GPU instance ID  7 on GPU  0 using profile MIG 1g.10gb+me (ID 20)\n\
+         Successfully created compute instance ID  0 on GPU  0 GPU instance ID  7 using profile MIG 1g.10gb+me (ID  0)\n"
+    );
+    let profiles = said(node, &["mig", "-lgip"], 0);
+    assert!(profiles.contains("MIG 1g.10gb         19     3/7"), "{profiles}");
+    assert!(profiles.contains("MIG 1g.10gb+me      20     0/1"), "{profiles}");
+    let instances = said(node, &["mig", "-lgi"], 0);
+    assert!(instances.contains("|   0  MIG 3g.40gb            9        2          4:4     |"), "{instances}");
+    let listed = said(node, &["-L"], 0);
+    assert!(listed.contains("\n  MIG 3g.40gb     Device  0: (UUID: MIG-"), "{listed}");
+    let refused = said(node, &["mig", "-cgi", "0"], 23);
+    assert!(
+        refused
+            .ends_with("Unable to create a GPU instance on GPU  0 using profile 0: Insufficient Resources\n")
+    );
+    let busy = said(node, &["mig", "-dgi", "-gi", "2"], 19);
+    assert_eq!(busy, "Unable to destroy GPU instance ID  2 from GPU  0: In use by another client\n");
+    let gone = said(node, &["mig", "-dci", "-gi", "2"], 0);
+    assert_eq!(gone, "Successfully destroyed compute instance ID  0 from GPU  0 GPU instance ID  2\n");
+    said(node, &["mig", "-cci", "0,1c.3g.40gb", "-gi", "2"], 0);
+    let compute = said(node, &["mig", "-lci"], 0);
+    assert!(compute.contains("MIG 1c.3g.40gb        0         1         1:1"), "{compute}");
+    let profiles = said(node, &["mig", "-lcip", "-gi", "2"], 0);
+    let full = profiles.lines().find(|line| line.contains(" MIG 3g.40gb ")).expect("the full width");
+    assert!(full.contains(" 2* ") && full.contains(" 0/1 "), "{profiles}");
+    assert!(said(node, &["-q", "-x"], 0).contains("<gpu_instance_id>2</gpu_instance_id>"));
+    assert!(said(node, &[], 0).contains("1c.3g.40gb"));
+    let shown = text(&emulator(&["show", &node.display().to_string()]).stdout);
+    assert!(shown.contains("1g.10gb+me") && shown.contains("1 at 1:1"), "{shown}");
+    said(node, &["mig", "-dci"], 0);
+    said(node, &["mig", "-dgi"], 0);
+    said(node, &["-mig", "0"], 0);
+    said(node, &["mig", "-dgi"], 6);
+    for wrong in [&["mig"][..], &["mig", "-cgi"], &["-mig", "2"], &["mig", "-C"]] {
+        said(node, wrong, 2);
+    }
+    said(node, &["-mig", "1"], 0);
+    for wrong in ["77", "nonsense", "9:x", ""] {
+        assert!(said(node, &["mig", "-cgi", wrong], 2).contains("-lgip"), "{wrong}");
+    }
+}
+
+#[test]
+fn an_ampere_says_that_its_mode_waits() {
+    let directory = machine("a30-x2");
+    let pending = said(directory.path(), &["-i", "0", "-mig", "1"], 0);
+    assert!(pending.starts_with("Warning: MIG mode is in pending enable state for GPU 0000"), "{pending}");
+    assert!(pending.contains("GPU requires reset"), "{pending}");
+    let fields = ["-i", "0", "--query-gpu=mig.mode.current,mig.mode.pending", "--format=csv,noheader"];
+    assert_eq!(said(directory.path(), &fields, 0), "Disabled, Enabled\n");
+}
+
+#[test]
+fn an_xml_log_says_what_kind_of_card_it_is_and_in_which_fabric() {
+    let directory = machine("gb200-tray");
+    let log = said(directory.path(), &["-q", "-x"], 0);
+    for element in [
+        "<product_brand>NVIDIA</product_brand>",
+        "<product_architecture>Blackwell</product_architecture>",
+        "<addressing_mode>ATS</addressing_mode>",
+        "<mig_devices>None</mig_devices>",
+        "<state>Completed</state>",
+        "<cliqueId>2</cliqueId>",
+    ] {
+        assert_eq!(log.matches(element).count(), 4, "{element} in {log}");
+    }
+    let log = said(machine("a30-x2").path(), &["-q", "-x"], 0);
+    assert!(
+        log.contains("<addressing_mode>N/A</addressing_mode>")
+            && log.contains("<clusterUuid>N/A</clusterUuid>")
+    );
+}
+
+#[test]
+fn whoever_stops_reading_ends_the_program_quietly() {
+    for arguments in [&["hardware", "-o", "json"][..], &["hardware"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_gpu-emulator"))
+            .args(arguments)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("gpu-emulator runs");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_environment_asks_for() {
+    let output = Command::new(env!("CARGO_BIN_EXE_gpu-emulator"))
+        .args(["show", "/nonexistent"])
+        .env("RUST_BACKTRACE", "full")
+        .output()
+        .expect("gpu-emulator runs");
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
 }

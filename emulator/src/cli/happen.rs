@@ -337,3 +337,48 @@ pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
         Ok(capabilities::show(target.store.root(), &target.machine.cards[index], &card.mig)?)
     })
 }
+
+/// Calls that make partitions and those that destroy them, as far as they take their time on hardware.
+const CREATION: [&str; 2] = ["nvmlDeviceCreateGpuInstance", "nvmlDeviceCreateGpuInstanceWithPlacement"];
+const DESTRUCTION: [&str; 1] = ["nvmlGpuInstanceDestroy"];
+
+#[derive(Args)]
+pub(super) struct PartitionTime {
+    #[command(flatten)]
+    directory: Directory,
+    /// How long it takes to make a GPU instance.
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    create_ms: u64,
+    /// How long it takes to destroy one.
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    destroy_ms: u64,
+    /// Index of a card; every card where it is not given.
+    #[arg(long, value_name = "N")]
+    card: Option<u32>,
+}
+
+/// Delays of those calls replace each other, so that the last order counts.
+pub(super) fn partition_time(arguments: &PartitionTime) -> anyhow::Result<()> {
+    let target = Target::open(&arguments.directory.directory)?;
+    let card = arguments.card.map(|card| target.card(card)).transpose()?;
+    let calls = CREATION.map(|call| (call, arguments.create_ms)).into_iter();
+    let calls: Vec<(&str, u64)> = calls.chain(DESTRUCTION.map(|call| (call, arguments.destroy_ms))).collect();
+    target.update(|state| {
+        state.faults.retain(|fault| {
+            let of_these = calls.iter().any(|(call, _)| fault.call.as_deref() == Some(call));
+            !(of_these && fault.card == card && matches!(fault.effect, FaultEffect::Delay(_)))
+        });
+        for (call, milliseconds) in calls.iter().filter(|(_, milliseconds)| *milliseconds > 0) {
+            state.faults.push(state::Fault {
+                number: state.next_fault,
+                call: Some((*call).to_owned()),
+                card,
+                effect: FaultEffect::Delay(*milliseconds),
+                moment: Moment::Before,
+                remaining: None,
+            });
+            state.next_fault += 1;
+        }
+        Ok(())
+    })
+}

@@ -1,9 +1,12 @@
 //! `gpu-emulator show`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::list::table;
 use super::{Directory, Output, Target};
+use crate::machine::Machine;
+use crate::mig;
+use crate::state::{Moment, State};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -17,8 +20,10 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Target { store, machine } = Target::open(&arguments.directory.directory)?;
     let state = store.state()?;
+    let devices = mig_devices(&machine, &state);
     if arguments.output == Output::Json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "machine": machine, "state": state }))?);
+        let all = json!({ "machine": machine, "state": state, "migDevices": devices });
+        println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(());
     }
     println!(
@@ -44,6 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ]);
     }
     println!("{cards}");
+    partitions(&machine, &state);
     if !state.faults.is_empty() {
         let mut faults = table(&["FAULT", "CALL", "CARD", "EFFECT", "TIMES"]);
         for fault in &state.faults {
@@ -51,11 +57,68 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 fault.number.to_string(),
                 fault.call.clone().unwrap_or("every".into()),
                 fault.card.map_or("every".into(), |card| card.to_string()),
-                fault.effect.to_string(),
+                match fault.moment {
+                    Moment::Before => fault.effect.to_string(),
+                    Moment::After => format!("{}, after it was done", fault.effect),
+                },
                 fault.remaining.map_or("always".into(), |remaining| remaining.to_string()),
             ]);
         }
         println!("\n{faults}");
     }
     Ok(())
+}
+
+/// The MIG devices of all cards, as NVML tells of them.
+fn mig_devices(machine: &Machine, state: &State) -> Vec<Value> {
+    let mut devices = Vec::new();
+    for (card, state) in machine.cards.iter().zip(&state.cards) {
+        for (index, (gpu, compute)) in state.mig.devices().enumerate() {
+            let profile = card.mig.as_ref().and_then(|model| model.profile(gpu.profile));
+            devices.push(json!({
+                "card": card.index,
+                "index": index,
+                "uuid": mig::uuid(card, gpu, compute),
+                "name": profile.map(|profile| mig::compute::name(profile, compute.size)),
+                "gpuInstance": gpu.id,
+                "computeInstance": compute.id,
+            }));
+        }
+    }
+    devices
+}
+
+/// MIG mode and partitions of the cards that have any.
+fn partitions(machine: &Machine, state: &State) {
+    let mut rows =
+        table(&["CARD", "MIG MODE", "GPU INSTANCE", "PROFILE", "SLICES", "COMPUTE INSTANCE", "UUID"]);
+    for (card, state) in machine.cards.iter().zip(&state.cards) {
+        let mode = match (state.mig.enabled, state.mig.pending) {
+            (false, false) => continue,
+            (true, true) => "on",
+            (false, true) => "off until reset",
+            (true, false) => "on until reset",
+        };
+        let number = card.index.to_string();
+        if state.mig.instances.is_empty() {
+            rows.add_row([&number, mode, "none", "", "", "", ""]);
+        }
+        for gpu in &state.mig.instances {
+            let profile = card.mig.as_ref().and_then(|model| model.profile(gpu.profile));
+            let name = profile.map_or("?", |profile| profile.name.as_str());
+            let (id, slices) = (gpu.id.to_string(), format!("{}:{}", gpu.start, gpu.size));
+            let of_gpu = [number.as_str(), mode, &id, name, &slices];
+            if gpu.compute_instances.is_empty() {
+                rows.add_row(of_gpu.into_iter().chain(["none", ""]));
+            }
+            for compute in &gpu.compute_instances {
+                let place = format!("{} at {}:{}", compute.id, compute.start, compute.size);
+                let uuid = mig::uuid(card, gpu, compute);
+                rows.add_row(of_gpu.into_iter().chain([place.as_str(), &uuid]));
+            }
+        }
+    }
+    if rows.row_count() > 0 {
+        println!("\n{rows}");
+    }
 }

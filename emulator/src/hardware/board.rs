@@ -139,6 +139,24 @@ pub enum Brand {
 }
 
 impl Brand {
+    const ALL: [(Brand, &str); 5] = [
+        (Brand::Quadro, "Quadro"),
+        (Brand::Tesla, "Tesla"),
+        (Brand::QuadroRtx, "Quadro RTX"),
+        (Brand::NvidiaRtx, "NVIDIA RTX"),
+        (Brand::Nvidia, "NVIDIA"),
+    ];
+
+    /// The brand with that `nvmlBrandType_t`.
+    pub fn from_nvml(number: u32) -> Option<Self> {
+        Self::ALL.iter().map(|(brand, _)| *brand).find(|brand| brand.nvml() == number)
+    }
+
+    /// In the words of `nvidia-smi -q`.
+    pub fn text(self) -> &'static str {
+        Self::ALL.iter().find(|(brand, _)| *brand == self).map_or("Unknown", |(_, text)| text)
+    }
+
     /// `nvmlBrandType_t`.
     pub fn nvml(self) -> u32 {
         match self {
@@ -172,6 +190,26 @@ pub enum Architecture {
 }
 
 impl Architecture {
+    const ALL: [(Architecture, &str); 7] = [
+        (Architecture::Pascal, "Pascal"),
+        (Architecture::Volta, "Volta"),
+        (Architecture::Turing, "Turing"),
+        (Architecture::Ampere, "Ampere"),
+        (Architecture::Ada, "Ada Lovelace"),
+        (Architecture::Hopper, "Hopper"),
+        (Architecture::Blackwell, "Blackwell"),
+    ];
+
+    /// The architecture with that `nvmlDeviceArchitecture_t`.
+    pub fn from_nvml(number: u32) -> Option<Self> {
+        Self::ALL.iter().map(|(architecture, _)| *architecture).find(|it| it.nvml() == number)
+    }
+
+    /// In the words of `nvidia-smi -q`.
+    pub fn text(self) -> &'static str {
+        Self::ALL.iter().find(|(architecture, _)| *architecture == self).map_or("Unknown", |(_, text)| text)
+    }
+
     /// `nvmlDeviceArchitecture_t`.
     pub fn nvml(self) -> u32 {
         match self {

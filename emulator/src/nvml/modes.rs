@@ -14,11 +14,13 @@ const COMPUTE_MODE_LAST: u32 = 3;
 const DISPLAY_MODE_DEPRECATED: u32 = 580;
 
 nvml_functions! {
-    /// `nvmlDeviceGetComputeMode`
-    fn nvmlDeviceGetComputeMode(view: CardView, mode: Out<u32>) {
-        mode.set(view.state.compute_mode)
+    /// `nvmlDeviceGetComputeMode`: a MIG device has its card's.
+    fn nvmlDeviceGetComputeMode(device: Device, mode: Out<u32>) {
+        mode.set(device.card().state.compute_mode)
     }
+}
 
+nvml_functions! {
     /// `nvmlDeviceSetComputeMode`
     fn nvmlDeviceSetComputeMode(view: CardView, mode: u32) {
         if mode > COMPUTE_MODE_LAST {

@@ -1,6 +1,7 @@
 //! What is read of each card.
 
 use super::library::{Device, Library, SmiError};
+use super::mig::{self, read::MigDevice};
 use crate::nvml::ffi::struct_version;
 
 /// What is read of one card; a field that the card does not have is its NVML error.
@@ -15,6 +16,7 @@ pub(super) struct Reading {
     pub memory: Result<Memory, u32>,
     pub bar1: Result<[u64; 3], u32>,
     pub mig: Result<(u32, u32), u32>,
+    pub mig_devices: Vec<MigDevice>,
     pub persistence: Result<u32, u32>,
     pub temperature: Result<u32, u32>,
     pub power: Result<u32, u32>,
@@ -57,13 +59,21 @@ pub(super) struct Memory {
     pub used: u64,
 }
 
+impl Memory {
+    /// An empty one, as the library wants to get it.
+    pub fn versioned() -> Self {
+        Memory { version: struct_version::<Memory>(2), ..Memory::default() }
+    }
+}
+
 /// `nvmlProcessInfo_t`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Process {
     pub pid: u32,
     pub used: u64,
-    instances: [u32; 2],
+    /// Ids of GPU instance and compute instance; the greatest number where there is none.
+    pub instances: [u32; 2],
 }
 
 impl Reading {
@@ -92,7 +102,7 @@ impl Reading {
     }
 
     fn read(library: &Library, index: u32, device: Device) -> Self {
-        let mut memory = Memory { version: struct_version::<Memory>(2), ..Memory::default() };
+        let mut memory = Memory::versioned();
         let memory = library.fill("nvmlDeviceGetMemoryInfo_v2", device, &mut memory).map(|()| memory);
         Reading {
             index,
@@ -105,6 +115,7 @@ impl Reading {
             memory,
             bar1: library.value("nvmlDeviceGetBAR1MemoryInfo", device),
             mig: library.pair("nvmlDeviceGetMigMode", device),
+            mig_devices: mig::read::devices(library, device),
             persistence: library.value("nvmlDeviceGetPersistenceMode", device),
             temperature: library.value_of("nvmlDeviceGetTemperature", device, 0),
             power: library.value("nvmlDeviceGetPowerUsage", device),

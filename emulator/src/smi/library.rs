@@ -24,6 +24,14 @@ pub(super) enum SmiError {
         /// What the library calls it.
         text: String,
     },
+    /// What was asked for is not there.
+    #[error("{text}")]
+    Plain {
+        /// What the real tool says.
+        text: String,
+        /// `nvmlReturn_t`.
+        code: u32,
+    },
     /// A field of `--query-gpu` is unknown.
     #[error("Field \"{0}\" is not a valid field to query.")]
     UnknownField(String),
@@ -37,7 +45,7 @@ impl SmiError {
     pub fn exit_code(&self) -> u8 {
         match self {
             SmiError::NoLibrary(_) => 12,
-            SmiError::Nvml { code, .. } => u8::try_from(*code).unwrap_or(255),
+            SmiError::Nvml { code, .. } | SmiError::Plain { code, .. } => u8::try_from(*code).unwrap_or(255),
             SmiError::UnknownField(_) | SmiError::UnknownFormat(_) => 2,
         }
     }
@@ -151,6 +159,86 @@ impl Library {
             result(function(device, which, &raw mut value))?;
         }
         Ok(value)
+    }
+
+    /// Calls a function that fills one value of a card, chosen by a number; the value may have a version in it.
+    pub fn fill_of<T>(&self, name: &str, of: Device, which: u32, value: &mut T) -> Result<(), u32> {
+        // SAFETY: used for functions of nvml.h that take a handle, a number and a pointer to T and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, u32, *mut T) -> u32>(name.as_bytes())
+                .map_err(|_| MISSING)?;
+            result(function(of, which, std::ptr::from_mut(value)))
+        }
+    }
+
+    /// Calls a function that takes only a handle.
+    pub fn of(&self, name: &str, of: Device) -> Result<(), u32> {
+        // SAFETY: used for functions of nvml.h that take a handle and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device) -> u32>(name.as_bytes())
+                .map_err(|_| MISSING)?;
+            result(function(of))
+        }
+    }
+
+    /// Calls `nvmlGpuInstanceGetComputeInstanceProfileInfoV` with the only engine profile there is.
+    pub fn compute_profile<T>(&self, of: Device, which: u32, value: &mut T) -> Result<(), u32> {
+        // SAFETY: the signature in nvml.h; the struct has its version in it.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, u32, u32, *mut T) -> u32>(
+                    b"nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+                )
+                .map_err(|_| MISSING)?;
+            result(function(of, which, 0, std::ptr::from_mut(value)))
+        }
+    }
+
+    /// Calls a function that makes an instance of a profile.
+    pub fn make(&self, name: &str, of: Device, profile: u32) -> Result<Device, u32> {
+        let mut made: Device = std::ptr::null_mut();
+        self.fill_of(name, of, profile, &mut made)?;
+        Ok(made)
+    }
+
+    /// Calls a function that makes an instance of a profile at a placement.
+    pub fn make_at(&self, name: &str, of: Device, profile: u32, placement: [u32; 2]) -> Result<Device, u32> {
+        let mut made: Device = std::ptr::null_mut();
+        // SAFETY: used for functions of nvml.h that take a handle, a profile, a placement, which is two numbers, and a place
+        // for a handle, and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, u32, *const [u32; 2], *mut Device) -> u32>(
+                    name.as_bytes(),
+                )
+                .map_err(|_| MISSING)?;
+            result(function(of, profile, &raw const placement, &raw mut made))?;
+        }
+        Ok(made)
+    }
+
+    /// Calls a function that lists things of a profile; the list has room for more than there ever are.
+    pub fn instances<T: Clone>(&self, name: &str, of: Device, profile: u32, empty: T) -> Result<Vec<T>, u32> {
+        const ROOM: u32 = 64;
+        let mut values = vec![empty; ROOM as usize];
+        let mut count = ROOM;
+        // SAFETY: used for functions of nvml.h that take a handle, a profile, an array of T and a place for a count, write at
+        // most as many T as a card has slices, and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, u32, *mut T, *mut u32) -> u32>(name.as_bytes())
+                .map_err(|_| MISSING)?;
+            result(function(of, profile, values.as_mut_ptr(), &raw mut count))?;
+        }
+        values.truncate(count as usize);
+        Ok(values)
     }
 
     /// Calls a function that fills two values of a card.

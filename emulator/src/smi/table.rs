@@ -15,6 +15,11 @@ pub(super) fn list(readings: &[Reading]) -> String {
         let name = reading.name.as_deref().unwrap_or("Unknown Error");
         let uuid = reading.uuid.as_deref().unwrap_or("Unknown Error");
         let _ = writeln!(text, "GPU {}: {name} (UUID: {uuid})", reading.index);
+        for device in &reading.mig_devices {
+            let uuid = device.uuid.as_deref().unwrap_or("Unknown Error");
+            let _ =
+                writeln!(text, "  MIG {:<11} Device {:>2}: (UUID: {uuid})", device.profile(), device.index);
+        }
     }
     text
 }
@@ -55,13 +60,25 @@ pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
         line(format!("     {temperature:<8}{power:<17}{memory:<25}{busy:<11}{compute:<13}{mig}",));
     }
     text.push_str(&rule);
+    if readings.iter().any(|reading| reading.mig.is_ok_and(|(current, _)| current == 1)) {
+        mig_devices(&mut text, readings);
+        text.push_str(&rule);
+    }
     let _ = writeln!(text, "| {:<width$} |", "Processes:", width = WIDTH - 2);
     let mut any = false;
     for reading in readings {
         for process in reading.processes.iter().flatten() {
             any = true;
-            let content =
-                format!("{:>5}   PID {:<10} C   {}MiB", reading.index, process.pid, mib(process.used));
+            let [gpu_instance, compute_instance] = process.instances.map(|id| match id {
+                u32::MAX => "N/A".to_owned(),
+                id => id.to_string(),
+            });
+            let content = format!(
+                "{:>5}  {gpu_instance:>4} {compute_instance:>4}   PID {:<10} C   {}MiB",
+                reading.index,
+                process.pid,
+                mib(process.used)
+            );
             let _ = writeln!(text, "| {content:<width$} |", width = WIDTH - 2);
         }
     }
@@ -70,6 +87,37 @@ pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
     }
     text.push_str(&rule);
     text
+}
+
+fn mig_devices(text: &mut String, readings: &[Reading]) {
+    let mut line = |content: String| {
+        let _ = writeln!(text, "| {content:<width$} |", width = WIDTH - 2);
+    };
+    line("MIG devices:".into());
+    line("GPU  GI  CI  MIG  Name              Memory-Usage            SM".into());
+    let mut any = false;
+    for reading in readings {
+        for device in &reading.mig_devices {
+            any = true;
+            let id = |id: Result<u32, u32>| id.map_or("N/A".to_owned(), |id| id.to_string());
+            let memory = device.memory.map_or("N/A".to_owned(), |memory| {
+                format!("{}MiB / {}MiB", mib(memory.used), mib(memory.total))
+            });
+            let multiprocessors =
+                device.attributes.map_or("N/A".to_owned(), |it| it.multiprocessorCount.to_string());
+            line(format!(
+                "{:>3} {:>3} {:>3} {:>4}  {:<17} {memory:<23} {multiprocessors}",
+                reading.index,
+                id(device.gpu_instance),
+                id(device.compute_instance),
+                device.index,
+                device.profile()
+            ));
+        }
+    }
+    if !any {
+        line("  No MIG devices found".into());
+    }
 }
 
 /// 13000 is 13.0.

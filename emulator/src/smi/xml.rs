@@ -4,6 +4,8 @@
 use super::card::{Reading, mib, mode};
 use super::library::Library;
 use super::table::cuda_text;
+use crate::hardware::board::{Architecture, Brand};
+use crate::nvml::ffi::struct_version;
 
 /// Writes elements with indentation.
 struct Writer {
@@ -55,11 +57,18 @@ fn card(writer: &mut Writer, library: &Library, reading: &Reading) {
     let text = |value: &Result<String, u32>| value.clone().unwrap_or("N/A".into());
     let of_card = |function: &str| library.text(function, reading.device).unwrap_or("N/A".into());
     writer.element("product_name", &text(&reading.name));
+    let brand: Result<u32, u32> = library.value("nvmlDeviceGetBrand", reading.device);
+    writer.element("product_brand", brand.ok().and_then(Brand::from_nvml).map_or("Unknown", Brand::text));
+    let architecture: Result<u32, u32> = library.value("nvmlDeviceGetArchitecture", reading.device);
+    let architecture = architecture.ok().and_then(Architecture::from_nvml);
+    writer.element("product_architecture", architecture.map_or("Unknown", Architecture::text));
     writer.element("persistence_mode", mode(reading.persistence));
+    writer.element("addressing_mode", addressing_mode(library, reading));
     writer.inside("mig_mode", "", |writer| {
         writer.element("current_mig", mode(reading.mig.map(|(current, _)| current)));
         writer.element("pending_mig", mode(reading.mig.map(|(_, pending)| pending)));
     });
+    mig_devices(writer, reading);
     writer.element("serial", &text(&reading.serial));
     writer.element("uuid", &text(&reading.uuid));
     writer.element("minor_number", &reading.minor.map_or("N/A".into(), |minor| minor.to_string()));
@@ -118,13 +127,110 @@ fn card(writer: &mut Writer, library: &Library, reading: &Reading) {
         writer.element("instant_power_draw", &watts(reading.power));
         writer.element("current_power_limit", &watts(reading.power_limit));
     });
+    fabric(writer, library, reading);
     writer.inside("processes", "", |writer| {
         for process in reading.processes.iter().flatten() {
             writer.inside("process_info", "", |writer| {
+                let [gpu_instance, compute_instance] = process.instances.map(|id| match id {
+                    u32::MAX => "N/A".to_owned(),
+                    id => id.to_string(),
+                });
+                writer.element("gpu_instance_id", &gpu_instance);
+                writer.element("compute_instance_id", &compute_instance);
                 writer.element("pid", &process.pid.to_string());
                 writer.element("type", "C");
                 writer.element("used_memory", &format!("{} MiB", mib(process.used)));
             });
         }
+    });
+}
+
+fn addressing_mode(library: &Library, reading: &Reading) -> &'static str {
+    // nvmlDeviceAddressingMode_v1_t: version, value.
+    let mut mode = [struct_version::<[u32; 2]>(1), 0];
+    match library.fill("nvmlDeviceGetAddressingMode", reading.device, &mut mode).map(|()| mode[1]) {
+        Ok(0) => "None",
+        Ok(1) => "HMM",
+        Ok(2) => "ATS",
+        _ => "N/A",
+    }
+}
+
+fn mig_devices(writer: &mut Writer, reading: &Reading) {
+    if reading.mig_devices.is_empty() {
+        writer.element("mig_devices", "None");
+        return;
+    }
+    writer.inside("mig_devices", "", |writer| {
+        for device in &reading.mig_devices {
+            let number = |value: Result<u32, u32>| value.map_or("N/A".to_owned(), |value| value.to_string());
+            writer.inside("mig_device", "", |writer| {
+                writer.element("index", &device.index.to_string());
+                writer.element("gpu_instance_id", &number(device.gpu_instance));
+                writer.element("compute_instance_id", &number(device.compute_instance));
+                if let Ok(attributes) = device.attributes {
+                    writer.inside("device_attributes", "", |writer| {
+                        writer.inside("shared", "", |writer| {
+                            for (name, value) in [
+                                ("multiprocessor_count", attributes.multiprocessorCount),
+                                ("copy_engine_count", attributes.sharedCopyEngineCount),
+                                ("encoder_count", attributes.sharedEncoderCount),
+                                ("decoder_count", attributes.sharedDecoderCount),
+                                ("ofa_count", attributes.sharedOfaCount),
+                                ("jpg_count", attributes.sharedJpegCount),
+                            ] {
+                                writer.element(name, &value.to_string());
+                            }
+                        });
+                    });
+                }
+                if let Ok(memory) = device.memory {
+                    writer.inside("fb_memory_usage", "", |writer| {
+                        for (name, bytes) in [
+                            ("total", memory.total),
+                            ("reserved", memory.reserved),
+                            ("used", memory.used),
+                            ("free", memory.free),
+                        ] {
+                            writer.element(name, &format!("{} MiB", mib(bytes)));
+                        }
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// `nvmlGpuFabricInfo_t`
+#[repr(C)]
+#[derive(Default)]
+struct Fabric {
+    cluster: [u8; 16],
+    status: u32,
+    clique: u32,
+    state: u8,
+}
+
+/// Elements as in captures; a card that is in no fabric has them too.
+fn fabric(writer: &mut Writer, library: &Library, reading: &Reading) {
+    let mut fabric = Fabric::default();
+    let found = library.fill("nvmlDeviceGetGpuFabricInfo", reading.device, &mut fabric);
+    // nvmlGpuFabricState_t
+    let state = match found.map(|()| fabric.state) {
+        Ok(1) => "Not Started",
+        Ok(2) => "In Progress",
+        Ok(3) => "Completed",
+        _ => "N/A",
+    };
+    let completed = state == "Completed";
+    let or = |text: String| if completed { text } else { "N/A".to_owned() };
+    let digits: String = fabric.cluster.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    let status = if fabric.status == 0 { "Success".to_owned() } else { library.error_text(fabric.status) };
+    writer.inside("fabric", "", |writer| {
+        writer.element("state", state);
+        writer.element("status", &or(status));
+        writer.element("cliqueId", &or(fabric.clique.to_string()));
+        writer.element("clusterUuid", &or(parts.join("-")));
     });
 }

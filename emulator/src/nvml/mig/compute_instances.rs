@@ -115,11 +115,12 @@ fn create(
     instance.set(handle(gpu, serial))
 }
 
+/// The device is the MIG device that the instance is, not its card: NVIDIA's DRA driver and others ask it for the UUID.
 fn info(compute: &MigView<'_>) -> nvmlComputeInstanceInfo_t {
     let (gpu, instance) = (&compute.gpu, compute.instance);
     let card = gpu.view.card.index;
     nvmlComputeInstanceInfo_t {
-        device: Handle::of(card).raw().cast(),
+        device: Handle::to(Object::MigDevice(card, instance.serial)).raw().cast(),
         gpuInstance: Handle::to(Object::GpuInstance(card, gpu.instance.serial)).raw().cast(),
         id: instance.id,
         profileId: instance.profile,
@@ -221,7 +222,7 @@ nvml_functions! {
     fn nvmlComputeInstanceGetInfo(compute: MigView, place: Out<InfoV1>) {
         let card = compute.gpu.view.card.index;
         place.set(InfoV1 {
-            device: Handle::of(card),
+            device: Handle::to(Object::MigDevice(card, compute.instance.serial)),
             gpu_instance: Handle::to(Object::GpuInstance(card, compute.gpu.instance.serial)),
             id: compute.instance.id,
             profile: compute.instance.profile,

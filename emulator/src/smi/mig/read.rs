@@ -1,0 +1,223 @@
+//! What NVML says of partitions.
+
+use nvml_wrapper_sys::bindings::{
+    nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_v2_t, nvmlDeviceAttributes_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+};
+
+use super::super::card::{Memory, Reading};
+use super::super::library::{Device, Library, SmiError};
+use crate::nvml::ffi::struct_version;
+
+/// `nvmlGpuInstance_t` or `nvmlComputeInstance_t`.
+pub(super) type Handle = *mut std::ffi::c_void;
+
+/// Profiles are asked for by numbers from 0 up until one is none; nothing has more than this.
+const MOST_PROFILES: u32 = 64;
+/// `NVML_ERROR_NOT_SUPPORTED`
+const NOT_SUPPORTED: u32 = 3;
+
+/// A kind of GPU instance or compute instance.
+pub(super) struct Profile {
+    pub id: u32,
+    /// Without `MIG `.
+    pub name: String,
+    pub slices: u32,
+    pub most: u32,
+    pub memory_mib: u64,
+    pub multiprocessors: u32,
+    /// Copy engines, decoders, encoders, JPEG, OFA.
+    pub engines: [u32; 5],
+}
+
+/// A GPU instance.
+pub(super) struct GpuInstance {
+    pub handle: Handle,
+    pub id: u32,
+    pub profile: u32,
+    pub name: String,
+    pub start: u32,
+    pub size: u32,
+}
+
+/// A compute instance.
+pub(super) struct ComputeInstance {
+    pub handle: Handle,
+    pub id: u32,
+    pub profile: u32,
+    pub name: String,
+    pub start: u32,
+    pub size: u32,
+}
+
+/// A MIG device.
+pub(in super::super) struct MigDevice {
+    pub index: u32,
+    pub uuid: Result<String, u32>,
+    pub name: Result<String, u32>,
+    pub gpu_instance: Result<u32, u32>,
+    pub compute_instance: Result<u32, u32>,
+    pub memory: Result<Memory, u32>,
+    pub attributes: Result<nvmlDeviceAttributes_t, u32>,
+}
+
+fn name(characters: &[std::ffi::c_char]) -> String {
+    let bytes = characters.iter().map(|character| *character as u8).take_while(|byte| *byte != 0);
+    let text = String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned();
+    text.strip_prefix("MIG ").map(str::to_owned).unwrap_or(text)
+}
+
+/// The profiles of a card.
+pub(super) fn profiles(library: &Library, reading: &Reading) -> Result<Vec<Profile>, SmiError> {
+    let mut found = Vec::new();
+    for number in 0..MOST_PROFILES {
+        // SAFETY: integers and characters, for which zeros are valid.
+        let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
+        info.version = struct_version::<nvmlGpuInstanceProfileInfo_v2_t>(2);
+        match library.fill_of("nvmlDeviceGetGpuInstanceProfileInfoV", reading.device, number, &mut info) {
+            Ok(()) => found.push(Profile {
+                id: info.id,
+                name: name(&info.name),
+                slices: info.sliceCount,
+                most: info.instanceCount,
+                memory_mib: info.memorySizeMB,
+                multiprocessors: info.multiprocessorCount,
+                engines: [
+                    info.copyEngineCount,
+                    info.decoderCount,
+                    info.encoderCount,
+                    info.jpegCount,
+                    info.ofaCount,
+                ],
+            }),
+            Err(NOT_SUPPORTED) => {}
+            Err(_) => break,
+        }
+    }
+    let found = if found.is_empty() { Err(NOT_SUPPORTED) } else { Ok(found) };
+    library.named("Failed to get GPU instance profiles", found)
+}
+
+/// Where instances of a profile can lie, as (start, size).
+pub(super) fn placements(
+    library: &Library,
+    reading: &Reading,
+    profile: &Profile,
+) -> Result<Vec<(u32, u32)>, SmiError> {
+    let empty = nvmlGpuInstancePlacement_t { start: 0, size: 0 };
+    let found =
+        library.instances("nvmlDeviceGetGpuInstancePossiblePlacements_v2", reading.device, profile.id, empty);
+    let found = library.named("Failed to get GPU instance placements", found)?;
+    Ok(found.iter().map(|placement| (placement.start, placement.size)).collect())
+}
+
+/// The GPU instances of a card, by id.
+pub(super) fn gpu_instances(library: &Library, reading: &Reading) -> Result<Vec<GpuInstance>, SmiError> {
+    let mut found = Vec::new();
+    for profile in profiles(library, reading)? {
+        let handles =
+            library.instances("nvmlDeviceGetGpuInstances", reading.device, profile.id, std::ptr::null_mut());
+        for handle in library.named("Failed to get GPU instances", handles)? {
+            // SAFETY: integers and pointers, for which zeros are valid.
+            let mut info: nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
+            // One that went meanwhile is no longer listed.
+            if library.fill("nvmlGpuInstanceGetInfo", handle, &mut info).is_ok() {
+                let (start, size) = (info.placement.start, info.placement.size);
+                let name = profile.name.clone();
+                found.push(GpuInstance { handle, id: info.id, profile: profile.id, name, start, size });
+            }
+        }
+    }
+    found.sort_by_key(|gpu| gpu.id);
+    Ok(found)
+}
+
+/// What a GPU instance offers.
+pub(super) fn compute_profiles(library: &Library, gpu: &GpuInstance) -> Vec<Profile> {
+    let mut found = Vec::new();
+    for number in 0..MOST_PROFILES {
+        // SAFETY: integers and characters, for which zeros are valid.
+        let mut info: nvmlComputeInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
+        info.version = struct_version::<nvmlComputeInstanceProfileInfo_v2_t>(2);
+        match library.compute_profile(gpu.handle, number, &mut info) {
+            Ok(()) => found.push(Profile {
+                id: info.id,
+                name: name(&info.name),
+                slices: info.sliceCount,
+                most: info.instanceCount,
+                memory_mib: 0,
+                multiprocessors: info.multiprocessorCount,
+                engines: [
+                    info.sharedCopyEngineCount,
+                    info.sharedDecoderCount,
+                    info.sharedEncoderCount,
+                    info.sharedJpegCount,
+                    info.sharedOfaCount,
+                ],
+            }),
+            Err(NOT_SUPPORTED) => {}
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+/// The compute instances of a GPU instance, by id.
+pub(super) fn compute_instances(
+    library: &Library,
+    gpu: &GpuInstance,
+) -> Result<Vec<ComputeInstance>, SmiError> {
+    let mut found = Vec::new();
+    for profile in compute_profiles(library, gpu) {
+        let function = "nvmlGpuInstanceGetComputeInstances";
+        let handles = library.instances(function, gpu.handle, profile.id, std::ptr::null_mut());
+        for handle in library.named("Failed to get compute instances", handles)? {
+            // SAFETY: integers and pointers, for which zeros are valid.
+            let mut info: nvmlComputeInstanceInfo_t = unsafe { std::mem::zeroed() };
+            if library.fill("nvmlComputeInstanceGetInfo_v2", handle, &mut info).is_ok() {
+                let (start, size) = (info.placement.start, info.placement.size);
+                let name = profile.name.clone();
+                found.push(ComputeInstance { handle, id: info.id, profile: profile.id, name, start, size });
+            }
+        }
+    }
+    found.sort_by_key(|compute| compute.id);
+    Ok(found)
+}
+
+/// The MIG devices of a card.
+pub(in super::super) fn devices(library: &Library, card: Device) -> Vec<MigDevice> {
+    let most: u32 = library.value("nvmlDeviceGetMaxMigDeviceCount", card).unwrap_or(0);
+    let handles = (0..most).filter_map(|index| {
+        let mut device: Device = std::ptr::null_mut();
+        let found = library.fill_of("nvmlDeviceGetMigDeviceHandleByIndex", card, index, &mut device);
+        found.ok().map(|()| (index, device))
+    });
+    handles
+        .map(|(index, device)| {
+            let mut memory = Memory::versioned();
+            let memory = library.fill("nvmlDeviceGetMemoryInfo_v2", device, &mut memory).map(|()| memory);
+            // SAFETY: integers, for which zeros are valid.
+            let mut attributes: nvmlDeviceAttributes_t = unsafe { std::mem::zeroed() };
+            let attributes =
+                library.fill("nvmlDeviceGetAttributes_v2", device, &mut attributes).map(|()| attributes);
+            MigDevice {
+                index,
+                uuid: library.text("nvmlDeviceGetUUID", device),
+                name: library.text("nvmlDeviceGetName", device),
+                gpu_instance: library.value("nvmlDeviceGetGpuInstanceId", device),
+                compute_instance: library.value("nvmlDeviceGetComputeInstanceId", device),
+                memory,
+                attributes,
+            }
+        })
+        .collect()
+}
+
+impl MigDevice {
+    /// What it is called behind its card's name.
+    pub fn profile(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("Unknown Error");
+        name.rsplit_once(" MIG ").map_or(name, |(_, profile)| profile).to_owned()
+    }
+}
