@@ -21,7 +21,7 @@ pub mod version;
 
 pub use device_name::{DeviceName, DeviceNameError};
 pub use device_type::DeviceType;
-pub use node_config::NodeConfig;
+pub use node_config::{NodeConfig, NodeConfigs};
 pub use partition_name::{ExistingInstance, PartitionName};
 pub use pci_bus_id::{PciBusId, PciBusIdError};
 pub use profile_spelling::{ProfileSpelling, ProfileSpellingError};

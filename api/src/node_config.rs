@@ -9,23 +9,13 @@ pub use error::NodeConfigError;
 pub use partitioning::{Partitioning, PartitioningMode, PlacementOrder};
 pub use sharing::{Mps, Sharing, TimeSliceInterval, TimeSlicing};
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What a node offers. Decoding is strict: an unknown field is an error, since a setting that is silently left out is
 /// found only when something is missing.
-///
-/// ```yaml
-/// apiVersion: gpu.tessera.dev/v1alpha1
-/// kind: NodeConfig
-/// wholeCards: true
-/// partitioning:
-///   mode: OnDemand
-///   profiles: [1g.10gb, 3g.40gb]
-/// sharing:
-///   mps: { defaultShares: 4 }
-///   timeSlicing: { replicas: 10, interval: Short }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeConfig {
@@ -37,6 +27,26 @@ pub struct NodeConfig {
     pub sharing: Sharing,
 }
 
+/// Configurations by name; a node's label says which is its own.
+///
+/// ```yaml
+/// apiVersion: gpu.tessera.dev/v1alpha1
+/// kind: NodeConfigs
+/// configs:
+///   training: {}
+///   inference:
+///     wholeCards: false
+///     partitioning: { profiles: [1g.10gb, 3g.40gb] }
+///   notebooks:
+///     sharing:
+///       mps: { defaultShares: 4 }
+///       timeSlicing: { replicas: 10, interval: Short }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeConfigs {
+    configs: BTreeMap<String, NodeConfig>,
+}
+
 impl Default for NodeConfig {
     fn default() -> Self {
         Self { whole_cards: true, partitioning: Partitioning::default(), sharing: Sharing::default() }
@@ -44,28 +54,12 @@ impl Default for NodeConfig {
 }
 
 impl NodeConfig {
-    /// The `apiVersion` of the object.
-    pub const API_VERSION: &str = "gpu.tessera.dev/v1alpha1";
-    /// The `kind` of the object.
-    pub const KIND: &str = "NodeConfig";
-
-    /// Decodes an object and checks it.
+    /// Decodes one configuration and checks it.
     ///
     /// # Errors
-    /// [`NodeConfigError`], for anything but a `NodeConfig` of this version with values in range.
-    pub fn decode(object: &Value) -> Result<Self, NodeConfigError> {
-        let Value::Object(object) = object else { return Err(NodeConfigError::NoObject) };
-        for (name, expected) in [("apiVersion", Self::API_VERSION), ("kind", Self::KIND)] {
-            let found = object.get(name).cloned().unwrap_or_default();
-            if found != *expected {
-                let found = found.to_string().chars().take(64).collect();
-                return Err(NodeConfigError::Kind { name, expected, found });
-            }
-        }
-        let mut fields = object.clone();
-        fields.remove("apiVersion");
-        fields.remove("kind");
-        let config: Self = serde_json::from_value(Value::Object(fields))
+    /// [`NodeConfigError`], for an unknown field, another type or a value out of range.
+    pub fn decode(fields: &Value) -> Result<Self, NodeConfigError> {
+        let config: Self = serde_json::from_value(fields.clone())
             .map_err(|error| NodeConfigError::Invalid(error.to_string().chars().take(300).collect()))?;
         config.check()?;
         Ok(config)
@@ -81,15 +75,64 @@ impl NodeConfig {
     }
 }
 
+impl NodeConfigs {
+    /// The `apiVersion` of the object.
+    pub const API_VERSION: &str = "gpu.tessera.dev/v1alpha1";
+    /// The `kind` of the object.
+    pub const KIND: &str = "NodeConfigs";
+
+    /// Decodes an object.
+    ///
+    /// # Errors
+    /// [`NodeConfigError`], for anything but `NodeConfigs` of this version, in which every configuration is right.
+    pub fn decode(object: &Value) -> Result<Self, NodeConfigError> {
+        let Value::Object(object) = object else { return Err(NodeConfigError::NoObject) };
+        for (name, expected) in [("apiVersion", Self::API_VERSION), ("kind", Self::KIND)] {
+            let found = object.get(name).cloned().unwrap_or_default();
+            if found != *expected {
+                let found = found.to_string().chars().take(64).collect();
+                return Err(NodeConfigError::Kind { name, expected, found });
+            }
+        }
+        if let Some(unknown) =
+            object.keys().find(|name| !["apiVersion", "kind", "configs"].contains(&name.as_str()))
+        {
+            let unknown: String = unknown.chars().take(64).collect();
+            return Err(NodeConfigError::Invalid(format!("unknown field {unknown:?}, expected configs")));
+        }
+        let Some(Value::Object(configs)) = object.get("configs") else {
+            return Err(NodeConfigError::Invalid(
+                "configs must be a mapping of configurations by name".to_owned(),
+            ));
+        };
+        let named = |(name, fields): (&String, &Value)| match NodeConfig::decode(fields) {
+            Ok(config) => Ok((name.clone(), config)),
+            Err(error) => {
+                Err(NodeConfigError::Config { name: name.chars().take(64).collect(), error: Box::new(error) })
+            }
+        };
+        Ok(Self { configs: configs.iter().map(named).collect::<Result<_, _>>()? })
+    }
+
+    /// The configuration of that name.
+    ///
+    /// # Errors
+    /// [`NodeConfigError::Unknown`], with the names there are.
+    pub fn get(&self, name: &str) -> Result<&NodeConfig, NodeConfigError> {
+        self.configs.get(name).ok_or_else(|| NodeConfigError::Unknown {
+            name: name.chars().take(64).collect(),
+            known: self.configs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn decode(mut fields: Value) -> Result<NodeConfig, NodeConfigError> {
-        fields["apiVersion"] = json!("gpu.tessera.dev/v1alpha1");
-        fields["kind"] = json!("NodeConfig");
+    fn decode(fields: Value) -> Result<NodeConfig, NodeConfigError> {
         NodeConfig::decode(&fields)
     }
 
@@ -115,10 +158,7 @@ mod tests {
         assert_eq!(config.sharing.time_slicing.as_ref().unwrap().interval, TimeSliceInterval::Long);
         assert_eq!(config.sharing.mps.as_ref().unwrap().default_shares, 2);
         assert_eq!(config.partitioning.placement_order, PlacementOrder::HighestStart);
-        let mut again = serde_json::to_value(&config).unwrap();
-        again["apiVersion"] = json!(NodeConfig::API_VERSION);
-        again["kind"] = json!(NodeConfig::KIND);
-        assert_eq!(NodeConfig::decode(&again), Ok(config));
+        assert_eq!(decode(serde_json::to_value(&config).unwrap()), Ok(config));
     }
 
     #[test]
@@ -141,8 +181,30 @@ mod tests {
             let error = decode(fields.clone()).unwrap_err().to_string();
             assert!(error.contains(part), "{fields}: {error}");
         }
-        for object in [json!(null), json!([]), json!({}), json!({"apiVersion": "v1", "kind": "NodeConfig"})] {
-            assert!(NodeConfig::decode(&object).is_err(), "{object}");
+        assert!(decode(json!(null)).is_err() && decode(json!([])).is_err());
+    }
+
+    #[test]
+    fn configurations_by_name() {
+        let object = |configs: Value| json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "NodeConfigs", "configs": configs});
+        let configs = NodeConfigs::decode(&object(json!({"a": {}, "b": {"wholeCards": false}}))).unwrap();
+        assert!(!configs.get("b").unwrap().whole_cards);
+        assert!(configs.get("c").unwrap_err().to_string().contains("a, b"));
+        let error =
+            NodeConfigs::decode(&object(json!({"slices": {"sharing": {"timeSlicing": {"replicas": 1}}}})));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("slices") && error.contains("sharing.timeSlicing.replicas"), "{error}");
+        let mut more = object(json!({}));
+        more["default"] = json!("a");
+        for object in [
+            json!(null),
+            json!([]),
+            json!({}),
+            json!({"apiVersion": "v1", "kind": "NodeConfigs"}),
+            object(json!([])),
+            more,
+        ] {
+            assert!(NodeConfigs::decode(&object).is_err(), "{object}");
         }
     }
 }

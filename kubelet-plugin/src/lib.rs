@@ -15,6 +15,7 @@ pub mod journal;
 pub mod kubelet;
 pub mod metrics;
 pub mod mps;
+pub mod node_config;
 pub mod options;
 pub mod prepare;
 pub mod publish;

@@ -106,6 +106,20 @@ pub struct Options {
     #[arg(long, env = "PROC_ROOT", value_name = "DIRECTORY", default_value = "/proc", value_parser = absolute)]
     pub proc_root: PathBuf,
 
+    /// File that says what nodes offer: an object `NodeConfigs`, in YAML. [default: whole cards and MIG partitions]
+    ///
+    /// It is read again while the plugin runs.
+    #[arg(long, env = "NODE_CONFIGS", value_name = "FILE", value_parser = absolute)]
+    pub node_configs: Option<PathBuf>,
+
+    /// The configuration of that file for nodes without the label. [default: whole cards and MIG partitions]
+    #[arg(long, env = "NODE_CONFIG", value_name = "NAME", requires = "node_configs")]
+    pub node_config: Option<String>,
+
+    /// Key of the label on the Node object that names the node's configuration.
+    #[arg(long, env = "NODE_CONFIG_LABEL", value_name = "KEY", requires = "node_configs")]
+    pub node_config_label: Option<String>,
+
     /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,

@@ -40,6 +40,7 @@ use crate::{
     hardware::HardwareKeeper,
     kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
     metrics::Metrics,
+    node_config::{self, NodeConfigOptions},
     options::Options,
     publish::{self, PublishOptions, Publisher},
 };
@@ -118,6 +119,23 @@ async fn start(
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
 
+    let (node_config_sender, node_config) = watch::channel(None);
+    let node_config_options = NodeConfigOptions {
+        file: options.node_configs.clone(),
+        name: options.node_config.clone(),
+        label: options.node_config_label.clone(),
+    };
+    tasks.spawn(
+        "the node's configuration",
+        node_config::follow(
+            node_config_options,
+            client.clone(),
+            node_name.clone(),
+            node_config_sender,
+            shutdown.clone(),
+        ),
+    );
+
     let instance = pod_uid.clone().unwrap_or_else(|| std::process::id().to_string());
     let publisher = Publisher::new(
         client.clone(),
@@ -152,6 +170,7 @@ async fn start(
         registration: registration_sender,
         preparer: preparer_sender,
         listening: listening_sender,
+        node_config,
         shutdown: shutdown.clone(),
     };
     tasks.spawn_fallible("the node part", node.run(tasks.clone()));

@@ -3,7 +3,7 @@
 #[non_exhaustive]
 pub enum NodeConfigError {
     /// Not an object at all.
-    #[error("a node's configuration must be an object with apiVersion, kind and what it offers")]
+    #[error("what nodes offer must be an object with apiVersion, kind and configs")]
     NoObject,
     /// Another kind of object, or another version of it.
     #[error("{name} must be {expected}, not {found}")]
@@ -18,6 +18,22 @@ pub enum NodeConfigError {
     /// A field that does not exist, or of another type.
     #[error("{0}")]
     Invalid(String),
+    /// One of several configurations is wrong.
+    #[error("configuration {name:?}: {error}")]
+    Config {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        error: Box<NodeConfigError>,
+    },
+    /// There is no configuration of that name.
+    #[error("there is no configuration {name:?}; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// A value that is out of range, or contradicts another.
     #[error("{field}: {reason}")]
     Value {

@@ -48,6 +48,11 @@ app.kubernetes.io/component: kubelet-plugin
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.nodeConfigs -}}
+{{- if and .default (not (hasKey .configs .default)) -}}
+{{- fail (printf "nodeConfigs.default: there is no configuration %q in nodeConfigs.configs" .default) -}}
+{{- end -}}
+{{- end -}}
 {{- $names := .Values.extendedResourceNames -}}
 {{- range $value, $resource := dict "gpu" $names.gpu "timeslice" $names.timeslice "mig.prefix" $names.mig.prefix -}}
 {{- if regexMatch "(^|[.])kubernetes[.]io/|^requests[.]" $resource -}}

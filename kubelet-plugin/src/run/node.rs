@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+use tessera_api::NodeConfig;
 use tessera_inventory::{Machine, Pool};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub struct NodePart {
     pub preparer: watch::Sender<Option<Preparer>>,
     /// Set when the sockets listen.
     pub listening: watch::Sender<bool>,
+    /// What the node offers.
+    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// When to end.
     pub shutdown: CancellationToken,
 }
@@ -70,6 +73,7 @@ impl NodePart {
             health: health_sender,
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
+            node_config: self.node_config.clone(),
         };
         tasks
             .spawn("the pool maker", maker.run(self.machines.clone(), self.client.clone(), shutdown.clone()));

@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice, ResourceSliceSpec};
 use kube::{Api, Client, api::ListParams};
-use tessera_api::taint;
+use tessera_api::{NodeConfig, taint};
 use tessera_inventory::{
     Machine, Pool, PoolOptions,
     machine::Health,
@@ -54,6 +54,8 @@ pub struct PoolMaker {
     pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
     pub metrics: Metrics,
+    /// What the node offers; `None` until that is known.
+    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
 }
 
 impl PoolMaker {
@@ -67,7 +69,7 @@ impl PoolMaker {
         client: Client,
         shutdown: CancellationToken,
     ) {
-        let Self { identity, preparer, pools, health, registration, metrics } = self;
+        let Self { identity, preparer, pools, health, registration, metrics, mut node_config } = self;
         let mut published = None;
         let mut fetching = Box::pin(published_before(client, &identity));
         let mut told = BTreeSet::new();
@@ -75,11 +77,16 @@ impl PoolMaker {
         let mut kubelet_knows = false;
         loop {
             let machine = machines.borrow_and_update().clone();
+            let config = node_config.borrow_and_update().clone();
             let mut recheck = false;
-            if let Some(machine) = machine {
+            if let (Some(machine), Some(config)) = (machine, config) {
                 let last = pools.borrow().clone();
                 let held = held(last.as_deref(), published.as_deref().unwrap_or_default(), &preparer).await;
-                let options = PoolOptions { held, ..PoolOptions::new(&identity.driver_name) };
+                let options = PoolOptions {
+                    held,
+                    config: (*config).clone(),
+                    ..PoolOptions::new(&identity.driver_name)
+                };
                 let pool = Pool::new(&machine, &options);
                 recheck = pool.devices().any(|device| is_no_longer_offered(device, &identity.driver_name));
                 tell(&pool.warnings, &mut told);
@@ -100,6 +107,8 @@ impl PoolMaker {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 changed = machines.changed() => if changed.is_err() { return },
+                // The sender may be done, where nothing can change.
+                Ok(()) = node_config.changed() => {}
                 specs = &mut fetching, if published.is_none() => published = Some(specs),
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}

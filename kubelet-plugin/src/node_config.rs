@@ -1,0 +1,69 @@
+//! What this node offers: from a file with configurations by name, and a label of the node that says which is its own.
+
+mod source;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
+use tessera_api::NodeConfig;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use source::{NodeConfigOptions, SourceError};
+
+/// How often file and label are looked at. The kubelet brings a changed ConfigMap within about a minute, so that less
+/// would gain little.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Until there is something to go by.
+const FIRST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Follows the configuration until `shutdown`. What can't be read stays as it was; until it was read once nothing is
+/// known, and nothing new is to be published.
+pub async fn follow(
+    options: NodeConfigOptions,
+    client: Client,
+    node_name: String,
+    sender: watch::Sender<Option<Arc<NodeConfig>>>,
+    shutdown: CancellationToken,
+) {
+    let mut told = String::new();
+    loop {
+        match source::wanted(&options, &client, &node_name).await {
+            Ok(config) => {
+                if !told.is_empty() {
+                    tracing::info!("what this node offers can be read again");
+                    told.clear();
+                }
+                sender.send_if_modified(|known| {
+                    let is_new = known.as_deref() != Some(&config);
+                    if is_new {
+                        tracing::info!(?config, "what this node offers");
+                        *known = Some(Arc::new(config));
+                    }
+                    is_new
+                });
+            }
+            Err(error) => {
+                let message = error.to_string();
+                if told != message {
+                    let kept = if sender.borrow().is_some() {
+                        "it stays as it was"
+                    } else {
+                        "nothing is published yet"
+                    };
+                    tracing::error!(error = message, "cannot tell what this node offers: {kept}");
+                    told = message;
+                }
+            }
+        }
+        if options.file.is_none() {
+            // Nothing will change. A part that ends by itself would take the process down.
+            return shutdown.cancelled().await;
+        }
+        let pause = if sender.borrow().is_some() { INTERVAL } else { FIRST_INTERVAL };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,151 @@
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client};
+use serde_json::Value;
+use tessera_api::{NodeConfig, NodeConfigs, node_config::NodeConfigError};
+
+use crate::error_text::{shorten, with_causes};
+
+/// Largest file that is read, in bytes: more than a ConfigMap holds.
+const LARGEST_FILE: u64 = 2 << 20;
+
+/// Longest wait for the API server's answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeConfigOptions {
+    /// A file with `NodeConfigs`; without one the node offers whole cards and MIG partitions.
+    pub file: Option<PathBuf>,
+    /// The configuration of nodes without the label.
+    pub name: Option<String>,
+    /// Key of the Node's label that names its configuration.
+    pub label: Option<String>,
+}
+
+/// Why there is no telling what the node offers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file can't be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is larger than such a file can be.
+    #[error("{0} is larger than {LARGEST_FILE} bytes")]
+    TooLarge(PathBuf),
+    /// It is no YAML.
+    #[error("{path}: {reason}")]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        reason: String,
+    },
+    /// Its content is wrong, or has no configuration of the name that the node's label has.
+    #[error("{path}: {source}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: NodeConfigError,
+    },
+    /// The Node can't be read.
+    #[error("cannot read the label {label} of this node: {reason}")]
+    Label {
+        /// The label's key.
+        label: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the node offers now. Without a file, or where neither label nor option names a configuration, the default.
+pub(super) async fn wanted(
+    options: &NodeConfigOptions,
+    client: &Client,
+    node_name: &str,
+) -> Result<NodeConfig, SourceError> {
+    let Some(path) = &options.file else { return Ok(NodeConfig::default()) };
+    // A small file that is read once in a while. It is read whatever the label says, so that a slip is told soon.
+    let configs = read(path)?;
+    let label = match &options.label {
+        Some(label) => label_of(client, node_name, label).await?,
+        None => None,
+    };
+    match label.or_else(|| options.name.clone()) {
+        Some(name) => {
+            configs.get(&name).cloned().map_err(|source| SourceError::Content { path: path.clone(), source })
+        }
+        None => Ok(NodeConfig::default()),
+    }
+}
+
+fn read(path: &Path) -> Result<NodeConfigs, SourceError> {
+    let failed = |source| SourceError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > LARGEST_FILE {
+        return Err(SourceError::TooLarge(path.to_owned()));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let options = serde_saphyr::options! { with_snippet: false };
+    let object: Value = serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+        let reason = shorten(&error.without_snippet().to_string(), 300).to_owned();
+        SourceError::Yaml { path: path.to_owned(), reason }
+    })?;
+    NodeConfigs::decode(&object).map_err(|source| SourceError::Content { path: path.to_owned(), source })
+}
+
+/// `None` where the node has no such label, or an empty one.
+async fn label_of(client: &Client, node_name: &str, label: &str) -> Result<Option<String>, SourceError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let failed = |reason: String| SourceError::Label {
+        label: label.to_owned(),
+        reason: shorten(&reason, 500).to_owned(),
+    };
+    let node = tokio::time::timeout(PATIENCE, nodes.get_metadata(node_name))
+        .await
+        .map_err(|_| failed(format!("no answer within {PATIENCE:?}")))?
+        .map_err(|error| failed(with_causes(&error)))?;
+    let value = node.metadata.labels.and_then(|mut labels| labels.remove(label));
+    Ok(value.filter(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<NodeConfigs, SourceError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("configs.yaml");
+        std::fs::write(&path, text).unwrap();
+        read(&path)
+    }
+
+    #[test]
+    fn a_file_of_yaml() {
+        let text = "apiVersion: gpu.tessera.dev/v1alpha1\nkind: NodeConfigs\nconfigs:\n  a:\n    wholeCards: false\n";
+        assert!(!read_text(text).unwrap().get("a").unwrap().whole_cards);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_file() {
+        for (text, part) in [
+            ("", "object"),
+            ("a: [", "line"),
+            ("apiVersion: v1\nkind: NodeConfigs\n", "apiVersion"),
+            ("apiVersion: gpu.tessera.dev/v1alpha1\nkind: NodeConfigs\nconfigs: {a: {b: 1}}\n", "\"a\""),
+        ] {
+            let error = read_text(text).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("configs.yaml"), "{text:?}: {error}");
+        }
+        assert!(read(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));
+    }
+}
