@@ -9,6 +9,7 @@ mod call;
 mod limits;
 mod path;
 mod range;
+mod sizes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use std::sync::Arc;
 use call::Operand;
 use path::Path;
 use range::Range;
+use sizes::{Entries, Variable};
 
 use super::checker::{Checked, Reference};
-use super::types::{OPTIONAL, Type};
+use super::types::Type;
 use crate::syntax::ast::{Ast, Comprehension, Kind, Literal, NodeId, operators};
 use crate::syntax::macros::ACCUMULATOR;
 
@@ -45,26 +47,6 @@ pub(crate) fn most(ast: &Ast, checked: &Checked) -> u64 {
         estimator.step(task);
     }
     estimator.pop().max
-}
-
-/// Sizes of what a list or map contains.
-#[derive(Debug, Clone, Copy)]
-struct Entries {
-    is_list: bool,
-    key: Range,
-    value: Range,
-}
-
-fn union(one: Option<Entries>, two: Option<Entries>) -> Option<Entries> {
-    let (one, two) = (one?, two?);
-    Some(Entries { is_list: one.is_list, key: one.key.union(two.key), value: one.value.union(two.value) })
-}
-
-/// What is known of a variable.
-struct Variable {
-    path: Path,
-    size: Option<Range>,
-    entries: Option<Entries>,
 }
 
 enum Task {
@@ -116,105 +98,6 @@ impl<'a> Estimator<'a> {
 
     fn type_of(&self, node: NodeId) -> &'a Type {
         &self.checked.types[node as usize]
-    }
-
-    /// The name that a node is, where the checker found it to be one.
-    fn name(&self, node: NodeId) -> Option<&'a Arc<str>> {
-        match &self.checked.references[node as usize] {
-            Reference::Variable(name) | Reference::TypeName(name) => Some(name),
-            _ => match self.ast.kind(node) {
-                Kind::Identifier(name) => Some(name),
-                _ => None,
-            },
-        }
-    }
-
-    fn variable(&self, name: &str) -> Option<&Variable> {
-        self.variables.get(name).and_then(|open| open.last())
-    }
-
-    fn push(&mut self, name: &Arc<str>, variable: Variable) {
-        self.variables.entry(name.clone()).or_default().push(variable);
-    }
-
-    fn forget(&mut self, name: &str) {
-        if let Some(open) = self.variables.get_mut(name) {
-            open.pop();
-        }
-    }
-
-    fn path(&self, node: NodeId) -> Path {
-        if let Some(name) = self.name(node)
-            && let Some(variable) = self.variable(name)
-        {
-            return variable.path.clone();
-        }
-        self.paths.get(&node).cloned().unwrap_or_default()
-    }
-
-    /// The size of a node's value, if anything is known of it.
-    fn size(&mut self, node: NodeId) -> Option<Range> {
-        if let Some(size) = self.sizes.get(&node) {
-            return Some(*size);
-        }
-        if let Some(size) = self.written_size(node) {
-            return Some(size);
-        }
-        if let Some(most) = self.path(node).device_size() {
-            self.sizes.insert(node, Range::up_to(most));
-            return Some(Range::up_to(most));
-        }
-        if is_scalar(self.type_of(node)) {
-            return Some(Range::exactly(1));
-        }
-        let name = self.name(node)?;
-        self.variable(name)?.size
-    }
-
-    fn size_or_unknown(&mut self, node: NodeId) -> Range {
-        self.size(node).unwrap_or(Range::UNKNOWN)
-    }
-
-    /// The size of what the source spells out.
-    fn written_size(&self, node: NodeId) -> Option<Range> {
-        if self.name(node).is_some() {
-            return None;
-        }
-        let size = match self.ast.kind(node) {
-            Kind::Literal(Literal::String(text)) => text.chars().count(),
-            Kind::Literal(Literal::Bytes(bytes)) => bytes.len(),
-            Kind::Literal(_) => 1,
-            Kind::List { elements, .. } => elements.len(),
-            Kind::Map { entries } => entries.len(),
-            _ => return None,
-        };
-        Some(Range::exactly(size as u64))
-    }
-
-    fn set_size(&mut self, node: NodeId, size: Option<Range>) {
-        if let Some(size) = size {
-            self.sizes.insert(node, size);
-        }
-    }
-
-    fn entries(&self, node: NodeId) -> Option<Entries> {
-        if let Some(entries) = self.entries.get(&node) {
-            return Some(*entries);
-        }
-        self.variable(self.name(node)?)?.entries
-    }
-
-    fn set_entries(&mut self, node: NodeId, entries: Option<Entries>) {
-        if let Some(entries) = entries {
-            self.entries.insert(node, entries);
-        }
-    }
-
-    fn copy_sizes(&mut self, to: NodeId, from: NodeId) {
-        let size = self.size(from);
-        self.set_size(to, size);
-        let entries = self.entries(from);
-        self.set_entries(to, entries);
     }
 
     fn operand(&mut self, node: NodeId) -> Operand<'a> {
@@ -509,13 +392,4 @@ impl<'a> Estimator<'a> {
 
 fn first_size(is_empty: bool) -> Range {
     if is_empty { Range::default() } else { Range::NONE }
-}
-
-/// Whether values of the type all have the size 1.
-fn is_scalar(of: &Type) -> bool {
-    match of {
-        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
-        Type::Opaque(OPTIONAL, parameters) => parameters.first().is_some_and(is_scalar),
-        _ => false,
-    }
 }

@@ -3,11 +3,13 @@
 //! Standard macros, two-variable comprehensions, `cel.bind`, `optMap`, `optFlatMap` and `sortBy`, as cel-go 0.26
 //! expands them.
 
+mod copy;
+
 use std::sync::Arc;
 
-use super::ast::{Ast, Comprehension, Entry, Field, Kind, Literal, NodeId, operators};
-use super::parser::MOST_NODES;
-use super::source::Issue;
+use crate::syntax::ast::{Ast, Comprehension, Kind, Literal, NodeId, operators};
+use crate::syntax::source::Issue;
+use copy::copy;
 
 /// The accumulator's name, which no source text can spell.
 pub(crate) const ACCUMULATOR: &str = "@result";
@@ -332,93 +334,4 @@ fn sort_by(builder: &mut Builder<'_>, target: NodeId, arguments: &[NodeId]) -> R
     let input = builder.name(SORT_INPUT);
     let sorted = builder.member_call(operators::SORT_BY_KEYS, input, vec![keys]);
     Ok(builder.bind(&SORT_INPUT.into(), target, sorted))
-}
-
-/// A copy of the tree under `node`, without recursion.
-fn copy(builder: &mut Builder<'_>, node: NodeId) -> Result<NodeId, Issue> {
-    // Parents first, then patched: copies[i] is the copy of order[i].
-    let mut order = vec![node];
-    let mut next = 0;
-    let first = builder.ast.nodes.len();
-    if first > MOST_NODES {
-        return Err(Issue::at(
-            builder.at,
-            format!("expression has more than {MOST_NODES} nodes after macro expansion"),
-        ));
-    }
-    let mut position_of = std::collections::HashMap::new();
-    position_of.insert(node, first as NodeId);
-    while next < order.len() {
-        let original = builder.ast.nodes[order[next] as usize].clone();
-        let mut children = Vec::new();
-        children_of(&original.kind, &mut children);
-        for child in children {
-            position_of.entry(child).or_insert_with(|| {
-                order.push(child);
-                (first + order.len() - 1) as NodeId
-            });
-        }
-        if first + order.len() > MOST_NODES {
-            return Err(Issue::at(
-                builder.at,
-                format!("expression has more than {MOST_NODES} nodes after macro expansion"),
-            ));
-        }
-        builder.ast.nodes.push(original);
-        next += 1;
-    }
-    for node in &mut builder.ast.nodes[first..] {
-        rename_children(&mut node.kind, |child| position_of.get(&child).copied().unwrap_or(child));
-    }
-    Ok(first as NodeId)
-}
-
-fn children_of(kind: &Kind, children: &mut Vec<NodeId>) {
-    // The same walk as renaming; a clone of the kind keeps one list of which parts are children.
-    rename_children(&mut kind.clone(), |child| {
-        children.push(child);
-        child
-    });
-}
-
-fn rename_children(kind: &mut Kind, mut rename: impl FnMut(NodeId) -> NodeId) {
-    match kind {
-        Kind::Literal(_) | Kind::Identifier(_) => {}
-        Kind::Select { operand, .. } => *operand = rename(*operand),
-        Kind::Call { target, arguments, .. } => {
-            if let Some(target) = target {
-                *target = rename(*target);
-            }
-            for argument in arguments {
-                *argument = rename(*argument);
-            }
-        }
-        Kind::List { elements, .. } => {
-            for element in elements {
-                *element = rename(*element);
-            }
-        }
-        Kind::Map { entries } => {
-            for Entry { key, value, .. } in entries {
-                *key = rename(*key);
-                *value = rename(*value);
-            }
-        }
-        Kind::Message { fields, .. } => {
-            for Field { value, .. } in fields {
-                *value = rename(*value);
-            }
-        }
-        Kind::Comprehension(comprehension) => {
-            for child in [
-                &mut comprehension.range,
-                &mut comprehension.initial,
-                &mut comprehension.condition,
-                &mut comprehension.step,
-                &mut comprehension.result,
-            ] {
-                *child = rename(*child);
-            }
-        }
-    }
 }

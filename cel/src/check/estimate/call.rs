@@ -1,9 +1,10 @@
 //! What a call may cost, and how large its result may be.
 
+use super::Estimator;
 use super::limits;
 use super::path::Path;
 use super::range::Range;
-use super::{Estimator, union};
+use super::sizes::union;
 use crate::check::types::Type;
 use crate::syntax::ast::{Kind, Literal, NodeId};
 

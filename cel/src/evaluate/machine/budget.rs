@@ -1,0 +1,64 @@
+//! What an evaluation may cost, allocate and compare.
+
+use super::Machine;
+use crate::evaluate::value::Value;
+
+/// Bytes that one evaluation may allocate in all. Upstream has no such limit; what it costs to get here is far beyond
+/// what selectors do.
+pub(super) const MEMORY_BUDGET: usize = 128 << 20;
+
+/// Values that one evaluation may compare in all: a list of lists that are all the same one has more elements than
+/// time, and upstream goes through them uncounted.
+pub(super) const COMPARISON_BUDGET: u32 = 10_000_000;
+
+/// Why an evaluation ended without a value.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The cost limit.
+    Cost,
+    /// The memory budget, or that of comparisons.
+    Memory,
+    /// What is a panic upstream.
+    Internal(Box<str>),
+}
+
+impl<'v> Machine<'v> {
+    /// Counts a cost without checking the limit: the caller ends the evaluation.
+    pub(crate) fn exceed(&mut self, cost: u64) {
+        self.cost = self.cost.saturating_add(cost);
+    }
+
+    /// Counts an allocation.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.memory = self.memory.saturating_add(bytes);
+        if self.memory > MEMORY_BUDGET { Err(Stop::Memory) } else { Ok(()) }
+    }
+
+    /// Counts a value that is compared or gone through.
+    pub(crate) fn count_comparison(&self) -> Result<(), Stop> {
+        let made = self.comparisons.get() + 1;
+        self.comparisons.set(made);
+        if made > COMPARISON_BUDGET { Err(Stop::Memory) } else { Ok(()) }
+    }
+
+    /// Counts a list of so many elements.
+    pub(crate) fn allocate_elements(&mut self, count: u64) -> Result<(), Stop> {
+        let bytes = count.saturating_mul(size_of::<Value<'v>>() as u64);
+        self.allocate(usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Stop> {
+        // As Go adds.
+        self.cost = self.cost.wrapping_add(cost);
+        if self.cost > self.limit { Err(Stop::Cost) } else { Ok(()) }
+    }
+
+    /// As [`Self::charge`] for steps of one each: the cost then stops just above the limit.
+    pub(super) fn charge_steps(&mut self, count: u64) -> Result<(), Stop> {
+        let result = self.charge(count);
+        if result.is_err() {
+            self.cost = self.limit + 1;
+        }
+        result
+    }
+}
