@@ -8,5 +8,6 @@ mod instances;
 #[allow(dead_code)]
 mod machine;
 mod node;
+mod partitions;
 mod plugin;
 mod whole;

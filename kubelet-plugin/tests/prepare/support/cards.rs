@@ -128,7 +128,6 @@ impl Cards {
         self.lock().fault = Some(fault);
     }
 
-
     /// Calls of a function take so long.
     pub fn slow_function(&self, function: &'static str, pause: Duration) {
         let function = Some(function);
