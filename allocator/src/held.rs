@@ -1,7 +1,6 @@
 //! What claims hold already.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 
 use crate::amount::{Amount, Nanos};

@@ -4,10 +4,9 @@ mod builder;
 mod device;
 mod value;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::names::{Name, Names};
 use crate::node::NodeSelector;

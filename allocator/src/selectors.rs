@@ -1,8 +1,8 @@
 //! Compiled selectors, and the answers they gave.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use tessera_cel::{CompileError, EvaluationError, Selector};
 
 use crate::inventory::{DeviceRef, Inventory};

@@ -1,20 +1,23 @@
 //! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
 //! the same order, with the same errors. The search differs, the first solution in Kubernetes' order is the answer.
 
+mod bounds;
 mod capacity;
 mod constraints;
 mod counters;
+mod eligible;
 mod error;
 pub mod explain;
 mod features;
+mod mix;
 mod plan;
 mod pools;
 mod prune;
 mod result;
 mod search;
+mod take;
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use crate::claim::{Claim, Class};

@@ -1,5 +1,7 @@
 //! Kubernetes' own table of allocator tests, every case of it: `data/upstream-table.jsonl`, see `data/README.md`.
 
+#![allow(clippy::expect_used)]
+
 #[path = "oracle/ours.rs"]
 mod ours;
 

@@ -1,9 +1,8 @@
 //! Makes an inventory and its indexes.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
-use hashbrown::DefaultHashBuilder;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 
 use super::{Inventory, PoolSlices};
 use crate::names::Name;

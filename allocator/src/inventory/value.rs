@@ -1,9 +1,8 @@
 //! Values that many devices share, each kept once.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash};
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use tessera_cel::Quantity;
 
 use crate::amount::{Amount, Nanos};

@@ -1,6 +1,6 @@
 //! Constraints between the devices of a claim.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::UpstreamBugs;
 use crate::claim::{Claim, Constraint, Rule};

@@ -1,6 +1,6 @@
 //! What is left of the counters of pools.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::UpstreamBugs;
 use super::pools::Pool;
@@ -126,6 +126,19 @@ impl Counters {
     ) -> (bool, Vec<Nanos>) {
         let book = self.book(inventory, held, pools, pool, bugs);
         (book.is_blocked, places.iter().map(|place| book.left[*place as usize]).collect())
+    }
+
+    /// The place of a consumption's counter, and what is left of it.
+    pub fn left_of(
+        &mut self,
+        (inventory, held, pools): (&Inventory, &Held, &[Pool]),
+        pool: u32,
+        cell: u32,
+        bugs: UpstreamBugs,
+    ) -> Option<(u32, Nanos)> {
+        let book = self.book(inventory, held, pools, pool, bugs);
+        let place = book.place(inventory, cell);
+        Some((place, *book.left.get(place as usize)?))
     }
 
     /// Gives back what [`Self::take`] took.

@@ -1,7 +1,8 @@
 //! The requests of all claims, checked and looked up before the search.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::capacity;
 use super::constraints::ConstraintState;

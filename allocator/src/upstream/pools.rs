@@ -1,6 +1,6 @@
 //! The pools that a node can use.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::{AllocateError, Features};
 use crate::inventory::{DeviceRef, Inventory};

@@ -1,17 +1,21 @@
 //! What need not be tried, because it cannot lead to a solution: used once a search turns out to be long.
 //!
 //! Only parts of the search without a solution are left out, so the first solution stays the first. Where upstream would
-//! find an error in such a part, or would remember something of it, nothing is left out (see [`Search::begin_pruning`]).
+//! find an error in such a part, or would remember something of it, nothing is left out (see [`Search::may_leave_out`]).
 //!
 //! - **Too few**: a request or a later one has fewer devices left that it could take, each looked at alone, than it
 //!   needs; or fewer values are left than a distinctAttribute constraint needs.
+//! - **Too little**: the requests to come need more of counters than is left, see [`super::bounds`].
 //! - **Alike**: devices that no request and no constraint can tell apart, and that take the same of counters which are
 //!   themselves alike (two cards with the same partitions in use), fail alike.
 //! - **Seen**: a request was begun before in a state that is the same but for what is alike, and failed.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::Hash;
 
+use hashbrown::{HashMap, HashSet};
+
+use super::bounds::CounterSums;
+use super::mix::mix;
 use super::plan::taint_prevents;
 use super::search::Search;
 use crate::amount::Nanos;
@@ -33,6 +37,8 @@ pub(crate) struct Pruning {
     total: u128,
     /// States in which a request was begun and failed.
     failed: HashSet<u128>,
+    /// What is left of counters, summed up.
+    pub sums: CounterSums,
 }
 
 /// Candidates that share counters; most often the partitions of one card.
@@ -44,16 +50,6 @@ struct Component {
     first: u32,
     /// What is in use of it.
     state: u128,
-}
-
-fn mix(value: impl Hash) -> u128 {
-    let half = |seed: u64| {
-        let mut hasher = DefaultHasher::new();
-        seed.hash(&mut hasher);
-        value.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
 }
 
 impl Component {
@@ -111,16 +107,19 @@ impl Pruning {
 }
 
 impl Search<'_, '_> {
-    /// Works out what is alike. None where leaving something out could change the answer: a selector or capacity policy
+    /// Whether parts of the search may be left out. Not where that could change the answer: a selector or capacity policy
     /// fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets by what was
     /// tried, or two drivers' pools share their counters.
-    pub(crate) fn begin_pruning(&mut self) -> Option<Pruning> {
+    pub(super) fn may_leave_out(&mut self) -> bool {
         let mut names = HashSet::new();
         let is_twice = |pool: &super::pools::Pool| {
             !names.insert(self.allocator.inventory.pools[pool.pool as usize].name)
         };
-        if self.allocator.bugs.counters_ignore_driver && self.pools.iter().any(is_twice) {
-            return None;
+        if self.allocator.bugs.counters_ignore_driver
+            && self.pools.len() > 1
+            && self.pools.iter().any(is_twice)
+        {
+            return false;
         }
         for slot in 0..self.slots.len() {
             let (claim, request, alternative) = self.place(slot);
@@ -129,29 +128,34 @@ impl Search<'_, '_> {
             for constraint in &self.constraints[claim] {
                 let is_about = constraint.is_about(request, alternative);
                 if is_about && (is_all || (count > 1 && constraint.can_forget())) {
-                    return None;
+                    return false;
                 }
             }
             for candidate in 0..self.candidates.len() as u32 {
-                self.is_selectable(slot, candidate).ok()?;
+                if self.is_selectable(slot, candidate).is_err() {
+                    return false;
+                }
                 for cell in self.device(candidate).capacity_cells() {
-                    let consumed = self.consumed(slot, *cell).ok()?;
-                    if consumed.is_some_and(|amount| amount < 0) {
-                        return None;
+                    match self.consumed(slot, *cell) {
+                        Err(_) => return false,
+                        Ok(amount) if amount.is_some_and(|amount| amount < 0) => return false,
+                        Ok(_) => {}
                     }
                 }
             }
         }
-        for candidate in 0..self.candidates.len() as u32 {
-            if self.device(candidate).consumptions().any(|taken| taken.amount < 0) {
-                return None;
-            }
-        }
+        (0..self.candidates.len() as u32)
+            .all(|candidate| self.device(candidate).consumptions().all(|taken| taken.amount >= 0))
+    }
+
+    /// Works out what is alike. Only for a search that has taken nothing.
+    pub(crate) fn begin_pruning(&mut self, sums: CounterSums) -> Pruning {
         let (component, local, firsts) = self.components();
         let mut pruning = Pruning {
             component,
             local,
             components: firsts.into_iter().map(|first| Component { first, ..Component::default() }).collect(),
+            sums,
             ..Pruning::default()
         };
         let mut kinds = Numbers(HashMap::new());
@@ -183,7 +187,7 @@ impl Search<'_, '_> {
             pruning.components[index].signature = signatures.of((members, left));
             pruning.total = pruning.total.wrapping_add(pruning.components[index].look());
         }
-        Some(pruning)
+        pruning
     }
 
     fn place(&self, slot: usize) -> (usize, usize, usize) {
@@ -303,7 +307,7 @@ impl Search<'_, '_> {
     }
 
     /// Whether a candidate could be taken by the slot now.
-    fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
+    pub(super) fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
         if !matches!(self.is_available(slot, candidate), Ok(true)) {
             return false;
         }

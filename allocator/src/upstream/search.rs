@@ -1,11 +1,11 @@
 //! The search: depth first, in upstream's order, without recursion.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::constraints::ConstraintState;
 use super::counters::Counters;
-use super::plan::{MOST_RESULTS, Slot, SlotsOfClaims, taint_prevents};
-use super::pools::{self, Pool};
+use super::plan::{MOST_RESULTS, Slot, SlotsOfClaims};
+use super::pools::Pool;
 use super::prune::Pruning;
 use super::{AllocateError, Allocator};
 use crate::amount::Nanos;
@@ -33,12 +33,12 @@ pub(crate) struct Picked {
 
 /// What one [`Search::take`] changed, to be undone.
 #[derive(Debug, Clone, Copy)]
-struct Undo {
-    slot: u32,
-    candidate: u32,
-    has_counters: bool,
-    is_marked: bool,
-    is_shared: bool,
+pub(super) struct Undo {
+    pub slot: u32,
+    pub candidate: u32,
+    pub has_counters: bool,
+    pub is_marked: bool,
+    pub is_shared: bool,
 }
 
 /// A choice that the search may come back to.
@@ -101,9 +101,9 @@ pub(crate) struct SharedUse {
     pub taken: Vec<(Name, Nanos)>,
 }
 
-const UNKNOWN: u8 = 0;
-const NO: u8 = 1;
-const YES: u8 = 2;
+pub(super) const UNKNOWN: u8 = 0;
+pub(super) const NO: u8 = 1;
+pub(super) const YES: u8 = 2;
 
 /// The state of one allocation.
 pub(crate) struct Search<'a, 's> {
@@ -118,18 +118,18 @@ pub(crate) struct Search<'a, 's> {
     /// By slot and candidate: whether the selectors match.
     pub matches: Vec<Vec<u8>>,
     pub constraints: Vec<Vec<ConstraintState>>,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// By candidate: how often it is in use by this search.
-    in_flight: Vec<u32>,
-    shared: HashMap<u32, SharedUse>,
+    pub(super) in_flight: Vec<u32>,
+    pub(super) shared: HashMap<u32, SharedUse>,
     pub results: Vec<Vec<Picked>>,
     /// By claim and request: the chosen alternative.
     pub chosen: Vec<Vec<u32>>,
     stack: Vec<Frame>,
-    effort: u64,
-    pruning: Option<Pruning>,
+    pub(super) effort: u64,
+    pub(super) pruning: Option<Pruning>,
     has_begun_again: bool,
-    has_admin_access: bool,
+    pub(super) has_admin_access: bool,
 }
 
 impl<'a, 's> Search<'a, 's> {
@@ -184,6 +184,13 @@ impl<'a, 's> Search<'a, 's> {
     pub fn run(&mut self) -> Result<bool, AllocateError> {
         self.has_admin_access = self.slots.iter().any(|slot| slot.admin_access);
         let mut step = Step::Request { claim: 0, request: 0 };
+        if self.allocator.patience < u64::MAX
+            && self.is_much_constrained()
+            && self.may_leave_out()
+            && self.count_up().is_none()
+        {
+            return Ok(false);
+        }
         loop {
             if self.effort > self.allocator.patience && !self.has_begun_again {
                 step = self.begin_again();
@@ -224,7 +231,10 @@ impl<'a, 's> Search<'a, 's> {
             }
         }
         self.has_begun_again = true;
-        self.pruning = self.begin_pruning();
+        if self.may_leave_out() {
+            let Some(sums) = self.count_up() else { return Step::Return(Outcome::NotFound) };
+            self.pruning = Some(self.begin_pruning(sums));
+        }
         Step::Request { claim: 0, request: 0 }
     }
 
@@ -271,6 +281,10 @@ impl<'a, 's> Search<'a, 's> {
 
     /// Whether a request, or the rest of one, need not be tried.
     fn leaves_out(&mut self, slot: u32, device: i64, start: u32) -> bool {
+        let Some(pruning) = &self.pruning else { return false };
+        if pruning.sums.rule_out(slot, self.slots[slot as usize].count - device) {
+            return true;
+        }
         if !self.slots[slot as usize].is_all && self.has_too_few(slot, device, start) {
             return true;
         }
@@ -348,297 +362,5 @@ impl<'a, 's> Search<'a, 's> {
             }
         }
         Ok(Step::Return(Outcome::NotFound))
-    }
-
-    /// What upstream checks before it tries a device.
-    pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
-        let is_in_use = if self.slots[slot].admin_access {
-            self.is_in_flight_of(self.slots[slot].claim, candidate)
-        } else {
-            self.is_in_use(candidate)
-        };
-        Ok(!is_in_use
-            && self.is_selectable(slot, candidate)?
-            && (!self.allocator.features.consumable_capacity || self.has_capacity(slot, candidate)?))
-    }
-
-    fn is_in_use(&self, candidate: u32) -> bool {
-        self.in_flight[candidate as usize] > 0
-            || self.allocator.held.is_whole(self.candidates[candidate as usize].device)
-    }
-
-    /// Whether this search has given the device to the claim; a shared device is never in use.
-    fn is_in_flight_of(&self, claim: u32, candidate: u32) -> bool {
-        self.in_flight[candidate as usize] > 0
-            && self.results[claim as usize].iter().any(|picked| picked.candidate == candidate)
-    }
-
-    pub fn is_shareable(&self, candidate: u32) -> bool {
-        self.allocator.features.consumable_capacity
-            && self.device(candidate).shape().allow_multiple_allocations
-    }
-
-    /// Whether class and request select the device.
-    pub fn is_selectable(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
-        let device = self.device(candidate);
-        if !self.allocator.features.device_binding_and_status
-            && device.extra().is_some_and(|extra| {
-                extra.binding_conditions.as_ref().is_some_and(|conditions| !conditions.is_empty())
-            })
-        {
-            return Ok(false);
-        }
-        if self.matches[slot].is_empty() {
-            self.matches[slot] = vec![UNKNOWN; self.candidates.len()];
-        }
-        match self.matches[slot][candidate as usize] {
-            UNKNOWN => {}
-            known => return Ok(known == YES),
-        }
-        let is_match = self.selectors_match(slot, device)? && self.is_for_node(candidate)?;
-        self.matches[slot][candidate as usize] = if is_match { YES } else { NO };
-        Ok(is_match)
-    }
-
-    fn selectors_match(&mut self, slot: usize, device: DeviceRef<'a>) -> Result<bool, AllocateError> {
-        for place in 0..self.slots[slot].selectors.len() {
-            let selector = self.slots[slot].selectors[place];
-            let Some(index) = selector.selector else {
-                return Err(AllocateError::Panic(
-                    "runtime error: invalid memory address or nil pointer dereference".to_owned(),
-                ));
-            };
-            let fault = match self.selectors.selector(index) {
-                Err(error) => format!("compile error: {error}"),
-                Ok(_) => match self.selectors.matches(index, device) {
-                    Ok(true) => continue,
-                    Ok(false) => return Ok(false),
-                    Err(error) => format!("runtime error: {error}"),
-                },
-            };
-            let slot = &self.slots[slot];
-            let owner = if selector.is_of_class {
-                format!("class {}", slot.class.name)
-            } else {
-                format!("claim {}", self.claims[slot.claim as usize].reference())
-            };
-            return Err(AllocateError::Fatal(format!("{owner}: selector #{}: CEL {fault}", selector.place)));
-        }
-        Ok(true)
-    }
-
-    fn is_for_node(&self, candidate: u32) -> Result<bool, AllocateError> {
-        let slice = self.candidates[candidate as usize].slice as usize;
-        if self.allocator.inventory.slices[slice].per_device != Some(true) {
-            return Ok(true);
-        }
-        pools::device_matches(self.node, self.device(candidate)).map_err(AllocateError::Fatal)
-    }
-
-    /// Whether the device has the capacity that the slot would take, beyond what is taken already.
-    pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
-        let device = self.device(candidate);
-        let shape = device.shape();
-        let has_all = self.slots[slot]
-            .capacity
-            .iter()
-            .all(|(name, _)| name.is_some_and(|name| shape.capacities.contains(&name)));
-        if !has_all {
-            return Ok(false);
-        }
-        let inventory = self.allocator.inventory;
-        for cell in device.capacity_cells() {
-            let Some(mut total) = self.consumed(slot, *cell)? else { return Ok(false) };
-            let capacity = &inventory.values.capacities[*cell as usize];
-            if let Some(held) = self.allocator.held.get(device.index) {
-                let of = held.consumed.iter().find(|(name, ..)| *name == capacity.name);
-                total = total.saturating_add(of.map_or(0, |(_, taken, _)| *taken));
-            }
-            if let Some(shared) = self.shared.get(&candidate) {
-                let of = shared.taken.iter().find(|(name, _)| *name == capacity.name);
-                total = total.saturating_add(of.map_or(0, |(_, taken)| *taken));
-            }
-            if total > capacity.amount.nanos() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Gives the device to the slot if counters, taints, constraints and capacity allow it.
-    fn take(&mut self, slot_index: u32, candidate: u32, must: bool) -> Result<Option<Undo>, AllocateError> {
-        self.effort += 1;
-        let slot = &self.slots[slot_index as usize];
-        let (claim, request, alternative) =
-            (slot.claim as usize, slot.request as usize, slot.alternative as usize);
-        let is_shareable = self.is_shareable(candidate);
-        let is_in_use = if slot.admin_access {
-            !is_shareable && self.is_in_flight_of(slot.claim, candidate)
-        } else {
-            self.is_in_use(candidate)
-        };
-        if is_in_use {
-            return Ok(None);
-        }
-        let device = self.device(candidate);
-        let pool = self.candidates[candidate as usize].pool;
-        let consumes = device.has_consumptions();
-        if consumes && !self.allocator.features.partitionable_devices {
-            return Ok(None);
-        }
-        let mut undo =
-            Undo { slot: slot_index, candidate, has_counters: false, is_marked: false, is_shared: false };
-        // Only the first share of a device takes counters.
-        if consumes && !(is_shareable && self.is_capacity_in_use(candidate)) {
-            let Allocator { inventory, held, bugs, .. } = self.allocator;
-            if !self.counters.take((inventory, held, &self.pools), pool, device, bugs) {
-                return Ok(None);
-            }
-            undo.has_counters = true;
-        }
-        let ask = slot.ask;
-        let is_tainted = self.allocator.features.device_taints
-            && device
-                .extra()
-                .is_some_and(|extra| extra.taints.iter().any(|taint| taint_prevents(taint, ask)));
-        if is_tainted {
-            self.undo_part(undo, 0);
-            return Ok(None);
-        }
-        for place in 0..self.constraints[claim].len() {
-            if !self.constraints[claim][place].add(request, alternative, device) {
-                self.undo_part(undo, place);
-                if must {
-                    return Err(AllocateError::Fatal(format!(
-                        "claim {}, request {}: cannot add device {}/{}/{} because a claim constraint would not be \
-                         satisfied",
-                        self.claims[claim].reference(),
-                        ask.name,
-                        device.driver_name(),
-                        device.pool(),
-                        device.name()
-                    )));
-                }
-                return Ok(None);
-            }
-        }
-        if !is_shareable {
-            self.in_flight[candidate as usize] += 1;
-            undo.is_marked = true;
-        }
-        if self.allocator.features.consumable_capacity {
-            if !self.has_capacity(slot_index as usize, candidate)? {
-                self.undo_part(undo, self.constraints[claim].len());
-                return Ok(None);
-            }
-            if is_shareable {
-                self.share(slot_index as usize, candidate, true)?;
-                undo.is_shared = true;
-            }
-        }
-        self.results[claim].push(Picked { slot: slot_index, candidate });
-        self.note(undo, true);
-        Ok(Some(undo))
-    }
-
-    /// The first counter of which the device needs more than is left: set, counter, needed, left.
-    pub fn counter_shortage(&mut self, candidate: u32) -> Option<(Name, Name, Nanos, Nanos)> {
-        let device = self.device(candidate);
-        let is_first_share = !(self.is_shareable(candidate) && self.is_capacity_in_use(candidate));
-        if !is_first_share || !device.has_consumptions() {
-            return None;
-        }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
-        let pool = self.candidates[candidate as usize].pool;
-        self.counters.shortage((inventory, held, &self.pools), pool, device, bugs)
-    }
-
-    fn is_capacity_in_use(&self, candidate: u32) -> bool {
-        let device = self.candidates[candidate as usize].device;
-        self.allocator.held.get(device).is_some_and(|held| held.capacity_shares > 0)
-            || self.shared.get(&candidate).is_some_and(|shared| shared.shares > 0)
-    }
-
-    /// Takes or gives back a share of a device's capacity.
-    fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) -> Result<(), AllocateError> {
-        let cells = self.device(candidate).capacity_cells();
-        let mut amounts = Vec::with_capacity(cells.len());
-        for cell in cells {
-            let name = self.allocator.inventory.values.capacities[*cell as usize].name;
-            amounts.push((name, self.consumed(slot, *cell)?.unwrap_or(0)));
-        }
-        let shared = self.shared.entry(candidate).or_default();
-        shared.shares = if is_taken { shared.shares + 1 } else { shared.shares.saturating_sub(1) };
-        for (name, amount) in amounts {
-            let amount = if is_taken { amount } else { -amount };
-            match shared.taken.iter_mut().find(|(other, _)| *other == name) {
-                Some((_, taken)) => *taken = taken.saturating_add(amount),
-                None => shared.taken.push((name, amount)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the pruning what was taken or given back.
-    fn note(&mut self, undo: Undo, is_taken: bool) {
-        if let Some(pruning) = &mut self.pruning {
-            let by = if undo.is_shared {
-                undo.slot
-            } else if self.has_admin_access {
-                self.slots[undo.slot as usize].claim
-            } else {
-                0
-            };
-            pruning.change(undo.candidate, (by, undo.is_shared), is_taken);
-        }
-    }
-
-    /// The counters that a device takes of and how much: by place among its pool's counters.
-    pub fn counter_places(&mut self, candidate: u32) -> Vec<(u32, Nanos)> {
-        let device = self.device(candidate);
-        if device.consumption_cells().is_empty() {
-            return Vec::new();
-        }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
-        let pool = self.candidates[candidate as usize].pool;
-        self.counters.places((inventory, held, &self.pools), pool, device, bugs)
-    }
-
-    /// What is left of counters of a candidate's pool, and whether any may be taken.
-    pub fn counters_left(&mut self, candidate: u32, places: &[u32]) -> (bool, Vec<Nanos>) {
-        if !self.device(candidate).has_consumptions() {
-            return (false, Vec::new());
-        }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
-        let pool = self.candidates[candidate as usize].pool;
-        self.counters.left((inventory, held, &self.pools), pool, places, bugs)
-    }
-
-    fn undo(&mut self, undo: Undo) {
-        let claim = self.slots[undo.slot as usize].claim as usize;
-        self.results[claim].pop();
-        self.note(undo, false);
-        if undo.is_shared {
-            // What was taken can be given back: the amounts are known by now.
-            let _ = self.share(undo.slot as usize, undo.candidate, false);
-        }
-        self.undo_part(undo, self.constraints[claim].len());
-    }
-
-    fn undo_part(&mut self, undo: Undo, constraints: usize) {
-        let slot = &self.slots[undo.slot as usize];
-        let (claim, request, alternative) =
-            (slot.claim as usize, slot.request as usize, slot.alternative as usize);
-        if undo.is_marked {
-            self.in_flight[undo.candidate as usize] -= 1;
-        }
-        for constraint in self.constraints[claim][..constraints].iter_mut().rev() {
-            constraint.remove(request, alternative);
-        }
-        if undo.has_counters {
-            let device = self.device(undo.candidate);
-            let pool = self.candidates[undo.candidate as usize].pool;
-            self.counters.give_back(self.allocator.inventory, pool, device);
-        }
     }
 }

@@ -1,0 +1,127 @@
+//! What a device must be to be tried for a request.
+
+use super::AllocateError;
+use super::pools;
+use super::search::{NO, Search, UNKNOWN, YES};
+use crate::inventory::DeviceRef;
+
+impl<'a> Search<'a, '_> {
+    /// What upstream checks before it tries a device.
+    pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+        let is_in_use = if self.slots[slot].admin_access {
+            self.is_in_flight_of(self.slots[slot].claim, candidate)
+        } else {
+            self.is_in_use(candidate)
+        };
+        Ok(!is_in_use
+            && self.is_selectable(slot, candidate)?
+            && (!self.allocator.features.consumable_capacity || self.has_capacity(slot, candidate)?))
+    }
+
+    pub(super) fn is_in_use(&self, candidate: u32) -> bool {
+        self.in_flight[candidate as usize] > 0
+            || self.allocator.held.is_whole(self.candidates[candidate as usize].device)
+    }
+
+    /// Whether this search has given the device to the claim; a shared device is never in use.
+    pub(super) fn is_in_flight_of(&self, claim: u32, candidate: u32) -> bool {
+        self.in_flight[candidate as usize] > 0
+            && self.results[claim as usize].iter().any(|picked| picked.candidate == candidate)
+    }
+
+    pub fn is_shareable(&self, candidate: u32) -> bool {
+        self.allocator.features.consumable_capacity
+            && self.device(candidate).shape().allow_multiple_allocations
+    }
+
+    /// Whether class and request select the device.
+    pub fn is_selectable(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+        let device = self.device(candidate);
+        if !self.allocator.features.device_binding_and_status
+            && device.extra().is_some_and(|extra| {
+                extra.binding_conditions.as_ref().is_some_and(|conditions| !conditions.is_empty())
+            })
+        {
+            return Ok(false);
+        }
+        if self.matches[slot].is_empty() {
+            self.matches[slot] = vec![UNKNOWN; self.candidates.len()];
+        }
+        match self.matches[slot][candidate as usize] {
+            UNKNOWN => {}
+            known => return Ok(known == YES),
+        }
+        let is_match = self.selectors_match(slot, device)? && self.is_for_node(candidate)?;
+        self.matches[slot][candidate as usize] = if is_match { YES } else { NO };
+        Ok(is_match)
+    }
+
+    pub(super) fn selectors_match(
+        &mut self,
+        slot: usize,
+        device: DeviceRef<'a>,
+    ) -> Result<bool, AllocateError> {
+        for place in 0..self.slots[slot].selectors.len() {
+            let selector = self.slots[slot].selectors[place];
+            let Some(index) = selector.selector else {
+                return Err(AllocateError::Panic(
+                    "runtime error: invalid memory address or nil pointer dereference".to_owned(),
+                ));
+            };
+            let fault = match self.selectors.selector(index) {
+                Err(error) => format!("compile error: {error}"),
+                Ok(_) => match self.selectors.matches(index, device) {
+                    Ok(true) => continue,
+                    Ok(false) => return Ok(false),
+                    Err(error) => format!("runtime error: {error}"),
+                },
+            };
+            let slot = &self.slots[slot];
+            let owner = if selector.is_of_class {
+                format!("class {}", slot.class.name)
+            } else {
+                format!("claim {}", self.claims[slot.claim as usize].reference())
+            };
+            return Err(AllocateError::Fatal(format!("{owner}: selector #{}: CEL {fault}", selector.place)));
+        }
+        Ok(true)
+    }
+
+    pub(super) fn is_for_node(&self, candidate: u32) -> Result<bool, AllocateError> {
+        let slice = self.candidates[candidate as usize].slice as usize;
+        if self.allocator.inventory.slices[slice].per_device != Some(true) {
+            return Ok(true);
+        }
+        pools::device_matches(self.node, self.device(candidate)).map_err(AllocateError::Fatal)
+    }
+
+    /// Whether the device has the capacity that the slot would take, beyond what is taken already.
+    pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+        let device = self.device(candidate);
+        let shape = device.shape();
+        let has_all = self.slots[slot]
+            .capacity
+            .iter()
+            .all(|(name, _)| name.is_some_and(|name| shape.capacities.contains(&name)));
+        if !has_all {
+            return Ok(false);
+        }
+        let inventory = self.allocator.inventory;
+        for cell in device.capacity_cells() {
+            let Some(mut total) = self.consumed(slot, *cell)? else { return Ok(false) };
+            let capacity = &inventory.values.capacities[*cell as usize];
+            if let Some(held) = self.allocator.held.get(device.index) {
+                let of = held.consumed.iter().find(|(name, ..)| *name == capacity.name);
+                total = total.saturating_add(of.map_or(0, |(_, taken, _)| *taken));
+            }
+            if let Some(shared) = self.shared.get(&candidate) {
+                let of = shared.taken.iter().find(|(name, _)| *name == capacity.name);
+                total = total.saturating_add(of.map_or(0, |(_, taken)| *taken));
+            }
+            if total > capacity.amount.nanos() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
