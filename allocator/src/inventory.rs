@@ -58,6 +58,13 @@ pub(crate) struct Slice {
     pub has_binding_conditions: bool,
 }
 
+impl Slice {
+    /// Number of its devices.
+    pub fn device_count(&self) -> u32 {
+        self.end_device - self.first_device
+    }
+}
+
 /// A counter set of a pool.
 #[derive(Debug)]
 pub(crate) struct CounterSet {

@@ -25,7 +25,10 @@ pub struct SelectorCache {
     selectors: Vec<Result<Selector, CompileError>>,
     /// The inventory whose devices the answers are about.
     inventory: Option<Arc<()>>,
-    plans: HashMap<(SelectorIndex, u32), Plan>,
+    plans: Vec<Plan>,
+    plan_index: HashMap<(SelectorIndex, u32), u32>,
+    /// The plan that was used last: most devices in a row have one shape.
+    last: Option<((SelectorIndex, u32), u32)>,
     answers: usize,
 }
 
@@ -63,6 +66,8 @@ impl SelectorCache {
         if !is_same || self.answers > MOST_ANSWERS || self.selectors.len() > MOST_SELECTORS {
             self.inventory = Some(Arc::clone(&inventory.identity));
             self.plans.clear();
+            self.plan_index.clear();
+            self.last = None;
             self.answers = 0;
         }
         if self.selectors.len() > MOST_SELECTORS {
@@ -94,7 +99,16 @@ impl SelectorCache {
             return selector.matches(&device);
         }
         let shape = device.shape_index();
-        let plan = self.plans.entry((index, shape)).or_insert_with(|| Plan::new(selector, device));
+        let key = (index, shape);
+        let place = match self.last {
+            Some((last, place)) if last == key => place,
+            _ => *self.plan_index.entry(key).or_insert_with(|| {
+                self.plans.push(Plan::new(selector, device));
+                self.plans.len() as u32 - 1
+            }),
+        };
+        self.last = Some((key, place));
+        let plan = &mut self.plans[place as usize];
         let all = device.cells();
         let answer = match &mut plan.answers {
             Answers::None => return selector.matches(&device),

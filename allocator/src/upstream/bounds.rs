@@ -64,7 +64,7 @@ impl Slot<'_> {
     }
 }
 
-impl Search<'_, '_> {
+impl<'a> Search<'a, '_> {
     /// Whether a constraint is about so many devices that it pays to count before looking.
     pub(super) fn is_much_constrained(&self) -> bool {
         const MUCH: i64 = 4;
@@ -76,7 +76,7 @@ impl Search<'_, '_> {
         })
     }
 
-    fn constrained(&self, claim: usize, constraint: usize) -> impl Iterator<Item = &Slot<'_>> {
+    fn constrained(&self, claim: usize, constraint: usize) -> impl Iterator<Item = &Slot<'a>> {
         let state = &self.constraints[claim][constraint];
         self.slots.iter().filter(move |slot| {
             slot.claim as usize == claim && state.is_about(slot.request as usize, slot.alternative as usize)
@@ -138,7 +138,7 @@ impl Search<'_, '_> {
 
     /// Whether the devices that a constraint is about cannot all have one value, or cannot all have different ones.
     fn lacks_values(&mut self, claim: usize, constraint: usize, possible: &Possible) -> bool {
-        let mut found: Vec<(u32, u32, u32)> = Vec::new();
+        let mut found: Vec<(u32, u32, u32)> = Vec::with_capacity(self.candidates.len());
         let mut counts: Vec<(usize, i64)> = Vec::new();
         for slot in 0..self.slots.len() {
             let of = &self.slots[slot];

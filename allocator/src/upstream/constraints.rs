@@ -30,6 +30,8 @@ struct Attribute {
     /// The name without its domain, for devices of this driver.
     bare: Option<(Name, Name)>,
     of_shape: HashMap<u32, Option<u32>>,
+    /// The shape that was asked about last, and its answer: most devices in a row have one shape.
+    last: Option<(u32, Option<u32>)>,
 }
 
 impl Attribute {
@@ -37,18 +39,23 @@ impl Attribute {
         let bare = name
             .split_once('/')
             .and_then(|(domain, id)| Some((inventory.names.find(domain)?, inventory.names.find(id)?)));
-        Attribute { full: inventory.names.find(name), bare, of_shape: HashMap::new() }
+        Attribute { full: inventory.names.find(name), bare, of_shape: HashMap::new(), last: None }
     }
 
     /// The cell of the device's value.
     fn of(&mut self, device: DeviceRef<'_>) -> Option<u32> {
+        let index = device.shape_index();
+        if let Some((_, place)) = self.last.filter(|(shape, _)| *shape == index) {
+            return place.map(|place| device.attribute_cells()[place as usize]);
+        }
         let (full, bare) = (self.full, self.bare);
-        let place = *self.of_shape.entry(device.shape_index()).or_insert_with(|| {
+        let place = *self.of_shape.entry(index).or_insert_with(|| {
             let shape = device.shape();
             let find = |name: Name| shape.attributes.iter().position(|other| *other == name);
             let bare = bare.filter(|(driver, _)| *driver == shape.driver).map(|(_, id)| id);
             full.and_then(find).or_else(|| bare.and_then(find)).map(|place| place as u32)
         });
+        self.last = Some((index, place));
         place.map(|place| device.attribute_cells()[place as usize])
     }
 }

@@ -32,10 +32,6 @@ struct Book {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Counters {
-    pub fn new(pools: usize) -> Self {
-        Counters { of_pool: vec![None; pools], ..Counters::default() }
-    }
-
     /// The book of the pool, made now if this is the first time.
     fn book(
         &mut self,
@@ -45,6 +41,7 @@ impl Counters {
         pool: u32,
         bugs: UpstreamBugs,
     ) -> &mut Book {
+        self.of_pool.resize(pools.len(), None);
         let index = match self.of_pool[pool as usize] {
             Some(index) => index,
             None => {
@@ -143,7 +140,7 @@ impl Counters {
 
     /// Gives back what [`Self::take`] took.
     pub fn give_back(&mut self, inventory: &Inventory, pool: u32, device: DeviceRef<'_>) {
-        if let Some(index) = self.of_pool[pool as usize] {
+        if let Some(Some(index)) = self.of_pool.get(pool as usize).copied() {
             let book = &mut self.books[index as usize];
             for cell in device.consumption_cells() {
                 let place = book.place(inventory, *cell);

@@ -26,7 +26,7 @@ impl<'a> Search<'a, '_> {
     /// Whether this search has given the device to the claim; a shared device is never in use.
     pub(super) fn is_in_flight_of(&self, claim: u32, candidate: u32) -> bool {
         self.in_flight[candidate as usize] > 0
-            && self.results[claim as usize].iter().any(|picked| picked.candidate == candidate)
+            && self.picked_for(claim as usize).iter().any(|picked| picked.candidate == candidate)
     }
 
     pub fn is_shareable(&self, candidate: u32) -> bool {
@@ -44,15 +44,15 @@ impl<'a> Search<'a, '_> {
         {
             return Ok(false);
         }
-        if self.matches[slot].is_empty() {
-            self.matches[slot] = vec![UNKNOWN; self.candidates.len()];
+        if self.slots[slot].matches.is_empty() {
+            self.slots[slot].matches = vec![UNKNOWN; self.candidates.len()];
         }
-        match self.matches[slot][candidate as usize] {
+        match self.slots[slot].matches[candidate as usize] {
             UNKNOWN => {}
             known => return Ok(known == YES),
         }
         let is_match = self.selectors_match(slot, device)? && self.is_for_node(candidate)?;
-        self.matches[slot][candidate as usize] = if is_match { YES } else { NO };
+        self.slots[slot].matches[candidate as usize] = if is_match { YES } else { NO };
         Ok(is_match)
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::capacity;
 use super::constraints::ConstraintState;
@@ -33,9 +34,11 @@ pub(crate) struct Slot<'a> {
     pub count: i64,
     /// The devices of a request for all: indexes of candidates.
     pub all: Vec<u32>,
-    pub selectors: Vec<SlotSelector>,
+    pub selectors: SmallVec<[SlotSelector; 4]>,
+    /// By candidate: whether the selectors match; empty before the first is asked about.
+    pub matches: Vec<u8>,
     /// Requested capacities; without a name for what no device has.
-    pub capacity: Vec<(Option<Name>, &'a Amount)>,
+    pub capacity: SmallVec<[(Option<Name>, &'a Amount); 2]>,
     /// What is taken of each capacity; None where the policy forbids it.
     pub consumed: HashMap<u32, Option<Nanos>>,
 }
@@ -50,7 +53,7 @@ pub(crate) struct SlotSelector {
 }
 
 /// The slots of each claim's requests: the first one's index and how many there are.
-pub(crate) type SlotsOfClaims = Vec<Vec<(u32, u32)>>;
+pub(crate) type SlotsOfClaims = SmallVec<[SmallVec<[(u32, u32); 4]>; 2]>;
 
 fn fatal<T>(text: String) -> Result<T, AllocateError> {
     Err(AllocateError::Fatal(text))
@@ -70,7 +73,7 @@ impl<'a> Search<'a, '_> {
         let features = self.allocator.features;
         let at = |request: &str| format!("claim {}, request {request}", claim.reference());
         let mut least = 0i64;
-        let mut slots_of_requests = Vec::with_capacity(claim.requests.len());
+        let mut slots_of_requests = SmallVec::with_capacity(claim.requests.len());
         for (request_index, request) in claim.requests.iter().enumerate() {
             let first = self.slots.len() as u32;
             let alternatives: &'a [DeviceRequest] = match &request.ask {
@@ -163,7 +166,7 @@ impl<'a> Search<'a, '_> {
                 ask.class
             ));
         };
-        let mut selectors = Vec::with_capacity(class.selectors.len() + ask.selectors.len());
+        let mut selectors = SmallVec::with_capacity(class.selectors.len() + ask.selectors.len());
         for (is_of_class, all) in [(true, &class.selectors), (false, &ask.selectors)] {
             for (place, expression) in all.iter().enumerate() {
                 let selector =
@@ -189,10 +192,10 @@ impl<'a> Search<'a, '_> {
             count: ask.count,
             all: Vec::new(),
             selectors,
+            matches: Vec::new(),
             capacity,
             consumed: HashMap::new(),
         });
-        self.matches.push(Vec::new());
         if is_all { self.gather_all(&at()) } else { Ok(()) }
     }
 
@@ -235,16 +238,17 @@ impl<'a> Search<'a, '_> {
 
     /// What the slot takes of a capacity; None where its policy forbids that.
     pub(crate) fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, AllocateError> {
+        let capacity = &self.allocator.inventory.values.capacities[cell as usize];
+        let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
+        let requested = requested.map(|(_, amount)| *amount);
+        if capacity.policy.is_none() {
+            return Ok(Some(requested.unwrap_or(&capacity.amount).nanos()));
+        }
         if let Some(known) = self.slots[slot].consumed.get(&cell) {
             return Ok(*known);
         }
-        let capacity = &self.allocator.inventory.values.capacities[cell as usize];
-        let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
-        let amount = capacity::consumed(
-            requested.map(|(_, amount)| *amount),
-            capacity,
-            self.allocator.bugs.default_compared_as_written,
-        )?;
+        let as_written = self.allocator.bugs.default_compared_as_written;
+        let amount = capacity::consumed(requested, capacity, as_written)?;
         let amount = amount.map(|amount| amount.nanos());
         self.slots[slot].consumed.insert(cell, amount);
         Ok(amount)

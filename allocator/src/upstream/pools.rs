@@ -1,6 +1,7 @@
 //! The pools that a node can use.
 
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use super::{AllocateError, Features};
 use crate::inventory::{DeviceRef, Inventory};
@@ -93,7 +94,7 @@ pub(crate) fn gather(
     features: Features,
 ) -> Result<Vec<Pool>, AllocateError> {
     let own = inventory.names.find(&node.name).and_then(|name| inventory.on_node.get(&name));
-    let mut relevant: Vec<(u32, u32)> = Vec::new();
+    let mut relevant: SmallVec<[(u32, u32); 16]> = SmallVec::new();
     for index in own.into_iter().flatten().chain(&inventory.shared) {
         let slice = &inventory.slices[*index as usize];
         if !features.partitionable_devices && (slice.per_device.is_some() || !slice.counter_sets.is_empty()) {
@@ -167,8 +168,8 @@ fn build(
     let of_pool = &inventory.pools[pool as usize];
     let is_known_valid = of_pool.is_valid && of_pool.newest == generation;
     let count = slices.len();
-    let (counter_slices, device_slices): (Vec<u32>, Vec<u32>) =
-        slices.iter().partition(|index| !slice(**index).counter_sets.is_empty());
+    let counter_slices: Vec<u32> =
+        slices.iter().copied().filter(|index| !slice(*index).counter_sets.is_empty()).collect();
     let others: Vec<u32> = match all {
         Some(all) if features.partitionable_devices && all.len() != count => {
             let names: HashSet<&str> = slices.iter().map(|index| slice(*index).name.as_str()).collect();
@@ -179,17 +180,15 @@ fn build(
     let fault = if is_known_valid {
         None
     } else {
-        find_fault(inventory, &device_slices, &counter_slices, &slices, &others, features)
+        let of_devices = slices.iter().copied().filter(|index| slice(*index).counter_sets.is_empty());
+        find_fault(inventory, &of_devices.collect::<Vec<_>>(), &counter_slices, &slices, &others, features)
     };
-    let has_fault = fault.is_some();
-    Pool {
-        pool,
-        is_incomplete: false,
-        fault,
-        slices: if has_fault { Vec::new() } else { device_slices },
-        others,
-        counter_slices,
+    if fault.is_some() {
+        slices.clear();
+    } else if !counter_slices.is_empty() {
+        slices.retain(|index| slice(*index).counter_sets.is_empty());
     }
+    Pool { pool, is_incomplete: false, fault, slices, others, counter_slices }
 }
 
 fn find_fault(

@@ -268,7 +268,7 @@ impl Search<'_, '_> {
         let of_constraints: Vec<_> =
             self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
         let claim = self.slots[slot as usize].claim as usize;
-        mix((slot, pruning.total, of_constraints, self.results[claim].len()))
+        mix((slot, pruning.total, of_constraints, self.counts[claim]))
     }
 
     /// Whether a request, or one that is to come, cannot be satisfied any more.

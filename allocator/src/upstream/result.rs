@@ -29,10 +29,11 @@ impl Search<'_, '_> {
         claim: usize,
         share_id: &mut dyn FnMut() -> String,
     ) -> Result<AllocationResult, AllocateError> {
-        let results = self.results[claim]
-            .iter()
-            .map(|picked| self.device_result(*picked, share_id))
-            .collect::<Result<Vec<_>, _>>()?;
+        let picked = self.picked_for(claim);
+        let mut results = Vec::with_capacity(picked.len());
+        for picked in picked {
+            results.push(self.device_result(*picked, share_id)?);
+        }
         let config = self.configuration(claim);
         Ok(AllocationResult {
             allocation_timestamp: None,
@@ -40,7 +41,7 @@ impl Search<'_, '_> {
                 config: (!config.is_empty()).then_some(config),
                 results: (!results.is_empty()).then_some(results),
             }),
-            node_selector: self.node_selector(claim)?.map(|selector| core::NodeSelector::from(&selector)),
+            node_selector: self.node_selector(claim)?,
         })
     }
 
@@ -100,8 +101,11 @@ impl Search<'_, '_> {
         let mut all: Vec<DeviceAllocationConfiguration> = Vec::new();
         // Name of the class, and where its entries are.
         let mut classes: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
-        for (request, (first, _)) in self.slots_of[claim_index].iter().enumerate() {
-            let slot = &self.slots[(*first + self.chosen[claim_index][request]) as usize];
+        for request in 0..claim.requests.len() {
+            let slot = self.chosen_slot(claim_index, request);
+            if slot.class.config.is_empty() {
+                continue;
+            }
             let name = self.slot_name(slot);
             if let Some((_, entries)) = classes.iter().find(|(class, _)| *class == slot.class.name) {
                 for entry in &mut all[entries.clone()] {
@@ -123,8 +127,7 @@ impl Search<'_, '_> {
             } else {
                 let named = (0..claim.requests.len()).filter(|request| {
                     let name = &claim.requests[*request].name;
-                    let (first, _) = self.slots_of[claim_index][*request];
-                    let slot = &self.slots[(first + self.chosen[claim_index][*request]) as usize];
+                    let slot = self.chosen_slot(claim_index, *request);
                     config.requests.contains(name)
                         || (slot.is_alternative && config.requests.contains(&self.slot_name(slot)))
                 });
@@ -140,10 +143,10 @@ impl Search<'_, '_> {
         all
     }
 
-    fn node_selector(&self, claim: usize) -> Result<Option<NodeSelector>, AllocateError> {
+    fn node_selector(&self, claim: usize) -> Result<Option<core::NodeSelector>, AllocateError> {
         let inventory = self.allocator.inventory;
         let mut term = NodeSelectorTerm::default();
-        for picked in &self.results[claim] {
+        for picked in self.picked_for(claim) {
             let device = self.device(picked.candidate);
             let slice = &inventory.slices[self.candidates[picked.candidate as usize].slice as usize];
             let extra = device.extra();
@@ -156,13 +159,16 @@ impl Search<'_, '_> {
                 (slice.node_name.is_some(), slice.node_selector.as_deref())
             };
             if has_node_name || extra.is_some_and(|extra| extra.binds_to_node) {
-                let requirement = NodeSelectorRequirement {
+                let requirement = core::NodeSelectorRequirement {
                     key: "metadata.name".to_owned(),
                     operator: "In".to_owned(),
-                    values: vec![self.node.name.clone()],
+                    values: Some(vec![self.node.name.clone()]),
                 };
-                return Ok(Some(NodeSelector {
-                    terms: vec![NodeSelectorTerm { expressions: Vec::new(), fields: vec![requirement] }],
+                return Ok(Some(core::NodeSelector {
+                    node_selector_terms: vec![core::NodeSelectorTerm {
+                        match_expressions: None,
+                        match_fields: Some(vec![requirement]),
+                    }],
                 }));
             }
             match selector.map_or(&[][..], |selector| &selector.terms) {
@@ -181,7 +187,7 @@ impl Search<'_, '_> {
             }
         }
         let is_empty = term.fields.is_empty() && term.expressions.is_empty();
-        Ok((!is_empty).then(|| NodeSelector { terms: vec![term] }))
+        Ok((!is_empty).then(|| core::NodeSelector::from(&NodeSelector { terms: vec![term] })))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The search: depth first, in upstream's order, without recursion.
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::constraints::ConstraintState;
 use super::counters::Counters;
@@ -49,7 +50,7 @@ enum Frame {
     /// The alternatives of a request.
     List { claim: u32, request: u32, alternative: u32, all_exceeded: bool },
     /// One device of a request.
-    One(Box<One>),
+    One(One),
     /// One device of a request for all.
     OfAll(Undo),
     /// A request begins in this state, see [`Pruning`].
@@ -89,7 +90,7 @@ enum Step {
         start: u32,
     },
     /// A search for one device goes on after the candidate that failed.
-    Next(Box<One>),
+    Next(One),
     Return(Outcome),
     Found,
 }
@@ -115,16 +116,17 @@ pub(crate) struct Search<'a, 's> {
     pub candidates: Vec<Candidate>,
     pub slots: Vec<Slot<'a>>,
     pub slots_of: SlotsOfClaims,
-    /// By slot and candidate: whether the selectors match.
-    pub matches: Vec<Vec<u8>>,
     pub constraints: Vec<Vec<ConstraintState>>,
     pub(super) counters: Counters,
     /// By candidate: how often it is in use by this search.
     pub(super) in_flight: Vec<u32>,
     pub(super) shared: HashMap<u32, SharedUse>,
-    pub results: Vec<Vec<Picked>>,
-    /// By claim and request: the chosen alternative.
-    pub chosen: Vec<Vec<u32>>,
+    /// What is picked, claim by claim.
+    pub picked: Vec<Picked>,
+    /// By claim: how many devices are picked for it.
+    pub counts: SmallVec<[u32; 4]>,
+    /// Alternatives of a solution other than the first: claim, request, alternative.
+    pub chosen: Vec<(u32, u32, u32)>,
     stack: Vec<Frame>,
     pub(super) effort: u64,
     pub(super) pruning: Option<Pruning>,
@@ -141,7 +143,9 @@ impl<'a, 's> Search<'a, 's> {
         pools: Vec<Pool>,
     ) -> Self {
         let inventory = allocator.inventory;
-        let mut candidates = Vec::new();
+        let slices = pools.iter().filter(|pool| pool.is_usable()).flat_map(|pool| &pool.slices);
+        let count: u32 = slices.map(|index| inventory.slices[*index as usize].device_count()).sum();
+        let mut candidates = Vec::with_capacity(count as usize);
         for (place, pool) in pools.iter().enumerate().filter(|(_, pool)| pool.is_usable()) {
             for index in &pool.slices {
                 let slice = &inventory.slices[*index as usize];
@@ -157,17 +161,17 @@ impl<'a, 's> Search<'a, 's> {
             node,
             claims,
             selectors,
-            counters: Counters::new(pools.len()),
+            counters: Counters::default(),
             pools,
             in_flight: vec![0; candidates.len()],
             candidates,
             slots: Vec::new(),
-            slots_of: Vec::new(),
-            matches: Vec::new(),
+            slots_of: SlotsOfClaims::new(),
             constraints: Vec::new(),
             shared: HashMap::new(),
-            results: vec![Vec::new(); claims.len()],
-            chosen: claims.iter().map(|claim| vec![0; claim.requests.len()]).collect(),
+            picked: Vec::new(),
+            counts: SmallVec::from_elem(0, claims.len()),
+            chosen: Vec::new(),
             stack: Vec::new(),
             effort: 0,
             pruning: None,
@@ -180,7 +184,21 @@ impl<'a, 's> Search<'a, 's> {
         DeviceRef { inventory: self.allocator.inventory, index: self.candidates[candidate as usize].device }
     }
 
-    /// Whether there is a solution; it is then in `results`.
+    /// What is picked for a claim.
+    pub fn picked_for(&self, claim: usize) -> &[Picked] {
+        let start: u32 = self.counts[..claim].iter().sum();
+        &self.picked[start as usize..(start + self.counts[claim]) as usize]
+    }
+
+    /// The slot of a request in the solution: of several alternatives the chosen one.
+    pub fn chosen_slot(&self, claim: usize, request: usize) -> &Slot<'a> {
+        let (first, _) = self.slots_of[claim][request];
+        let of = |(at, of, _): &&(u32, u32, u32)| (*at as usize, *of as usize) == (claim, request);
+        let alternative = self.chosen.iter().find(of).map_or(0, |(.., alternative)| *alternative);
+        &self.slots[(first + alternative) as usize]
+    }
+
+    /// Whether there is a solution; it is then in `picked`.
     pub fn run(&mut self) -> Result<bool, AllocateError> {
         self.has_admin_access = self.slots.iter().any(|slot| slot.admin_access);
         let mut step = Step::Request { claim: 0, request: 0 };
@@ -202,7 +220,7 @@ impl<'a, 's> Search<'a, 's> {
                 Step::Found => {
                     for frame in &self.stack {
                         if let Frame::List { claim, request, alternative, .. } = frame {
-                            self.chosen[*claim as usize][*request as usize] = *alternative;
+                            self.chosen.push((*claim, *request, *alternative));
                         }
                     }
                     return Ok(true);
@@ -258,7 +276,7 @@ impl<'a, 's> Search<'a, 's> {
         if device >= slot.count {
             return Ok(Step::Request { claim: slot.claim, request: slot.request + 1 });
         }
-        let results = self.results[slot.claim as usize].len() as i64;
+        let results = i64::from(self.counts[slot.claim as usize]);
         if (results - device).saturating_add(slot.count) > MOST_RESULTS {
             return Ok(Step::Return(Outcome::Exceeded));
         }
@@ -357,7 +375,7 @@ impl<'a, 's> Search<'a, 's> {
                 }
             }
             if let Some(taken) = self.take(slot, candidate, false)? {
-                self.stack.push(Frame::One(Box::new(One { slot, device, start, taken, alike, failed })));
+                self.stack.push(Frame::One(One { slot, device, start, taken, alike, failed }));
                 return Ok(Step::Device { slot, device: device + 1, start: candidate + 1 });
             }
         }

@@ -1,5 +1,7 @@
 //! Taking a device for a request, and giving it back.
 
+use smallvec::SmallVec;
+
 use super::plan::taint_prevents;
 use super::search::{Picked, Search, Undo};
 use super::{AllocateError, Allocator};
@@ -83,7 +85,8 @@ impl Search<'_, '_> {
                 undo.is_shared = true;
             }
         }
-        self.results[claim].push(Picked { slot: slot_index, candidate });
+        self.picked.push(Picked { slot: slot_index, candidate });
+        self.counts[claim] += 1;
         self.note(undo, true);
         Ok(Some(undo))
     }
@@ -109,7 +112,7 @@ impl Search<'_, '_> {
     /// Takes or gives back a share of a device's capacity.
     pub(super) fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) -> Result<(), AllocateError> {
         let cells = self.device(candidate).capacity_cells();
-        let mut amounts = Vec::with_capacity(cells.len());
+        let mut amounts: SmallVec<[_; 4]> = SmallVec::with_capacity(cells.len());
         for cell in cells {
             let name = self.allocator.inventory.values.capacities[*cell as usize].name;
             amounts.push((name, self.consumed(slot, *cell)?.unwrap_or(0)));
@@ -172,7 +175,8 @@ impl Search<'_, '_> {
 
     pub(super) fn undo(&mut self, undo: Undo) {
         let claim = self.slots[undo.slot as usize].claim as usize;
-        self.results[claim].pop();
+        self.picked.pop();
+        self.counts[claim] -= 1;
         self.note(undo, false);
         if undo.is_shared {
             // What was taken can be given back: the amounts are known by now.

@@ -22,6 +22,9 @@ pub struct AllocatorArguments {
     /// `json` prints one line a case instead of a table.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
+    /// Prints the built-in cases, in the form of `--cases`, and measures nothing.
+    #[arg(long)]
+    print_cases: bool,
     /// Leaves out the fleet of 5,000 nodes, which takes a minute to read.
     #[arg(long)]
     small: bool,
@@ -42,6 +45,12 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
             .collect(),
         None => cases::all(arguments.small).iter().map(Value::to_string).collect(),
     };
+    if arguments.print_cases {
+        for line in lines {
+            println!("{line}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "-p", "tessera-allocator", "--example", "measure"])
         .current_dir(root)
