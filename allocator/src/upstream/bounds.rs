@@ -140,12 +140,12 @@ impl<'a> Search<'a, '_> {
     fn lacks_values(&mut self, claim: usize, constraint: usize, possible: &Possible) -> bool {
         let mut found: Vec<(u32, u32, u32)> = Vec::with_capacity(self.candidates.len());
         let mut counts: Vec<(usize, i64)> = Vec::new();
-        for slot in 0..self.slots.len() {
+        for (slot, candidates) in possible.iter().enumerate() {
             let of = &self.slots[slot];
             let is_about = of.claim as usize == claim
                 && self.constraints[claim][constraint].is_about(of.request as usize, of.alternative as usize);
             let Some(count) = of.certain_count().filter(|count| is_about && *count > 0) else { continue };
-            for candidate in &possible[slot] {
+            for candidate in candidates {
                 let device = self.device(*candidate);
                 let value = self.constraints[claim][constraint].value_of(device);
                 found.extend(value.map(|value| (value, *candidate, counts.len() as u32)));

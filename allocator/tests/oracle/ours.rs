@@ -26,7 +26,18 @@ struct Line {
 
 /// Our answer, in the form of the protocol. `patience` other than the default makes the search leave out more or less.
 pub fn answer(request: &Value, selectors: &mut SelectorCache, patience: Option<u64>) -> Value {
-    match try_answer(request, selectors, patience) {
+    answer_with(request, selectors, |allocator| {
+        allocator.patience = patience.unwrap_or(allocator.patience);
+    })
+}
+
+/// Our answer, of an allocator that `configure` changes.
+pub fn answer_with(
+    request: &Value,
+    selectors: &mut SelectorCache,
+    configure: impl FnOnce(&mut Allocator<'_>),
+) -> Value {
+    match try_answer(request, selectors, configure) {
         Ok(allocations) => json!({ "allocations": allocations }),
         Err(error) => json!({ "allocations": null, "error": error }),
     }
@@ -35,7 +46,7 @@ pub fn answer(request: &Value, selectors: &mut SelectorCache, patience: Option<u
 fn try_answer(
     request: &Value,
     selectors: &mut SelectorCache,
-    patience: Option<u64>,
+    configure: impl FnOnce(&mut Allocator<'_>),
 ) -> Result<Value, String> {
     let line: Line =
         serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
@@ -62,7 +73,7 @@ fn try_answer(
     let node = line.node.as_ref().map(Node::from).unwrap_or_default();
     let mut allocator = Allocator::new(&inventory, &held, &classes);
     allocator.features = features;
-    allocator.patience = patience.unwrap_or(allocator.patience);
+    configure(&mut allocator);
     let mut shares = 0;
     let mut share_id = || {
         shares += 1;
