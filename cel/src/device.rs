@@ -109,6 +109,21 @@ enum Stored {
     Versions(Vec<Version>),
 }
 
+impl Stored {
+    fn view(&self) -> AttributeValue<'_> {
+        match self {
+            Stored::Int(value) => AttributeValue::Int(*value),
+            Stored::Bool(value) => AttributeValue::Bool(*value),
+            Stored::String(value) => AttributeValue::String(value),
+            Stored::Version(value) => AttributeValue::Version(value),
+            Stored::Ints(values) => AttributeValue::Ints(values),
+            Stored::Bools(values) => AttributeValue::Bools(values),
+            Stored::Strings(values) => AttributeValue::Strings(values),
+            Stored::Versions(values) => AttributeValue::Versions(values),
+        }
+    }
+}
+
 /// A device that owns its attributes and capacities, each parsed once.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
@@ -207,17 +222,17 @@ impl DeviceView for Device {
 
     fn attribute_at(&self, index: usize) -> (&str, &str, AttributeValue<'_>) {
         let (domain, name, stored) = &self.attributes[index];
-        let value = match stored {
-            Stored::Int(value) => AttributeValue::Int(*value),
-            Stored::Bool(value) => AttributeValue::Bool(*value),
-            Stored::String(value) => AttributeValue::String(value),
-            Stored::Version(value) => AttributeValue::Version(value),
-            Stored::Ints(values) => AttributeValue::Ints(values),
-            Stored::Bools(values) => AttributeValue::Bools(values),
-            Stored::Strings(values) => AttributeValue::Strings(values),
-            Stored::Versions(values) => AttributeValue::Versions(values),
-        };
-        (domain, name, value)
+        (domain, name, stored.view())
+    }
+
+    fn attribute(&self, domain: &str, name: &str) -> Option<AttributeValue<'_>> {
+        let found = self.attributes.iter().find(|(of, called, _)| called == name && of == domain);
+        found.map(|(_, _, stored)| stored.view())
+    }
+
+    fn capacity(&self, domain: &str, name: &str) -> Option<&Quantity> {
+        let found = self.capacity.iter().find(|(of, called, _)| called == name && of == domain);
+        found.map(|(_, _, value)| value)
     }
 
     fn capacity_count(&self) -> usize {
