@@ -10,6 +10,7 @@ pub mod machine;
 pub mod nvidia_ctk;
 pub mod nvidia_ml_py;
 pub mod nvtop;
+pub mod partitions;
 
 use std::{env, fs::File, path::Path};
 
@@ -116,6 +117,10 @@ pub fn run(progress: &Progress, report: &mut dyn FnMut(&str)) -> Result<Summary,
     summary.strangers.extend(nvtop.is_ok().then_some(nvtop::NAME));
     for hardware in names {
         let machine = EmulatedMachine::create(&programs, &hardware)?;
+        go_nvml::partition(&machine, &tools)?;
+        if let Ok(python) = &python {
+            python.partition(&machine)?;
+        }
         machine.let_something_happen()?;
         go_nvml::check(&machine, &tools)?;
         if ctk.is_ok() {

@@ -2,6 +2,8 @@
 
 The document has the form of that of strangers-go-nvml: a reading that the library does not support is null; any other
 failure is a text that begins with "error: ".
+
+With an argument, a JSON list of steps, it partitions the first card as they say, and prints what came of each.
 """
 
 import json
@@ -146,7 +148,178 @@ def card(device):
     }
 
 
+# NVML_GPU_INSTANCE_PROFILE_COUNT and NVML_COMPUTE_INSTANCE_PROFILE_COUNT of the newest header.
+GPU_PROFILES = 18
+COMPUTE_PROFILES = 9
+
+
+def text(name):
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def listed(function, of, profile, kind):
+    """The list that a function fills for a profile."""
+    room = (kind * 16)()
+    count = nvml.c_uint(16)
+    function(of, profile, room, nvml.byref(count))
+    return [room[position] for position in range(count.value)]
+
+
+def placements(device, profile):
+    count = nvml.c_uint()
+    nvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile, None, nvml.byref(count))
+    room = (nvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    nvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile, room, nvml.byref(count))
+    return [[placement.start, placement.size] for placement in room]
+
+
+class Bench:
+    """What the steps act on: instances are named by the order in which they were made."""
+
+    def __init__(self, device):
+        self.device = device
+        self.gpus = []
+        self.computes = []
+
+    def profile(self, number):
+        """A profile of the card in all versions of its struct."""
+        one = nvml.nvmlDeviceGetGpuInstanceProfileInfo(self.device, number, version=1)
+        two = nvml.nvmlDeviceGetGpuInstanceProfileInfo(self.device, number)
+        by_id = nvml.nvmlDeviceGetGpuInstanceProfileInfoById(self.device, one.id)
+        engines = lambda info: [
+            info.copyEngineCount,
+            info.decoderCount,
+            info.encoderCount,
+            info.jpegCount,
+            info.ofaCount,
+        ]
+        described = lambda info: [info.id, info.sliceCount, info.instanceCount, info.memorySizeMB, *engines(info)]
+        return {
+            "id": one.id,
+            "slices": one.sliceCount,
+            "instances": one.instanceCount,
+            "multiprocessors": one.multiprocessorCount,
+            "memoryMiB": one.memorySizeMB,
+            "engines": engines(one),
+            "name": text(two.name),
+            "placements": placements(self.device, one.id),
+            "same": described(one) == described(two) == described(by_id),
+        }
+
+    def offers(self):
+        return [ask(self.profile, number) for number in range(GPU_PROFILES)]
+
+    def ids(self):
+        return [offer["id"] for offer in self.offers() if isinstance(offer, dict)]
+
+    def compute_instances(self, gpu):
+        found = []
+        for number in range(COMPUTE_PROFILES):
+            offered = ask(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu, number, 0)
+            if offered is None or isinstance(offered, str):
+                continue
+            function = nvml.nvmlGpuInstanceGetComputeInstances
+            for compute in listed(function, gpu, offered.id, nvml.c_nvmlComputeInstance_t):
+                info = nvml.nvmlComputeInstanceGetInfo(compute)
+                found.append([info.id, info.profileId, info.placement.start, info.placement.size])
+        return found
+
+    def list(self):
+        instances = {}
+        for profile in self.ids():
+            for gpu in listed(nvml.nvmlDeviceGetGpuInstances, self.device, profile, nvml.c_nvmlGpuInstance_t):
+                info = nvml.nvmlGpuInstanceGetInfo(gpu)
+                instances[str(info.id)] = {
+                    "profile": info.profileId,
+                    "start": info.placement.start,
+                    "size": info.placement.size,
+                    "compute": self.compute_instances(gpu),
+                }
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(self.device)
+        devices = []
+        for index in range(most):
+            try:
+                devices.append(self.mig_device(nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.device, index)))
+            except nvml.NVMLError_NotFound:
+                continue
+        return {
+            "instances": instances,
+            "capacity": {
+                str(profile): ask(nvml.nvmlDeviceGetGpuInstanceRemainingCapacity, self.device, profile)
+                for profile in self.ids()
+            },
+            "most": most,
+            "devices": devices,
+        }
+
+    def mig_device(self, device):
+        attributes = nvml.nvmlDeviceGetAttributes_v2(device)
+        uuid = nvml.nvmlDeviceGetUUID(device)
+        again = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        address = lambda handle: nvml.cast(handle, nvml.c_void_p).value
+        return {
+            "name": nvml.nvmlDeviceGetName(device),
+            "uuid": uuid,
+            "gpuInstance": nvml.nvmlDeviceGetGpuInstanceId(device),
+            "computeInstance": nvml.nvmlDeviceGetComputeInstanceId(device),
+            "index": nvml.nvmlDeviceGetIndex(device),
+            "isMig": bool(nvml.nvmlDeviceIsMigDeviceHandle(device).value),
+            "memory": nvml.nvmlDeviceGetMemoryInfo(device).total,
+            "parent": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)),
+            "foundByUuid": address(again) == address(device),
+            "multiprocessors": attributes.multiprocessorCount,
+            "memoryMiB": attributes.memorySizeMB,
+            "gpuSlices": attributes.gpuInstanceSliceCount,
+            "computeSlices": attributes.computeInstanceSliceCount,
+        }
+
+    def create(self, profile, start=None):
+        if start is None:
+            gpu = nvml.nvmlDeviceCreateGpuInstance(self.device, profile)
+        else:
+            found = take(placements, self.device, profile, of=list)
+            size = found[0][1] if isinstance(found, list) else 0
+            placement = nvml.c_nvmlGpuInstancePlacement_t(start, size)
+            gpu = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(self.device, profile, nvml.byref(placement))
+        self.gpus.append(gpu)
+
+    def create_compute(self, gpu, profile):
+        self.computes.append(nvml.nvmlGpuInstanceCreateComputeInstance(self.gpus[gpu], profile))
+
+    def step(self, do, **arguments):
+        """What came of a step, as it is printed."""
+        orders = {
+            "create": self.create,
+            "createCompute": self.create_compute,
+            "destroy": lambda gpu: nvml.nvmlGpuInstanceDestroy(self.gpus[gpu]),
+            "destroyCompute": lambda compute: nvml.nvmlComputeInstanceDestroy(self.computes[compute]),
+        }
+        if do == "offers":
+            return self.offers()
+        if do == "list":
+            return self.list()
+        if do == "mode":
+            status = nvml.nvmlDeviceSetMigMode(self.device, arguments["on"])
+            outcome = "ok" if status == 0 else f"error: {nvml.nvmlErrorString(status)}"
+            return ["ok", outcome, *nvml.nvmlDeviceGetMigMode(self.device)]
+        try:
+            orders[do](**arguments)
+        except nvml.NVMLError as error:
+            return f"error: {error}"
+        return "ok"
+
+
+def partition(steps):
+    nvml.nvmlInit()
+    bench = Bench(nvml.nvmlDeviceGetHandleByIndex(0))
+    json.dump([bench.step(**step) for step in steps], sys.stdout)
+    nvml.nvmlShutdown()
+
+
 def main():
+    if len(sys.argv) > 1:
+        partition(json.loads(sys.argv[1]))
+        return
     nvml.nvmlInit()
     devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     json.dump(

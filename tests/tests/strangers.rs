@@ -44,3 +44,19 @@ fn nvidia_ctk_finds_every_card_and_the_drivers_files() {
     with_every_machine(Module::NvidiaContainerToolkit, available, nvidia_ctk::check)
         .unwrap_or_else(|error| panic!("{error}"));
 }
+
+#[test]
+fn go_nvml_partitions_every_machine_as_the_tables_say() {
+    with_every_machine(
+        Module::StrangersGoNvml,
+        |_| true,
+        |machine, tools| {
+            // The second time the card is busy, and its mode does not switch.
+            if machine.facts()?["state"]["cards"][0]["processes"] != serde_json::json!([]) {
+                return Ok(());
+            }
+            go_nvml::partition(machine, tools)
+        },
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+}

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use super::{EmulatedMachine, NotFound, StrangersError, go_nvml};
+use super::{EmulatedMachine, NotFound, StrangersError, go_nvml, partitions};
 use crate::{cache, workspace};
 
 /// Its name in messages.
@@ -47,17 +47,31 @@ impl Interpreter {
         Ok(Ok(Self { python }))
     }
 
-    /// Compares all that nvidia-ml-py reads with the machine's facts.
-    ///
-    /// # Errors
-    /// See [`StrangersError`].
-    pub fn check(&self, machine: &EmulatedMachine) -> Result<(), StrangersError> {
+    fn command(&self, machine: &EmulatedMachine) -> Command {
         let mut command = Command::new(&self.python);
         command
             .arg("-B")
             .arg(folder().join("nvidia_ml_py.py"))
             .env("LD_LIBRARY_PATH", machine.directory().join("lib"));
-        go_nvml::compare(NAME, machine, &mut command)
+        command
+    }
+
+    /// Lets nvidia-ml-py partition the machine's first card, and compares what comes of it with the tables.
+    ///
+    /// # Errors
+    /// See [`StrangersError`].
+    pub fn partition(&self, machine: &EmulatedMachine) -> Result<(), StrangersError> {
+        partitions::check(NAME, machine, |steps| {
+            go_nvml::document(NAME, machine, self.command(machine).arg(steps.to_string()))
+        })
+    }
+
+    /// Compares all that nvidia-ml-py reads with the machine's facts.
+    ///
+    /// # Errors
+    /// See [`StrangersError`].
+    pub fn check(&self, machine: &EmulatedMachine) -> Result<(), StrangersError> {
+        go_nvml::compare(NAME, machine, &mut self.command(machine))
     }
 }
 

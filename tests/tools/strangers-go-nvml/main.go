@@ -1,7 +1,9 @@
 // Strangers-go-nvml prints, as one JSON document, all that go-nvml reads from an NVML library.
 //
-// Its argument is the library's path. A reading that the library does not support is null; any other failure is a text
-// that begins with "error: ".
+// Its first argument is the library's path. With a second one, a JSON list of steps, it partitions the first card as they
+// say, and prints what came of each.
+//
+// A reading that the library does not support is null; any other failure is a text that begins with "error: ".
 package main
 
 import (
@@ -170,14 +172,17 @@ func card(device nvml.Device) map[string]any {
 }
 
 func run() error {
-	if len(os.Args) != 2 {
-		return fmt.Errorf("usage: %s LIBRARY", os.Args[0])
+	if len(os.Args) != 2 && len(os.Args) != 3 {
+		return fmt.Errorf("usage: %s LIBRARY [STEPS]", os.Args[0])
 	}
 	library := nvml.New(nvml.WithLibraryPath(os.Args[1]))
 	if ret := library.Init(); ret != nvml.SUCCESS {
 		return fmt.Errorf("nvmlInit: %s", ret.Error())
 	}
 	defer library.Shutdown()
+	if len(os.Args) == 3 {
+		return partition(library, os.Args[2])
+	}
 
 	document := map[string]any{}
 	driver, ret := library.SystemGetDriverVersion()
