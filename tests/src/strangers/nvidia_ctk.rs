@@ -126,7 +126,8 @@ fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
     ];
     let mut mounts: BTreeSet<String> =
         libraries.iter().map(|(name, _)| format!("/lib/lib{name}.so.{version}")).collect();
-    mounts.insert("/bin/nvidia-smi".to_owned());
+    let programs = ["nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
+    mounts.extend(programs.map(|program| format!("/bin/{program}")));
     mounts.extend(
         ["gsp_ga10x.bin", "gsp_tu10x.bin"].map(|file| format!("/lib/firmware/nvidia/{version}/{file}")),
     );
