@@ -22,6 +22,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let (machine, sources) = hardware::hardware(name)?;
         let (board, board_sources) = hardware::board(&machine.board)?;
         let (topology, topology_sources) = hardware::topology(&machine.topology)?;
+        let mig = board.mig_model.as_deref().map(hardware::mig_model).transpose()?;
+        let (profiles, mig_sources) = mig.map(|(model, sources)| (model.profiles, sources)).unzip();
         machines.push(json!({
             "name": name,
             "product": machine.product,
@@ -32,7 +34,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             "topology": machine.topology,
             "driverVersion": machine.driver_version,
             "migCapable": board.mig_capable,
-            "sources": { "machine": sources, "board": board_sources, "topology": topology_sources },
+            "migProfiles": profiles,
+            "sources": {
+                "machine": sources,
+                "board": board_sources,
+                "topology": topology_sources,
+                "mig": mig_sources,
+            },
         }));
     }
     if arguments.output == Output::Json {
