@@ -9,7 +9,7 @@
 //!
 //! Where Kubernetes has no limit and could be made to hang or to exhaust its memory, this crate has one and refuses or
 //! ends with an error: nodes after macro expansion (200,000), parts of a static type (1,000), memory of an evaluation
-//! (128 MiB), comparisons of an evaluation (10 million), size of a compiled regular expression (4 MiB), digits of a
+//! (128 MiB), comparisons of an evaluation (2 million), size of a compiled regular expression (4 MiB), digits of a
 //! quantity (4,096). Messages are cut at 4 KiB.
 //!
 //! Not supported, and refused when compiled: literals of protobuf's well-known messages. Time zones by name are those of

@@ -9,7 +9,7 @@ pub(super) const MEMORY_BUDGET: usize = 128 << 20;
 
 /// Values that one evaluation may compare in all: a list of lists that are all the same one has more elements than
 /// time, and upstream goes through them uncounted.
-pub(super) const COMPARISON_BUDGET: u32 = 10_000_000;
+pub(super) const COMPARISON_BUDGET: u32 = 2_000_000;
 
 /// Why an evaluation ended without a value.
 #[derive(Debug)]
