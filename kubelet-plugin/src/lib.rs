@@ -13,6 +13,7 @@ pub mod error_text;
 pub mod hardware;
 pub mod journal;
 pub mod kubelet;
+pub mod layout;
 pub mod metrics;
 pub mod mps;
 pub mod node_config;

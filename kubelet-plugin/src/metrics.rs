@@ -14,6 +14,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::layout::LayoutState;
 use crate::prepare::{HardwareWork, Operation, Phase, PrepareObserver};
 
 /// Every metric of the plugin. Clones share their values.
@@ -55,6 +56,9 @@ pub struct Metrics {
     pub hardware_ready: Gauge,
     /// Cards that answered when the hardware was last read.
     pub cards: Gauge,
+    /// 1 while the file of MIG layouts, or the node's label that names one, can't be read.
+    pub layout_file_wrong: Gauge,
+    layout_cards: Family<StateLabel, Gauge>,
     /// Tasks that panicked.
     pub panics: Counter,
 }
@@ -102,6 +106,11 @@ struct MethodLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
 }
 
 /// A gRPC call while it runs; counted when it is dropped.
@@ -206,6 +215,16 @@ impl Metrics {
             connections: add(&mut registry, "socket_connections", "Open connections on the plugin's sockets"),
             hardware_ready: add(&mut registry, "hardware_ready", "1 while the driver library answers"),
             cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
+            layout_file_wrong: add(
+                &mut registry,
+                "mig_layout_file_wrong",
+                "1 while the file of MIG layouts or the node's label cannot be read",
+            ),
+            layout_cards: add(
+                &mut registry,
+                "mig_layout_cards",
+                "Cards that a MIG layout is for, by how far it has come",
+            ),
             panics: add(&mut registry, "panics", "Tasks that panicked"),
             registry: Arc::new(registry),
         }
@@ -233,6 +252,11 @@ impl Metrics {
             let gauge = self.hardware_present.get_or_create(&KindLabel { kind });
             gauge.set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Cards whose MIG layout is in this state.
+    pub(crate) fn layout_cards(&self, state: LayoutState) -> Gauge {
+        self.layout_cards.get_or_create(&StateLabel { state: state.as_str() }).clone()
     }
 
     /// Counts a failed attempt to read the hardware.

@@ -1,7 +1,5 @@
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
 use tessera_api::PciBusId;
 use tokio::sync::watch;
 
@@ -46,45 +44,18 @@ impl OwnPartition {
     }
 }
 
-/// What a record of a partition says of it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PartitionRecord {
-    kind: String,
-    placement: MemorySlices,
-    present: Vec<u32>,
-    made: Option<Made>,
-}
-
-#[derive(Deserialize)]
-struct MemorySlices {
-    start: u32,
-    size: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Made {
-    gpu_instance: u32,
-}
-
 impl OwnPartitions for Journal {
     fn of_card(&self, card: PciBusId, uuid: &str) -> Result<Vec<OwnPartition>, JournalError> {
-        let is_of_card = |record: &HardwareRecord| {
-            record.card == card && record.card_uuid == uuid && record.boot_id == *self.boot_id()
-        };
+        let is_of_card =
+            |record: &HardwareRecord| record.card_uuid == uuid && record.boot_id == *self.boot_id();
         let mut partitions = Vec::new();
-        for entry in self.hardware()? {
+        for entry in self.hardware_of(card)? {
             let record = entry.record?;
-            let change = PartitionRecord::deserialize(Value::Object(record.change.clone()));
-            if let Ok(change) = change
-                && change.kind == "migPartition"
-                && is_of_card(&record)
-            {
+            if let Some(partition) = record.partition().filter(|_| is_of_card(&record)) {
                 partitions.push(OwnPartition {
-                    placement: (change.placement.start, change.placement.size),
-                    gpu_instance: change.made.map(|made| made.gpu_instance),
-                    present: change.present,
+                    placement: (partition.placement.start, partition.placement.size),
+                    gpu_instance: partition.made.map(|made| made.gpu_instance),
+                    present: partition.present,
                 });
             }
         }

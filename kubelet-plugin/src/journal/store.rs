@@ -196,6 +196,15 @@ impl Journal {
         Ok(entries.collect())
     }
 
+    /// Reads one hardware record; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`JournalError::Corrupt`] and [`JournalError::Newer`] where the record can't be understood, [`JournalError::Io`]
+    /// where it can't be read.
+    pub fn hardware_record(&self, id: &str) -> Result<Option<HardwareRecord>, JournalError> {
+        self.read(id)
+    }
+
     /// Writes a hardware record to the disk. The caller holds the card's lock.
     ///
     /// # Errors

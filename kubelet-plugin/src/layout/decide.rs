@@ -1,0 +1,199 @@
+use std::fmt;
+
+use tessera_inventory::layout::PlannedInstance;
+use tessera_nvml::GpuInstance;
+
+use super::desired::Desired;
+use super::look::Seen;
+use super::record::{LayoutRecord, RecordedInstance};
+
+/// Most claims or processes that a message names.
+const NAMED: usize = 5;
+
+/// What is to be done to a card now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is as it shall be. The record to keep, if any: `None` where nothing on it is the layout's.
+    Done(Option<LayoutRecord>),
+    /// Something is in the way.
+    Wait(Obstacle),
+    /// The mode is ordered and comes with the card's next reset.
+    NeedsReset {
+        /// The mode to come.
+        on: bool,
+    },
+    /// This.
+    Do(Work),
+}
+
+/// Why a card can't be changed now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Claims hold something of it.
+    Claims(Vec<String>),
+    /// Programs use it.
+    Clients(Vec<u32>),
+    /// Somebody else's instances lie on it.
+    Foreign(Vec<GpuInstance>),
+}
+
+/// Steps that lead to what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    /// Instances to destroy, first of all.
+    pub(super) destroy: Vec<GpuInstance>,
+    /// How MIG mode is to be switched then.
+    pub(super) switch: Option<bool>,
+    /// Instances to make then.
+    pub(super) create: Vec<PlannedInstance>,
+    /// What the journal says meanwhile.
+    pub(super) intent: LayoutRecord,
+    /// What it says afterwards; `None` where nothing on the card is the layout's any more.
+    pub(super) complete: Option<LayoutRecord>,
+}
+
+/// Compares what is with what shall be.
+pub(super) fn decide(
+    layout: &str,
+    desired: &Desired,
+    seen: &Seen,
+    record: Option<&LayoutRecord>,
+    claims: &[String],
+) -> Decision {
+    let wanted = desired.instances();
+    let is_wanted = |instance: &GpuInstance| wanted.iter().any(|planned| is(planned, instance));
+    let foreign: Vec<GpuInstance> = seen
+        .instances
+        .iter()
+        .filter(|instance| !record.is_some_and(|record| record.made(instance)))
+        .cloned()
+        .collect();
+    let missing: Vec<PlannedInstance> = wanted
+        .iter()
+        .filter(|planned| !seen.instances.iter().any(|there| is(planned, there)))
+        .cloned()
+        .collect();
+    let excess: Vec<GpuInstance> =
+        seen.instances.iter().filter(|instance| !is_wanted(instance)).cloned().collect();
+    // Others' instances need the mode.
+    let switch =
+        switch(desired, seen, record).filter(|on| *on || *desired == Desired::Off || foreign.is_empty());
+
+    if missing.is_empty() && excess.is_empty() && switch.is_none() {
+        // Instances that somebody made just so stay theirs.
+        let own = record.filter(|_| !seen.instances.is_empty() && foreign.is_empty());
+        let record = own.map(|own| LayoutRecord::new(layout, recorded(wanted), own.mode_switched));
+        return Decision::Done(record);
+    }
+    if let Desired::Untouched = desired
+        && record.is_none()
+    {
+        return Decision::Done(None);
+    }
+    if !foreign.is_empty() {
+        // Of what is not the layout's any more, others' instances are no concern; nor do they go.
+        if wanted.is_empty() && excess.iter().all(|instance| foreign.contains(instance)) {
+            return match desired {
+                Desired::Off => Decision::Wait(Obstacle::Foreign(foreign)),
+                _ => Decision::Done(None),
+            };
+        }
+        if !wanted.is_empty() || *desired == Desired::Off {
+            return Decision::Wait(Obstacle::Foreign(foreign));
+        }
+    }
+    if !claims.is_empty() {
+        return Decision::Wait(Obstacle::Claims(claims.to_vec()));
+    }
+    if !seen.clients.is_empty() {
+        return Decision::Wait(Obstacle::Clients(seen.clients.iter().copied().collect()));
+    }
+    let destroy: Vec<GpuInstance> =
+        excess.into_iter().filter(|instance| !foreign.contains(instance)).collect();
+    if let Some(on) = switch
+        && seen.switch_needs_reset
+        && destroy.is_empty()
+        && seen.mode.pending == on
+    {
+        return Decision::NeedsReset { on };
+    }
+    let mode_switched = record.is_some_and(|record| record.mode_switched)
+        || (switch == Some(true) && !seen.switch_needs_reset);
+    let mut instances = recorded(wanted);
+    instances.extend(record.iter().flat_map(|record| record.instances.iter().cloned()));
+    instances.sort();
+    instances.dedup();
+    let complete = LayoutRecord::new(layout, recorded(wanted), mode_switched);
+    Decision::Do(Work {
+        destroy,
+        switch,
+        create: missing,
+        intent: LayoutRecord::new(layout, instances, mode_switched),
+        complete: (!wanted.is_empty()).then_some(complete),
+    })
+}
+
+/// How the mode is to be switched; `None` where it is right.
+fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Option<bool> {
+    let wanted = match desired {
+        Desired::Fixed(_) => true,
+        Desired::Off => false,
+        // Where the mode follows the claims, it is only put back.
+        Desired::OnDemand if seen.switch_needs_reset => true,
+        Desired::OnDemand | Desired::Untouched if record.is_some_and(|record| record.mode_switched) => false,
+        Desired::OnDemand | Desired::Untouched | Desired::Impossible(_) => return None,
+    };
+    (seen.mode.current != wanted || seen.mode.pending != wanted).then_some(wanted)
+}
+
+/// Whether an instance is what was planned, and complete.
+fn is(planned: &PlannedInstance, instance: &GpuInstance) -> bool {
+    (planned.profile_id, planned.placement.start, planned.placement.size)
+        == (instance.profile_id, instance.placement.start, instance.placement.size)
+        && instance.compute_instances.len() == 1
+}
+
+fn recorded(wanted: &[PlannedInstance]) -> Vec<RecordedInstance> {
+    wanted.iter().map(RecordedInstance::from).collect()
+}
+
+impl Obstacle {
+    /// Whether it may pass by itself, and nothing new is to be put on the card until then.
+    pub(super) fn may_pass(&self) -> bool {
+        !matches!(self, Obstacle::Foreign(_))
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Claims(claims) => {
+                write!(formatter, "in use by claim {}", some(claims))
+            }
+            Obstacle::Clients(pids) => write!(formatter, "in use by process {}", some(pids)),
+            Obstacle::Foreign(instances) => {
+                let instances: Vec<String> = instances
+                    .iter()
+                    .map(|instance| format!("{} at {}", instance.id, instance.placement.start))
+                    .collect();
+                write!(
+                    formatter,
+                    "somebody else's GPU instance {}; destroy what is there (nvidia-smi mig -dci, -dgi), or take the \
+                     card out of the layout",
+                    some(&instances)
+                )
+            }
+        }
+    }
+}
+
+fn some(all: &[impl ToString]) -> String {
+    let mut text: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    if all.len() > NAMED {
+        text.push(format!("{} more", all.len() - NAMED));
+    }
+    text.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::Client;
+use tessera_api::PciBusId;
+use tessera_inventory::Machine;
+use tessera_inventory::machine::{Card, Health};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::announce::Announcer;
+use super::carry_out::{Outcome, carry_out};
+use super::decide::{Decision, decide};
+use super::desired::Desired;
+use super::look::look;
+use super::record::LayoutRecord;
+use super::source::{LayoutOptions, Named, wanted};
+use super::status::{CardStatus, LayoutState, LayoutStatus};
+use crate::error_text::with_causes;
+use crate::hardware::Hardware;
+use crate::journal::{Journal, Stage};
+use crate::metrics::Metrics;
+
+/// How often file, label and cards are looked at without a reason.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// How soon a card is looked at again whose layout waits.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How long a card takes no new claims before it is changed: claims that the scheduler had given it before are prepared in
+/// that time, and seen.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long to wait for discovery to see what was made.
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Who can keep claims from a card while it is changed.
+pub trait CardHolder: Clone + Send + Sync + 'static {
+    /// What keeps them; let go when dropped.
+    type Guard: Send + 'static;
+
+    /// Takes the card's lock, undoes what no claim needs any more, and tells which claims hold something of the card.
+    fn hold(&self, card: PciBusId) -> impl Future<Output = Result<CardHold<Self::Guard>, String>> + Send;
+
+    /// The journal.
+    fn journal(&self) -> Arc<Journal>;
+}
+
+/// A card that no claim is being prepared on.
+#[derive(Debug)]
+pub struct CardHold<Guard> {
+    /// Claims that hold something of it.
+    pub claims: Vec<String>,
+    /// Keeps others from it.
+    pub guard: Guard,
+}
+
+/// Keeps the cards laid out as the administrator wants.
+pub struct LayoutKeeper<Holder> {
+    /// Where layouts come from.
+    pub options: LayoutOptions,
+    /// This node.
+    pub node_name: String,
+    /// The DRA driver.
+    pub driver_name: String,
+    /// The API server.
+    pub client: Client,
+    /// The driver library.
+    pub hardware: Hardware,
+    /// The machine as discovery sees it.
+    pub machines: watch::Receiver<Option<Arc<Machine>>>,
+    /// Makes discovery look again.
+    pub look_again: Arc<Notify>,
+    /// Who keeps claims away.
+    pub holder: Holder,
+    /// Where it is told how far it is.
+    pub status: watch::Sender<LayoutStatus>,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Whether nothing was published of this node before: then no claim can be on its way to it.
+    pub fresh: bool,
+}
+
+/// What came of looking at one card.
+struct Looked {
+    state: LayoutState,
+    message: String,
+    /// Whether the card was changed.
+    changed: bool,
+}
+
+impl<Holder: CardHolder> LayoutKeeper<Holder> {
+    /// Works until `shutdown`.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(&mut self) {
+        let mut announcer =
+            Announcer::new(self.client.clone(), &self.driver_name, &self.node_name, self.metrics.clone());
+        let mut last: Option<Named> = None;
+        let mut cards: BTreeMap<PciBusId, CardStatus> = BTreeMap::new();
+        let mut known = false;
+        // Since when each card takes no new claims.
+        let mut closed: BTreeMap<PciBusId, Instant> = BTreeMap::new();
+        loop {
+            match wanted(&self.options, &self.client, &self.node_name).await {
+                Ok(named) => {
+                    (last, known) = (named, true);
+                    announcer.source(None).await;
+                }
+                Err(error) => announcer.source(Some(with_causes(&error))).await,
+            }
+            let machine = self.machines.borrow_and_update().clone();
+            let mut pause = INTERVAL;
+            if let Some(machine) = machine
+                && known
+            {
+                cards = self.pass(&machine, last.as_ref(), &cards, &mut closed).await;
+                if cards.values().any(|status| status.state == LayoutState::Pending) {
+                    pause = RETRY;
+                }
+                announcer.cards(&cards).await;
+                self.status.send_if_modified(|status| {
+                    let next = LayoutStatus { settled: true, cards: cards.clone() };
+                    let changed = *status != next;
+                    *status = next;
+                    changed
+                });
+            } else if !known {
+                // A file that can't be read must not keep the node from being published.
+                self.status.send_if_modified(|status| !std::mem::replace(&mut status.settled, true));
+            }
+            tokio::select! {
+                changed = self.machines.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Looks at every card, changes those that can be, and waits until discovery has seen it.
+    async fn pass(
+        &mut self,
+        machine: &Machine,
+        named: Option<&Named>,
+        before: &BTreeMap<PciBusId, CardStatus>,
+        closed: &mut BTreeMap<PciBusId, Instant>,
+    ) -> BTreeMap<PciBusId, CardStatus> {
+        let fresh = std::mem::take(&mut self.fresh);
+        let keeper = &*self;
+        let looks =
+            machine.cards_by_address().into_iter().filter(|card| card.health != Health::Lost).map(|card| {
+                let closed = closed.get(&card.pci).copied();
+                let (name, config) = match named {
+                    Some((name, config)) => (name.as_str(), Some(&**config)),
+                    None => ("", None),
+                };
+                let was_so = before
+                    .get(&card.pci)
+                    .is_some_and(|status| status.layout == name && status.state == LayoutState::Applied);
+                let desired = Desired::of(config, card);
+                async move {
+                    if was_so && desired.is_seen(card) {
+                        let looked =
+                            Looked { state: LayoutState::Applied, message: String::new(), changed: false };
+                        return (card.pci, desired, looked);
+                    }
+                    let ready = fresh || closed.is_some_and(|since| since.elapsed() >= GRACE);
+                    let looked = keeper.card(card, name, &desired, ready).await;
+                    (card.pci, desired, looked)
+                }
+            });
+        let looks = join_all(looks).await;
+        let changed: BTreeMap<PciBusId, Desired> = looks
+            .iter()
+            .filter(|(_, _, looked)| looked.changed)
+            .map(|(card, desired, _)| (*card, desired.clone()))
+            .collect();
+        let mut cards = BTreeMap::new();
+        for (card, desired, Looked { state, message, .. }) in looks {
+            if state == LayoutState::Pending {
+                closed.entry(card).or_insert_with(Instant::now);
+            } else {
+                closed.remove(&card);
+            }
+            if desired == Desired::Untouched && state == LayoutState::Applied {
+                continue;
+            }
+            let layout = named.map_or_else(|| "no layout".to_owned(), |(name, _)| name.clone());
+            let whole_only = desired == Desired::Off;
+            cards.insert(card, CardStatus { layout, state, message, whole_only });
+        }
+        if !changed.is_empty() {
+            self.wait_until_seen(&changed).await;
+        }
+        cards
+    }
+
+    async fn card(&self, card: &Card, layout: &str, desired: &Desired, ready: bool) -> Looked {
+        let looked = |state, message: String| Looked { state, message, changed: false };
+        if let Desired::Impossible(reason) = desired {
+            return looked(LayoutState::Failed, reason.clone());
+        }
+        match self.lay_out(card.pci, layout, desired, ready).await {
+            Ok(looked) => looked,
+            // Perhaps half done: nothing new may come until it is done.
+            Err(message) => looked(LayoutState::Pending, message),
+        }
+    }
+
+    async fn lay_out(
+        &self,
+        card: PciBusId,
+        layout: &str,
+        desired: &Desired,
+        ready: bool,
+    ) -> Result<Looked, String> {
+        let journal = self.holder.journal();
+        let id = LayoutRecord::id(card);
+        let stored = {
+            let (journal, id) = (journal.clone(), id.clone());
+            blocking(move || journal.hardware_record(&id)).await?.map_err(|error| with_causes(&error))?
+        };
+        let done = |state, message: String, changed| Ok(Looked { state, message, changed });
+        if stored.is_none() && *desired == Desired::Untouched {
+            return done(LayoutState::Applied, String::new(), false);
+        }
+        let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
+        let hold = self.holder.hold(card).await?;
+        let seen = {
+            let nvml = nvml.clone();
+            blocking(move || look(&*nvml, card)).await?.map_err(|error| with_causes(&error))?
+        };
+        let Some(seen) = seen else { return Err("the card has no MIG any more".to_owned()) };
+        let record =
+            stored.as_ref().and_then(|stored| LayoutRecord::read(stored, &seen.uuid, journal.boot_id()));
+        let failed = |error: crate::journal::JournalError| with_causes(&error);
+        match decide(layout, desired, &seen, record.as_ref(), &hold.claims) {
+            Decision::Done(complete) => {
+                let next = complete
+                    .map(|record| record.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete));
+                match next {
+                    Some(next) if stored.as_ref() != Some(&next) => {
+                        journal.put_hardware(&next).await.map_err(failed)?
+                    }
+                    None if stored.is_some() => journal.remove_hardware(&id).await.map_err(failed)?,
+                    _ => {}
+                }
+                done(LayoutState::Applied, String::new(), false)
+            }
+            Decision::NeedsReset { on } => done(LayoutState::NeedsReset, reset(on), false),
+            Decision::Wait(obstacle) if obstacle.may_pass() => {
+                done(LayoutState::Pending, obstacle.to_string(), false)
+            }
+            Decision::Wait(obstacle) => done(LayoutState::Failed, obstacle.to_string(), false),
+            Decision::Do(_) if !ready => {
+                done(LayoutState::Pending, "claims that are on their way are waited for".to_owned(), false)
+            }
+            Decision::Do(work) => {
+                let intent = work.intent.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Intent);
+                journal.put_hardware(&intent).await.map_err(failed)?;
+                let complete = work.complete.clone();
+                // It goes on whatever becomes of this task, and the card is held as long.
+                let (outcome, _hold) = blocking(move || (carry_out(&*nvml, card, &work), hold)).await?;
+                let outcome = outcome.map_err(|error| {
+                    self.look_again.notify_one();
+                    with_causes(&error)
+                })?;
+                match complete {
+                    Some(complete) if outcome == Outcome::Done => {
+                        let complete =
+                            complete.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete);
+                        journal.put_hardware(&complete).await.map_err(failed)?;
+                    }
+                    _ => journal.remove_hardware(&id).await.map_err(failed)?,
+                }
+                match outcome {
+                    Outcome::Done => done(LayoutState::Applied, String::new(), true),
+                    Outcome::NeedsReset { on } => done(LayoutState::NeedsReset, reset(on), false),
+                }
+            }
+        }
+    }
+
+    /// What was made is to be published as soon as the card takes claims again.
+    async fn wait_until_seen(&mut self, changed: &BTreeMap<PciBusId, Desired>) {
+        self.look_again.notify_one();
+        let seen = |machine: &Option<Arc<Machine>>| {
+            let cards = machine.iter().flat_map(|machine| &machine.cards);
+            let mut changed = cards.filter_map(|card| Some((card, changed.get(&card.pci)?)));
+            changed.all(|(card, desired)| card.health == Health::Lost || desired.is_seen(card))
+        };
+        if tokio::time::timeout(SEEN_WITHIN, self.machines.wait_for(seen)).await.is_err() {
+            tracing::warn!("discovery has not seen what was laid out within {SEEN_WITHIN:?}");
+        }
+        self.machines.mark_changed();
+    }
+}
+
+fn reset(on: bool) -> String {
+    let mode = if on { "on" } else { "off" };
+    format!("MIG mode is {mode} after a reset of the card (nvidia-smi --gpu-reset) or a reboot of the node")
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| format!("the work broke off: {error}"))
+}

@@ -1,0 +1,132 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tessera_api::{DeviceName, PciBusId};
+use tessera_inventory::layout::PlannedInstance;
+use tessera_nvml::GpuInstance;
+
+use crate::journal::{BootId, HardwareRecord, Stage};
+
+/// What the journal says of a card's layout: which GPU instances this driver has made for it, or was making or destroying
+/// when the record was written. Nobody else's lay there then, so whatever lies at these placements since is the layout's.
+///
+/// It is a [`HardwareRecord`] of the kind `migLayout`, named `layout-<card>`: by the names of what is made for claims it is
+/// not found, since no claim refers to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LayoutRecord {
+    /// Always [`LayoutRecord::KIND`].
+    kind: String,
+    /// Name of the configuration.
+    pub(super) layout: String,
+    /// The instances.
+    pub(super) instances: Vec<RecordedInstance>,
+    /// Whether MIG mode was off before.
+    pub(super) mode_switched: bool,
+}
+
+/// An instance of a [`LayoutRecord`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RecordedInstance {
+    profile: String,
+    profile_id: u32,
+    start: u32,
+    size: u32,
+}
+
+impl LayoutRecord {
+    const KIND: &'static str = "migLayout";
+
+    pub(super) fn new(layout: &str, instances: Vec<RecordedInstance>, mode_switched: bool) -> Self {
+        LayoutRecord { kind: Self::KIND.to_owned(), layout: layout.to_owned(), instances, mode_switched }
+    }
+
+    /// Name of a card's record.
+    pub(super) fn id(card: PciBusId) -> String {
+        format!("layout-{}", DeviceName::Card(card))
+    }
+
+    /// Reads what a record says of this very card in this boot; what an earlier boot made is gone.
+    pub(super) fn read(record: &HardwareRecord, uuid: &str, boot: &BootId) -> Option<Self> {
+        let is_of_card = record.card_uuid == uuid && record.boot_id == *boot;
+        let read = || serde_json::from_value::<Self>(Value::Object(record.change.clone())).ok();
+        is_of_card.then(read).flatten().filter(|read| read.kind == Self::KIND)
+    }
+
+    pub(super) fn to_hardware(
+        &self,
+        card: PciBusId,
+        uuid: &str,
+        boot: &BootId,
+        stage: Stage,
+    ) -> HardwareRecord {
+        let change = match serde_json::to_value(self) {
+            Ok(Value::Object(change)) => change,
+            // Texts, numbers and booleans under names: always an object.
+            _ => Map::new(),
+        };
+        HardwareRecord {
+            version: HardwareRecord::VERSION,
+            id: Self::id(card),
+            card,
+            card_uuid: uuid.to_owned(),
+            boot_id: boot.clone(),
+            stage,
+            change,
+            other: Map::new(),
+        }
+    }
+
+    /// Whether the layout made it.
+    pub(super) fn made(&self, instance: &GpuInstance) -> bool {
+        self.instances.iter().any(|recorded| {
+            (recorded.profile_id, recorded.start, recorded.size)
+                == (instance.profile_id, instance.placement.start, instance.placement.size)
+        })
+    }
+}
+
+impl From<&PlannedInstance> for RecordedInstance {
+    fn from(planned: &PlannedInstance) -> Self {
+        RecordedInstance {
+            profile: planned.profile.clone(),
+            profile_id: planned.profile_id,
+            start: planned.placement.start,
+            size: planned.placement.size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tessera_inventory::machine::Placement;
+
+    use super::*;
+
+    /// What is on the disk of nodes that run today.
+    #[test]
+    fn form_of_version_1() {
+        let planned = PlannedInstance {
+            placement: Placement { start: 4, size: 4 },
+            profile_id: 9,
+            profile: "3g.40gb".into(),
+        };
+        let record = LayoutRecord::new("all-balanced", vec![(&planned).into()], true);
+        let card: PciBusId = "0000:3b:00.0".parse().unwrap();
+        let boot: BootId = serde_json::from_value(json!("boot")).unwrap();
+        let stored = record.to_hardware(card, "GPU-1", &boot, Stage::Complete);
+        assert_eq!(stored.id, "layout-gpu-3b-00");
+        assert_eq!(
+            Value::Object(stored.change.clone()),
+            json!({
+                "kind": "migLayout", "layout": "all-balanced", "modeSwitched": true,
+                "instances": [{"profile": "3g.40gb", "profileId": 9, "start": 4, "size": 4}],
+            })
+        );
+        assert_eq!(LayoutRecord::read(&stored, "GPU-1", &boot), Some(record));
+        assert_eq!(LayoutRecord::read(&stored, "GPU-2", &boot), None, "another card in the same place");
+        let later: BootId = serde_json::from_value(json!("later")).unwrap();
+        assert_eq!(LayoutRecord::read(&stored, "GPU-1", &later), None);
+    }
+}
