@@ -45,6 +45,8 @@ pub struct DiscoveryOptions {
     /// How soon to look again when something is missing: a query failed, or a card is still registering with its NVLink
     /// fabric. Doubles with every look that finds nothing new, up to `interval`.
     pub unsettled_interval: Duration,
+    /// Whoever changes the hardware wakes discovery by it.
+    pub look_again: Arc<Notify>,
 }
 
 impl DiscoveryOptions {
@@ -55,6 +57,7 @@ impl DiscoveryOptions {
             sysfs_root,
             interval: Duration::from_secs(30),
             unsettled_interval: Duration::from_secs(5),
+            look_again: Arc::default(),
         }
     }
 }
@@ -63,7 +66,7 @@ impl DiscoveryOptions {
 #[derive(Default)]
 struct Shared {
     health: Mutex<HealthBook>,
-    look_again: Notify,
+    look_again: Arc<Notify>,
 }
 
 /// Keeps `machines` at what the hardware is, until cancelled: reads at once, then whenever the driver reports something,
@@ -80,7 +83,7 @@ pub async fn run(
     cancelled: CancellationToken,
 ) {
     let discovery = Arc::new(Mutex::new(Discovery::new(options.sysfs_root.clone())));
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared { look_again: options.look_again.clone(), ..Shared::default() });
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
     let mut pause = options.unsettled_interval;

@@ -9,7 +9,7 @@ use std::{
 use clap::{Parser, ValueEnum};
 use tessera_api::DEFAULT_DRIVER_NAME;
 
-use crate::kubelet::socket_paths::plugin_directory;
+use crate::{kubelet::socket_paths::plugin_directory, layout::LayoutOptions};
 
 /// What else this program is.
 const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards; see kubelet-plugin mps-host --help.";
@@ -120,6 +120,23 @@ pub struct Options {
     #[arg(long, env = "NODE_CONFIG_LABEL", value_name = "KEY", requires = "node_configs")]
     pub node_config_label: Option<String>,
 
+    /// File of MIG layouts, in the format of NVIDIA's `mig-parted`.
+    ///
+    /// With it, cards are partitioned as one of its configurations says (`--mig-layout`, `--mig-layout-label`), while no
+    /// claim and no program uses them. It is read again every half minute.
+    #[arg(long, env = "MIG_LAYOUT_FILE", value_name = "FILE", value_parser = absolute)]
+    pub mig_layout_file: Option<PathBuf>,
+
+    /// Name of the configuration in the file to apply, where the node's label names none.
+    #[arg(long, env = "MIG_LAYOUT", value_name = "NAME", requires = "mig_layout_file")]
+    pub mig_layout: Option<String>,
+
+    /// Key of the Node's label whose value names the configuration to apply.
+    ///
+    /// The GPU Operator's MIG manager uses `nvidia.com/mig.config`.
+    #[arg(long, env = "MIG_LAYOUT_LABEL", value_name = "KEY", requires = "mig_layout_file")]
+    pub mig_layout_label: Option<String>,
+
     /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,
@@ -162,6 +179,17 @@ impl Options {
     #[must_use]
     pub fn dev_root(&self) -> &Path {
         self.dev_root.as_deref().unwrap_or(&self.driver_root)
+    }
+
+    /// Where MIG layouts come from. An empty name is none.
+    #[must_use]
+    pub fn layouts(&self) -> LayoutOptions {
+        let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        LayoutOptions {
+            file: self.mig_layout_file.clone(),
+            name: named(&self.mig_layout),
+            label: named(&self.mig_layout_label),
+        }
     }
 
     /// The driver's own directory on the node: sockets, journal, locks.
@@ -288,6 +316,7 @@ mod tests {
             ("--pod-uid", ""),
             ("--kubelet-directory", "var/lib/kubelet"),
             ("--cdi-directory", "/var/run/../cdi"),
+            ("--mig-layout-file", "layouts.yaml"),
             ("--http-address", "9475"),
             ("--shutdown-timeout", "-1"),
             ("--log-level", "loud=everything=yes"),
@@ -296,6 +325,19 @@ mod tests {
             let error = parse(&[&format!("{option}={value}")]).unwrap_err().to_string();
             assert!(error.contains(option), "{option} {value}: {error}");
         }
+    }
+
+    #[test]
+    fn layouts_need_a_file() {
+        assert!(
+            parse(&["--mig-layout", "all-balanced"]).unwrap_err().to_string().contains("--mig-layout-file")
+        );
+        let file = ["--mig-layout-file", "/etc/tessera/layouts.yaml"];
+        let options =
+            parse(&[&file[..], &["--mig-layout", "all-balanced", "--mig-layout-label", ""]].concat());
+        let layouts = options.unwrap().layouts();
+        assert_eq!(layouts.file.as_deref(), Some(Path::new("/etc/tessera/layouts.yaml")));
+        assert_eq!((layouts.name.as_deref(), layouts.label), (Some("all-balanced"), None));
     }
 
     #[test]

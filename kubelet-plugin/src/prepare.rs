@@ -20,6 +20,7 @@
 mod allocation;
 mod blocking;
 mod call;
+mod card_hold;
 mod claim;
 mod config;
 mod conflict;

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! HardwareKeeper ─> discovery ─> PoolMaker ─┬─> Publisher ─> API server
+//!        │             │  ^    ^           │
+//!        │             v  │    │           │
+//!        ├────────> LayoutKeeper           │
 //!        │                                  └─> health ──┐
 //!        └───────────────> Preparer <── KubeletServer <──┘
 //!                                          │
@@ -110,6 +113,7 @@ async fn start(
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
     let discovery = DiscoveryOptions::new(options.sysfs_root.clone());
+    let look_again = discovery.look_again.clone();
     tasks.spawn(
         "discovery",
         discovery::run(hardware.clone(), own_partitions, discovery, machine_sender, shutdown.clone()),
@@ -154,6 +158,7 @@ async fn start(
     let (registration_sender, registration) = watch::channel(RegistrationState::Waiting);
     let (preparer_sender, preparer) = watch::channel(None);
     let (listening_sender, listening) = watch::channel(false);
+    let readiness_published = published.clone();
     let readiness =
         Readiness { listening, registration, hardware: hardware.clone(), hardware_reason, published };
     let observed = http::Observed { metrics: metrics.clone(), readiness, sockets, preparer };
@@ -165,6 +170,8 @@ async fn start(
         hardware,
         machines,
         own_partitions: own_partitions_sender,
+        look_again,
+        published: readiness_published,
         metrics: metrics.clone(),
         pools: pool_sender,
         registration: registration_sender,

@@ -24,6 +24,7 @@ use crate::error_text::with_causes;
 use crate::hardware::Hardware;
 use crate::journal::{Journal, Stage};
 use crate::metrics::Metrics;
+use crate::publish::{PublishStatus, Role};
 
 /// How often file, label and cards are looked at without a reason.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -79,6 +80,8 @@ pub struct LayoutKeeper<Holder> {
     pub holder: Holder,
     /// Where it is told how far it is.
     pub status: watch::Sender<LayoutStatus>,
+    /// What is published: an instance that doesn't publish leaves the cards to the one that does.
+    pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: Metrics,
     /// Whether nothing was published of this node before: then no claim can be on its way to it.
@@ -154,6 +157,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         closed: &mut BTreeMap<PciBusId, Instant>,
     ) -> BTreeMap<PciBusId, CardStatus> {
         let fresh = std::mem::take(&mut self.fresh);
+        let publishes = self.published.borrow().role == Role::Publishing;
         let keeper = &*self;
         let looks =
             machine.cards_by_address().into_iter().filter(|card| card.health != Health::Lost).map(|card| {
@@ -172,7 +176,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                             Looked { state: LayoutState::Applied, message: String::new(), changed: false };
                         return (card.pci, desired, looked);
                     }
-                    let ready = fresh || closed.is_some_and(|since| since.elapsed() >= GRACE);
+                    let ready = fresh || (publishes && closed.is_some_and(|since| since.elapsed() >= GRACE));
                     let looked = keeper.card(card, name, &desired, ready).await;
                     (card.pci, desired, looked)
                 }

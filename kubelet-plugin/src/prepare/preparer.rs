@@ -164,6 +164,10 @@ impl Preparer {
         }
     }
 
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// The journal, for whoever reads what claims hold.
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use kube::Client;
 use tessera_api::NodeConfig;
 use tessera_inventory::{Machine, Pool};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{pools::PoolMaker, retry::until_it_works, tasks::Tasks};
+use super::{
+    pools::{PoolMaker, published_before},
+    retry::until_it_works,
+    tasks::Tasks,
+};
 use crate::{
     cdi::Roots,
     discovery::OwnPartitions,
@@ -19,10 +23,11 @@ use crate::{
         registration::RegistrationState,
         server::{Instance, KubeletServer},
     },
+    layout::{LayoutKeeper, LayoutStatus},
     metrics::Metrics,
     options::Options,
     prepare::{Answers, ClaimReference, PrepareError, PrepareOptions, PreparedDevice, Preparer},
-    publish::desired::PoolIdentity,
+    publish::{PublishStatus, desired::PoolIdentity},
 };
 
 /// What the part needs, and whom it tells of what.
@@ -37,6 +42,10 @@ pub struct NodePart {
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Where the journal goes once it is open: it knows this driver's own partitions.
     pub own_partitions: watch::Sender<Option<Arc<dyn OwnPartitions>>>,
+    /// Makes discovery look again.
+    pub look_again: Arc<Notify>,
+    /// What is published.
+    pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: Metrics,
     /// Where pools go.
@@ -65,8 +74,10 @@ impl NodePart {
         self.own_partitions.send_replace(Some(own_partitions));
         self.preparer.send_replace(Some(preparer.clone()));
 
+        let layouts = self.keep_layouts(&preparer, &tasks);
         let (health_sender, health) = watch::channel(None);
         let maker = PoolMaker {
+            layouts,
             identity: PoolIdentity::new(&self.options.driver_name, &self.options.node_name),
             preparer: preparer.clone(),
             pools: self.pools.clone(),
@@ -95,6 +106,39 @@ impl NodePart {
         served?;
         tracing::info!("nothing is running any more");
         Ok(())
+    }
+
+    /// Starts what lays cards out, where the administrator has given layouts.
+    fn keep_layouts(&self, preparer: &Preparer, tasks: &Tasks) -> watch::Receiver<LayoutStatus> {
+        let options = self.options.layouts();
+        if options.file.is_none() {
+            return watch::channel(LayoutStatus::none()).1;
+        }
+        let (status, layouts) = watch::channel(LayoutStatus::default());
+        let Options { driver_name, node_name, .. } = &self.options;
+        let identity = PoolIdentity::new(driver_name, node_name);
+        let client = self.client.clone();
+        let keeper = LayoutKeeper {
+            options,
+            node_name: node_name.clone(),
+            driver_name: driver_name.clone(),
+            client: client.clone(),
+            hardware: self.hardware.clone(),
+            machines: self.machines.clone(),
+            look_again: self.look_again.clone(),
+            holder: preparer.clone(),
+            status,
+            published: self.published.clone(),
+            metrics: self.metrics.clone(),
+            fresh: false,
+        };
+        let shutdown = self.shutdown.clone();
+        tasks.spawn("the layout keeper", async move {
+            let before = shutdown.run_until_cancelled(published_before(client, &identity)).await;
+            let Some(before) = before else { return };
+            LayoutKeeper { fresh: before.is_empty(), ..keeper }.run(shutdown).await;
+        });
+        layouts
     }
 
     async fn open(&self) -> Preparer {

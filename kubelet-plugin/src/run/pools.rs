@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::health_report::report;
 use crate::{
     kubelet::{device_health::DeviceHealth, registration::RegistrationState},
+    layout::LayoutStatus,
     metrics::Metrics,
     prepare::Preparer,
     publish::desired::PoolIdentity,
@@ -40,6 +41,10 @@ const RECHECK: Duration = Duration::from_secs(30);
 /// about a minute. A kubelet that runs registers within half a second.
 const REGISTRATION: Duration = Duration::from_secs(3);
 
+/// How long the first publication on a node waits for static layouts to be made, so that nothing is offered that they
+/// take away again. A layout takes some seconds.
+const LAYOUTS: Duration = Duration::from_secs(60);
+
 /// Makes pools of machines.
 pub struct PoolMaker {
     /// Which pool.
@@ -50,6 +55,8 @@ pub struct PoolMaker {
     pub pools: watch::Sender<Option<Arc<Pool>>>,
     /// Where the devices' health goes.
     pub health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
+    /// How far the cards' static layouts are.
+    pub layouts: watch::Receiver<LayoutStatus>,
     /// What the kubelet says of this instance.
     pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
@@ -69,12 +76,16 @@ impl PoolMaker {
         client: Client,
         shutdown: CancellationToken,
     ) {
-        let Self { identity, preparer, pools, health, registration, metrics, mut node_config } = self;
+        let Self { identity, preparer, pools, health, mut layouts, registration, metrics, mut node_config } =
+            self;
         let mut published = None;
         let mut fetching = Box::pin(published_before(client, &identity));
         let mut told = BTreeSet::new();
         let mut known = Box::pin(tokio::time::timeout(REGISTRATION, registered(registration)));
         let mut kubelet_knows = false;
+        let mut waited = Box::pin(tokio::time::sleep(LAYOUTS));
+        let mut layouts_settled = false;
+        let mut layouts_may_change = true;
         loop {
             let machine = machines.borrow_and_update().clone();
             let config = node_config.borrow_and_update().clone();
@@ -87,14 +98,16 @@ impl PoolMaker {
                     config: (*config).clone(),
                     ..PoolOptions::new(&identity.driver_name)
                 };
-                let pool = Pool::new(&machine, &options);
+                let status = layouts.borrow_and_update().clone();
+                layouts_settled |= status.settled;
+                let pool = Pool::new(&status.offered(&machine), &options);
                 recheck = pool.devices().any(|device| is_no_longer_offered(device, &identity.driver_name));
                 tell(&pool.warnings, &mut told);
                 let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
                 health.send_replace(Some(report(&identity.pool_name, &pool, &machine, SystemTime::now())));
                 let first = published.as_ref().is_some_and(Vec::is_empty);
-                if published.is_some() && (kubelet_knows || !first) {
+                if published.is_some() && (!first || (kubelet_knows && layouts_settled)) {
                     pools.send_if_modified(|sent| {
                         let changed = sent.as_ref().is_none_or(|sent| sent.slices != pool.slices);
                         if changed {
@@ -111,6 +124,8 @@ impl PoolMaker {
                 Ok(()) = node_config.changed() => {}
                 specs = &mut fetching, if published.is_none() => published = Some(specs),
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
+                changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
+                () = &mut waited, if !layouts_settled => layouts_settled = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }
         }
@@ -124,7 +139,7 @@ async fn registered(mut registration: watch::Receiver<RegistrationState>) {
 }
 
 /// The slices of this node's pool as they are at the API server. Tries until it answers.
-async fn published_before(client: Client, identity: &PoolIdentity) -> Vec<ResourceSliceSpec> {
+pub(super) async fn published_before(client: Client, identity: &PoolIdentity) -> Vec<ResourceSliceSpec> {
     let slices: Api<ResourceSlice> = Api::all(client);
     let PoolIdentity { driver_name, node_name, pool_name } = identity;
     let fields = format!("spec.driver={driver_name},spec.nodeName={node_name}");

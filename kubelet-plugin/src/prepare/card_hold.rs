@@ -1,0 +1,43 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tessera_api::{DeviceName, PciBusId};
+
+use super::conflict::Use;
+use super::holder::{Holder, holders};
+use super::locks::CardLock;
+use super::{PrepareError, Preparer, blocking};
+use crate::error_text::with_causes;
+use crate::journal::Journal;
+use crate::layout::{CardHold, CardHolder};
+
+/// Keeps claims from a card: none is prepared or unprepared on it meanwhile. Let go when dropped.
+pub struct CardGuard {
+    _locks: Vec<CardLock>,
+}
+
+impl CardHolder for Preparer {
+    type Guard = CardGuard;
+
+    async fn hold(&self, card: PciBusId) -> Result<CardHold<CardGuard>, String> {
+        self.hold_card(card).await.map_err(|error| with_causes(&error))
+    }
+
+    fn journal(&self) -> Arc<Journal> {
+        Preparer::journal(self).clone()
+    }
+}
+
+impl Preparer {
+    async fn hold_card(&self, card: PciBusId) -> Result<CardHold<CardGuard>, PrepareError> {
+        let worker = self.worker();
+        let locks = worker.locks.cards(&BTreeSet::from([card])).await?;
+        worker.unmake_waste(card).await?;
+        let (journal, cdi) = (worker.journal.clone(), worker.cdi.clone());
+        let holders = blocking::run(move || holders(&journal, &cdi)).await??;
+        let device = DeviceName::Card(card).to_string();
+        let uses_it = |holder: &&Holder| holder.conflicts_with(Use::of_whole_card(card, &device));
+        let claims = holders.iter().filter(uses_it).map(ToString::to_string).collect();
+        Ok(CardHold { claims, guard: CardGuard { _locks: locks } })
+    }
+}
