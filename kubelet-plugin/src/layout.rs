@@ -20,6 +20,6 @@ mod record;
 mod source;
 mod status;
 
-pub use keeper::{CardHold, CardHolder, LayoutKeeper};
+pub use keeper::{CardHold, CardHolder, LayoutKeeper, LayoutPace};
 pub use source::LayoutOptions;
 pub use status::{CardStatus, LayoutState, LayoutStatus};

@@ -1,39 +1,43 @@
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
 use tessera_api::{DeviceName, PciBusId};
 
 use super::status::{CardStatus, LayoutState};
 use crate::error_text::shorten;
 use crate::metrics::Metrics;
 
-/// The API server's limit of an Event's note, in bytes.
+/// The API server's limits in bytes: `note`, `reportingInstance`; and what leaves room for the end of a made-up name.
 const LONGEST_NOTE: usize = 1024;
+const LONGEST_INSTANCE: usize = 128;
+const LONGEST_PREFIX: usize = 240;
+/// Where Events of objects without a namespace go.
+const NAMESPACE: &str = "default";
+/// Longest wait for the API server's answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same state of a card, for another reason, is told no sooner than so long after.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Tells admins how layouts go: log, Events of the Node, metrics. Each thing once for as long as it stays so.
 pub(super) struct Announcer {
-    recorder: Recorder,
-    node: ObjectReference,
+    client: Client,
+    driver_name: String,
+    node_name: String,
     metrics: Metrics,
-    told: BTreeMap<PciBusId, CardStatus>,
+    told: BTreeMap<PciBusId, (CardStatus, Instant)>,
     source: Option<String>,
 }
 
 impl Announcer {
     pub(super) fn new(client: Client, driver_name: &str, node_name: &str, metrics: Metrics) -> Self {
-        let reporter = Reporter { controller: driver_name.to_owned(), instance: Some(node_name.to_owned()) };
-        let node = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node_name.to_owned()),
-            // As the kubelet does it: a Node's Events are found by its name.
-            uid: Some(node_name.to_owned()),
-            ..ObjectReference::default()
-        };
-        let recorder = Recorder::new(client, reporter);
-        Self { recorder, node, metrics, told: BTreeMap::new(), source: None }
+        let (driver_name, node_name) = (driver_name.to_owned(), node_name.to_owned());
+        Self { client, driver_name, node_name, metrics, told: BTreeMap::new(), source: None }
     }
 
     /// The file or the label can't be read; `None` when they can.
@@ -44,7 +48,7 @@ impl Announcer {
         }
         if let Some(trouble) = &trouble {
             tracing::error!("{trouble}; the cards' MIG layouts stay as they were");
-            self.publish(EventType::Warning, "MigLayoutUnreadable", trouble).await;
+            self.publish("Warning", "MigLayoutUnreadable", trouble).await;
         } else {
             tracing::info!("MIG layouts can be read again");
         }
@@ -57,12 +61,18 @@ impl Announcer {
             let count = cards.values().filter(|status| status.state == state).count();
             self.metrics.layout_cards(state).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        self.told.retain(|card, _| cards.contains_key(card));
         for (card, status) in cards {
-            if self.told.get(card) != Some(status) {
-                self.card(*card, status).await;
+            if let Some((told, since)) = self.told.get(card) {
+                let is_known = told == status;
+                let is_like = told.state == status.state && told.layout == status.layout;
+                if is_known || (is_like && since.elapsed() < PAUSE) {
+                    continue;
+                }
             }
+            self.told.insert(*card, (status.clone(), Instant::now()));
+            self.card(*card, status).await;
         }
-        self.told.clone_from(cards);
     }
 
     async fn card(&self, card: PciBusId, status: &CardStatus) {
@@ -71,38 +81,58 @@ impl Announcer {
         let (kind, reason, note) = match state {
             LayoutState::Applied => {
                 tracing::info!(%card, layout, "the card is laid out");
-                (EventType::Normal, "MigLayoutApplied", format!("{device} is laid out as {layout} wants it"))
+                ("Normal", "MigLayoutApplied", format!("{device} is laid out as {layout} wants it"))
             }
             LayoutState::Pending => {
                 tracing::warn!(%card, layout, message, "the layout waits until the card is free");
                 let note =
                     format!("{device} can't be laid out as {layout} yet: {message}. It takes no new claims");
-                (EventType::Warning, "MigLayoutPending", note)
+                ("Warning", "MigLayoutPending", note)
             }
             LayoutState::NeedsReset => {
                 tracing::warn!(%card, layout, message, "the layout waits for a reset of the card");
                 let note = format!("{device} must be reset before it can be laid out as {layout}: {message}");
-                (EventType::Warning, "MigLayoutNeedsReset", note)
+                ("Warning", "MigLayoutNeedsReset", note)
             }
             LayoutState::Failed => {
                 tracing::error!(%card, layout, message, "the card can't be laid out");
                 let note = format!("{device} can't be laid out as {layout}: {message}");
-                (EventType::Warning, "MigLayoutFailed", note)
+                ("Warning", "MigLayoutFailed", note)
             }
         };
         self.publish(kind, reason, &note).await;
     }
 
-    async fn publish(&self, type_: EventType, reason: &str, note: &str) {
+    async fn publish(&self, kind: &str, reason: &str, note: &str) {
         let event = Event {
-            type_,
-            reason: reason.to_owned(),
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}.", shorten(&self.node_name, LONGEST_PREFIX))),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some("LayOut".to_owned()),
+            event_time: Some(MicroTime(Timestamp::now())),
             note: Some(shorten(note, LONGEST_NOTE).to_owned()),
-            action: "LayOut".to_owned(),
-            secondary: None,
+            reason: Some(reason.to_owned()),
+            // As the kubelet does it: a Node's Events are found by its name.
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(self.node_name.clone()),
+                uid: Some(self.node_name.clone()),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some(self.driver_name.clone()),
+            reporting_instance: Some(shorten(&self.node_name, LONGEST_INSTANCE).to_owned()),
+            type_: Some(kind.to_owned()),
+            ..Event::default()
         };
-        if let Err(error) = self.recorder.publish(&event, &self.node).await {
-            tracing::debug!(%error, "an Event is left out");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let parameters = PostParams::default();
+        match tokio::time::timeout(PATIENCE, events.create(&parameters, &event)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an Event is left out"),
+            Err(_) => tracing::debug!("an Event is left out: no answer"),
         }
     }
 }

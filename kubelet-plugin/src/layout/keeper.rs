@@ -26,15 +26,17 @@ use crate::journal::{Journal, Stage};
 use crate::metrics::Metrics;
 use crate::publish::{PublishStatus, Role};
 
-/// How often file, label and cards are looked at without a reason.
-const INTERVAL: Duration = Duration::from_secs(30);
-
-/// How soon a card is looked at again whose layout waits.
-const RETRY: Duration = Duration::from_secs(5);
-
-/// How long a card takes no new claims before it is changed: claims that the scheduler had given it before are prepared in
-/// that time, and seen.
-const GRACE: Duration = Duration::from_secs(10);
+/// How often the keeper looks.
+#[derive(Clone, Copy, Debug)]
+pub struct LayoutPace {
+    /// Between two looks at file, label and cards without a reason.
+    pub interval: Duration,
+    /// Before the next look at a card whose layout waits.
+    pub retry: Duration,
+    /// How long a card takes no new claims before it is changed: claims that the scheduler had given it before are prepared
+    /// in that time, and seen.
+    pub grace: Duration,
+}
 
 /// How long to wait for discovery to see what was made.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
@@ -84,6 +86,8 @@ pub struct LayoutKeeper<Holder> {
     pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: Metrics,
+    /// How often it looks.
+    pub pace: LayoutPace,
     /// Whether nothing was published of this node before: then no claim can be on its way to it.
     pub fresh: bool,
 }
@@ -94,6 +98,14 @@ struct Looked {
     message: String,
     /// Whether the card was changed.
     changed: bool,
+}
+
+impl Default for LayoutPace {
+    /// Every half minute, or 5 s; 10 s of grace.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        LayoutPace { interval: seconds(30), retry: seconds(5), grace: seconds(10) }
+    }
 }
 
 impl<Holder: CardHolder> LayoutKeeper<Holder> {
@@ -122,13 +134,13 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                 Err(error) => announcer.source(Some(with_causes(&error))).await,
             }
             let machine = self.machines.borrow_and_update().clone();
-            let mut pause = INTERVAL;
+            let mut pause = self.pace.interval;
             if let Some(machine) = machine
                 && known
             {
                 cards = self.pass(&machine, last.as_ref(), &cards, &mut closed).await;
                 if cards.values().any(|status| status.state == LayoutState::Pending) {
-                    pause = RETRY;
+                    pause = self.pace.retry;
                 }
                 announcer.cards(&cards).await;
                 self.status.send_if_modified(|status| {
@@ -176,7 +188,8 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                             Looked { state: LayoutState::Applied, message: String::new(), changed: false };
                         return (card.pci, desired, looked);
                     }
-                    let ready = fresh || (publishes && closed.is_some_and(|since| since.elapsed() >= GRACE));
+                    let ready = fresh
+                        || (publishes && closed.is_some_and(|since| since.elapsed() >= keeper.pace.grace));
                     let looked = keeper.card(card, name, &desired, ready).await;
                     (card.pci, desired, looked)
                 }

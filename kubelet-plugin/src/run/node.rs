@@ -23,7 +23,7 @@ use crate::{
         registration::RegistrationState,
         server::{Instance, KubeletServer},
     },
-    layout::{LayoutKeeper, LayoutStatus},
+    layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     metrics::Metrics,
     options::Options,
     prepare::{Answers, ClaimReference, PrepareError, PrepareOptions, PreparedDevice, Preparer},
@@ -130,6 +130,7 @@ impl NodePart {
             status,
             published: self.published.clone(),
             metrics: self.metrics.clone(),
+            pace: LayoutPace::default(),
             fresh: false,
         };
         let shutdown = self.shutdown.clone();

@@ -1,0 +1,315 @@
+//! A node with emulated cards whose layouts are kept.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tessera_api::PciBusId;
+use tessera_inventory::Machine;
+use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartitions};
+use tessera_kubelet_plugin::journal::{BootId, Journal, LocalFileSystem};
+use tessera_kubelet_plugin::layout::{
+    CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutOptions, LayoutPace, LayoutState, LayoutStatus,
+};
+use tessera_kubelet_plugin::metrics::Metrics;
+use tessera_kubelet_plugin::publish::{PublishStatus, Role};
+use tessera_nvml::{Library, Nvml, PciAddress};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::machine::EmulatedMachine;
+
+/// Longer than anything here takes; a test that waits as long fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub const LABEL: &str = "nvidia.com/mig.config";
+
+/// A machine, and all of the plugin that layouts need.
+pub struct Node {
+    pub machine: Arc<EmulatedMachine>,
+    pub library: Library,
+    /// The cards in the order of their indexes.
+    pub cards: Vec<PciBusId>,
+    pub metrics: Metrics,
+    pub claims: Claims,
+    locks: Locks,
+    pub api: Api,
+    pub status: watch::Receiver<LayoutStatus>,
+    pub machines: watch::Receiver<Option<Arc<Machine>>>,
+    pub role: watch::Sender<PublishStatus>,
+    options: LayoutOptions,
+    state: Arc<tempfile::TempDir>,
+    _hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
+    _stop: DropGuard,
+}
+
+/// Which claims hold something of a card.
+pub type Claims = Arc<Mutex<BTreeMap<PciBusId, Vec<String>>>>;
+
+#[derive(Clone)]
+struct Holder {
+    journal: Arc<Journal>,
+    claims: Claims,
+    locks: Locks,
+}
+
+/// The locks of cards, which outlive an instance that still works while the next starts.
+type Locks = Arc<Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>>;
+
+impl CardHolder for Holder {
+    type Guard = tokio::sync::OwnedMutexGuard<()>;
+
+    async fn hold(&self, card: PciBusId) -> Result<CardHold<Self::Guard>, String> {
+        let lock = self.locks.lock().unwrap().entry(card).or_default().clone();
+        let guard = lock.lock_owned().await;
+        let claims = self.claims.lock().unwrap().get(&card).cloned().unwrap_or_default();
+        Ok(CardHold { claims, guard })
+    }
+
+    fn journal(&self) -> Arc<Journal> {
+        self.journal.clone()
+    }
+}
+
+/// An API server that knows the node and takes Events.
+#[derive(Clone, Default)]
+pub struct Api {
+    /// Value of the node's label.
+    pub label: Arc<Mutex<Option<String>>>,
+    events: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Api {
+    fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move { Ok::<_, Infallible>(api.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let answer = if request.uri().path() == "/api/v1/nodes/node-a" {
+            let labels: BTreeMap<&str, String> =
+                self.label.lock().unwrap().iter().map(|value| (LABEL, value.clone())).collect();
+            json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "node-a", "labels": labels},
+            })
+        } else {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let event: Value = serde_json::from_slice(&body).unwrap();
+            self.events.lock().unwrap().push(event.clone());
+            event
+        };
+        Response::new(Body::from(answer.to_string().into_bytes()))
+    }
+
+    /// Reasons and notes of the Events so far.
+    pub fn events(&self) -> Vec<(String, String)> {
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let events = self.events.lock().unwrap();
+        events.iter().map(|event| (text(event, "reason"), text(event, "note"))).collect()
+    }
+}
+
+impl Node {
+    /// A node on which nothing was published before, with this file and this configuration of it.
+    pub fn start(hardware: &str, file: &str, layout: &str) -> Self {
+        Self::prepared(hardware, file, Some(layout), |_| {})
+    }
+
+    /// As [`Node::start`], on a machine to which something has happened.
+    pub fn prepared(
+        hardware: &str,
+        file: &str,
+        layout: Option<&str>,
+        before: impl FnOnce(&EmulatedMachine),
+    ) -> Self {
+        let machine = Arc::new(EmulatedMachine::new(hardware));
+        before(&machine);
+        let state = Arc::new(tempfile::tempdir().unwrap());
+        let path = state.path().join("layouts.yaml");
+        std::fs::write(&path, file).unwrap();
+        let options = LayoutOptions {
+            file: Some(path),
+            name: layout.map(str::to_owned),
+            label: Some(LABEL.to_owned()),
+        };
+        Self::run(machine, state, options, true, Claims::default(), Locks::default(), Api::default())
+    }
+
+    /// Ends the plugin at once and starts it again; `name` is then the layout's. What was published stays.
+    pub fn restart(self, name: Option<&str>) -> Self {
+        let Node { machine, state, options, claims, locks, api, _stop, .. } = self;
+        drop(_stop);
+        let options = LayoutOptions { name: name.map(str::to_owned), ..options };
+        Self::run(machine, state, options, false, claims, locks, api)
+    }
+
+    fn run(
+        machine: Arc<EmulatedMachine>,
+        state: Arc<tempfile::TempDir>,
+        options: LayoutOptions,
+        fresh: bool,
+        claims: Claims,
+        locks: Locks,
+        api: Api,
+    ) -> Self {
+        let library = Library::open_below(&machine.root()).unwrap();
+        let pci =
+            |address: PciAddress| PciBusId::new(address.domain, address.bus, address.device, 0).unwrap();
+        let cards = library.addresses().unwrap().into_iter().map(|address| pci(address.unwrap())).collect();
+        let files = Arc::new(LocalFileSystem);
+        let boot = BootId::read(&*files, &machine.root().join("proc")).unwrap();
+        let journal = Arc::new(Journal::open(files, state.path().join("journal"), boot).unwrap());
+        let (hardware_sender, hardware) = watch::channel(Some(Arc::new(library.clone()) as Arc<dyn Nvml>));
+        let (_, own) = watch::channel(Some(journal.clone() as Arc<dyn OwnPartitions>));
+        let (machine_sender, machines) = watch::channel(None);
+        let discovery = DiscoveryOptions {
+            interval: Duration::from_millis(200),
+            ..DiscoveryOptions::new(machine.root().join("sys"))
+        };
+        let look_again = discovery.look_again.clone();
+        let stop = CancellationToken::new();
+        tokio::spawn(discovery::run(hardware.clone(), own, discovery, machine_sender, stop.clone()));
+        let (status_sender, status) = watch::channel(LayoutStatus::default());
+        let publishing = PublishStatus { role: Role::Publishing, ..PublishStatus::default() };
+        let (role, published) = watch::channel(publishing);
+        let metrics = Metrics::new();
+        let keeper = LayoutKeeper {
+            options: options.clone(),
+            node_name: "node-a".to_owned(),
+            driver_name: "gpu.tessera.dev".to_owned(),
+            client: api.client(),
+            hardware,
+            machines: machines.clone(),
+            look_again,
+            holder: Holder { journal, claims: claims.clone(), locks: locks.clone() },
+            status: status_sender,
+            published,
+            metrics: metrics.clone(),
+            pace: LayoutPace {
+                interval: Duration::from_millis(100),
+                retry: Duration::from_millis(100),
+                grace: Duration::from_millis(300),
+            },
+            fresh,
+        };
+        tokio::spawn(keeper.run(stop.clone()));
+        Node {
+            machine,
+            library,
+            cards,
+            metrics,
+            claims,
+            locks,
+            api,
+            status,
+            machines,
+            role,
+            options,
+            state,
+            _hardware: hardware_sender,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.options.file.clone().unwrap()
+    }
+
+    /// Writes another file, as a ConfigMap's update does: whole.
+    pub fn write(&self, file: &str) {
+        let next = self.state.path().join("next.yaml");
+        std::fs::write(&next, file).unwrap();
+        std::fs::rename(next, self.file()).unwrap();
+    }
+
+    /// Waits until the first card's layout has come so far.
+    pub async fn until(&mut self, layout: &str, state: LayoutState) -> CardStatus {
+        let card = self.cards[0];
+        let is_so = |status: &LayoutStatus| {
+            status.cards.get(&card).is_some_and(|card| card.layout == layout && card.state == state)
+        };
+        let found = tokio::time::timeout(PATIENCE, self.status.wait_for(is_so)).await.is_ok();
+        let status = self.status.borrow().clone();
+        assert!(found, "never {layout} {state:?}: {status:?}");
+        status.cards[&card].clone()
+    }
+
+    /// Waits until every card's layout has come so far.
+    pub async fn until_all(&mut self, layout: &str, state: LayoutState) {
+        let count = self.cards.len();
+        let is_so = |status: &LayoutStatus| {
+            let cards = status.cards.values().filter(|card| card.layout == layout && card.state == state);
+            cards.count() == count
+        };
+        if tokio::time::timeout(PATIENCE, self.status.wait_for(is_so)).await.is_err() {
+            panic!("never all {layout} {state:?}: {:?}", *self.status.borrow());
+        }
+    }
+
+    fn address(&self, index: usize) -> PciAddress {
+        let card = self.cards[index];
+        PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
+    }
+
+    /// Name and first memory slice of every partition that the driver has on a card, by start; all of one that is not
+    /// complete.
+    pub fn partitions(&self, index: usize) -> Vec<(String, u32)> {
+        let profiles = self.library.gpu_instance_profiles(self.address(index)).unwrap().unwrap();
+        let mut found: Vec<(String, u32)> = Vec::new();
+        for instance in self.library.gpu_instances(self.address(index)).unwrap() {
+            let profile = profiles.iter().find(|profile| profile.id == instance.profile_id).unwrap();
+            let is_complete = match &instance.compute_instances[..] {
+                [compute] => compute.placement.size == profile.compute_slices && compute.uuid.is_some(),
+                _ => false,
+            };
+            let name = if is_complete { profile.name.clone() } else { format!("{instance:?}") };
+            found.push((name, instance.placement.start));
+        }
+        found.sort_by_key(|(_, start)| *start);
+        found
+    }
+
+    /// Whether MIG mode is on.
+    pub fn mode(&self, index: usize) -> bool {
+        self.library.identify(self.address(index)).unwrap().mig_mode.unwrap()
+    }
+
+    /// An administrator makes a partition by hand.
+    pub fn partition_by_hand(&self, index: usize, profile: &str, start: u32) {
+        let card = self.address(index);
+        self.library.set_mig_mode(card, true).unwrap();
+        let profiles = self.library.gpu_instance_profiles(card).unwrap().unwrap();
+        let profile = profiles.into_iter().find(|offered| offered.name == profile).unwrap();
+        let placement = *profile.placements.iter().find(|placement| placement.start == start).unwrap();
+        let instance = self.library.create_gpu_instance(card, profile.id, placement).unwrap();
+        let widths = self.library.compute_instance_profiles(card, instance.id).unwrap();
+        self.library.create_compute_instance(card, instance.id, widths.last().unwrap().id).unwrap();
+    }
+
+    /// Files of the journal's hardware records.
+    pub fn records(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.state.path().join("journal/hardware")).unwrap();
+        let mut names: Vec<String> =
+            files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A file of one configuration, `one`, for all cards.
+pub fn one(mig_devices: &str) -> String {
+    format!(
+        "version: v1\nmig-configs:\n  one:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {mig_devices}\n"
+    )
+}

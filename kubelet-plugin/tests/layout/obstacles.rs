@@ -1,0 +1,130 @@
+//! What keeps a layout from being made.
+
+use std::time::Duration;
+
+use tessera_inventory::machine::Health;
+use tessera_kubelet_plugin::layout::LayoutState;
+use tessera_kubelet_plugin::publish::{PublishStatus, Role};
+
+use crate::node::{Node, one};
+
+const THREE: &str = r#"{"3g.40gb": 2}"#;
+
+#[tokio::test]
+async fn claims_and_programs_are_waited_for_and_named() {
+    let mut node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |machine| {
+        machine.let_happen("process add --card 1 --pid 4711");
+    });
+    node.status.wait_for(|status| status.settled).await.unwrap();
+    let (first, second, third) = (node.cards[0], node.cards[1], node.cards[2]);
+    node.claims.lock().unwrap().insert(first, vec!["default/train (0b4e)".to_owned()]);
+    let mut node = node.restart(Some("one"));
+    let held = node.until("one", LayoutState::Pending).await;
+    assert_eq!(held.message, "in use by claim default/train (0b4e)");
+    let applied = |card| {
+        move |status: &tessera_kubelet_plugin::layout::LayoutStatus| {
+            status.cards.get(&card).is_some_and(|status| status.state == LayoutState::Applied)
+        }
+    };
+    node.status.wait_for(applied(third)).await.unwrap();
+    assert_eq!(node.partitions(2).len(), 2, "others need not wait");
+    let busy = node.status.borrow().cards[&second].clone();
+    assert_eq!((busy.state, busy.message.as_str()), (LayoutState::Pending, "in use by process 4711"));
+    assert!(!node.mode(0) && !node.mode(1));
+
+    // They take no new claims meanwhile.
+    let machine = node.machines.borrow().clone().unwrap();
+    let offered = node.status.borrow().offered(&machine);
+    let closed: Vec<_> = offered
+        .cards
+        .iter()
+        .filter(|card| card.health == Health::Unhealthy { reason: "mig-layout-pending".into() })
+        .map(|card| card.pci)
+        .collect();
+    assert_eq!(closed, [first, second]);
+    let metrics = node.metrics.encode().unwrap();
+    assert!(metrics.contains("tessera_mig_layout_cards{state=\"pending\"} 2"), "{metrics}");
+    assert!(metrics.contains("tessera_mig_layout_cards{state=\"applied\"} 6"), "{metrics}");
+    let events = node.api.events();
+    let pending = events.iter().filter(|(reason, _)| reason == "MigLayoutPending");
+    assert!(pending.clone().any(|(_, note)| note.contains("default/train (0b4e)")), "{events:?}");
+    assert!(pending.clone().any(|(_, note)| note.contains("process 4711")), "{events:?}");
+
+    node.claims.lock().unwrap().clear();
+    node.machine.let_happen("process remove --card 1 --pid 4711");
+    node.until_all("one", LayoutState::Applied).await;
+    assert_eq!((node.partitions(0).len(), node.partitions(1).len()), (2, 2));
+}
+
+#[tokio::test]
+async fn others_partitions_are_never_touched() {
+    let mut node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |_| {});
+    node.status.wait_for(|status| status.settled).await.unwrap();
+    node.partition_by_hand(0, "1g.10gb", 6);
+    let mut node = node.restart(Some("one"));
+    let foreign = node.until("one", LayoutState::Failed).await;
+    assert!(foreign.message.contains("somebody else's GPU instance") && foreign.message.contains("at 6"));
+    assert_eq!(node.partitions(0), [("1g.10gb".to_owned(), 6)]);
+    let machine = node.machines.borrow().clone().unwrap();
+    let offered = node.status.borrow().offered(&machine);
+    assert_eq!(offered.cards[0].health, Health::Healthy, "the administrator's partition stays in use");
+}
+
+#[tokio::test]
+async fn what_can_not_be_is_said_and_the_card_stays_as_it_is() {
+    let mut node = Node::start("hgx-h100-80gb", &one(r#"{"4g.40gb": 2}"#), "one");
+    let failed = node.until("one", LayoutState::Failed).await;
+    assert!(failed.message.contains("2 x 4g.40gb does not fit"), "{}", failed.message);
+    assert!(failed.message.contains("nearest that do are 4g.40gb + 3g.40gb;"), "{}", failed.message);
+    assert!(!node.mode(0));
+    let events = node.api.events();
+    assert!(events.iter().any(|(reason, note)| reason == "MigLayoutFailed" && note.contains("nearest")));
+
+    let mut node = Node::start("t4", &one(r#"{"1g.5gb": 7}"#), "one");
+    let failed = node.until("one", LayoutState::Failed).await;
+    assert_eq!(failed.message, "the card has no MIG");
+}
+
+#[tokio::test]
+async fn a_file_that_can_not_be_read_changes_nothing() {
+    let mut node = Node::start("hgx-h100-80gb", &one(THREE), "one");
+    node.until_all("one", LayoutState::Applied).await;
+    for (file, said) in [
+        ("version: v1\nmig-configs: {two: [{devices: all, mig-enabled: false}]}", "it has two"),
+        ("version: v2", "version \"v2\""),
+        ("[", "not YAML"),
+    ] {
+        node.write(file);
+        let told = |node: &Node| {
+            let events = node.api.events();
+            events.iter().any(|(reason, note)| reason == "MigLayoutUnreadable" && note.contains(said))
+        };
+        let told = async {
+            while !told(&node) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), told).await.unwrap_or_else(|_| panic!("{said}"));
+        assert_eq!(node.partitions(0).len(), 2);
+    }
+    assert!(node.metrics.encode().unwrap().contains("tessera_mig_layout_file_wrong 1"));
+
+    // At a start, too, the node is published.
+    std::fs::remove_file(node.file()).unwrap();
+    let mut node = node.restart(Some("one"));
+    node.status.wait_for(|status| status.settled).await.unwrap();
+    assert_eq!(node.partitions(0).len(), 2);
+}
+
+/// During an upgrade two instances run, perhaps with two layouts: the one that publishes decides.
+#[tokio::test]
+async fn an_instance_on_standby_changes_nothing() {
+    let node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |_| {});
+    let mut node = node.restart(Some("one"));
+    node.role.send_replace(PublishStatus { role: Role::Standby, ..PublishStatus::default() });
+    node.until_all("one", LayoutState::Pending).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!node.mode(0));
+    node.role.send_replace(PublishStatus { role: Role::Publishing, ..PublishStatus::default() });
+    node.until_all("one", LayoutState::Applied).await;
+}
