@@ -23,9 +23,12 @@ mod store;
 mod writer;
 
 pub use boot_id::BootId;
-pub use change::{HardwareChange, MemorySlices, ModeChange, PartitionChange, PartitionInstances};
+pub use change::{
+    HardwareChange, MemorySlices, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances,
+    TimeSliceChange,
+};
 pub use error::JournalError;
 pub(crate) use error::hint;
 pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE};
-pub use record::{ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Stage, references};
+pub use record::{ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, HardwareRecord, Stage, references};
 pub use store::{Entry, Journal};

@@ -9,7 +9,7 @@ use std::{
 use clap::{Parser, ValueEnum};
 use tessera_api::DEFAULT_DRIVER_NAME;
 
-use crate::{kubelet::socket_paths::plugin_directory, layout::LayoutOptions};
+use crate::{kubelet::socket_paths::plugin_directory, layout::LayoutOptions, mps::DEFAULT_DIRECTORY};
 
 /// What else this program is.
 const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards; see kubelet-plugin mps-host --help.";
@@ -97,6 +97,18 @@ pub struct Options {
     /// A path as this process sees it. Where there is none the plugin finds the driver's files itself.
     #[arg(long, env = "NVIDIA_CTK", value_name = "FILE", value_parser = absolute)]
     pub nvidia_ctk: Option<PathBuf>,
+
+    /// Where mps-host works, which runs the daemons of cards that are shared by MPS.
+    ///
+    /// The same in the pod as on the node.
+    #[arg(
+        long,
+        env = "MPS_DIRECTORY",
+        value_name = "DIRECTORY",
+        default_value = DEFAULT_DIRECTORY,
+        value_parser = absolute
+    )]
+    pub mps_directory: PathBuf,
 
     /// Where sysfs is mounted; the place of cards in the machine is read there.
     #[arg(long, env = "SYSFS_ROOT", value_name = "DIRECTORY", default_value = "/sys", value_parser = absolute)]

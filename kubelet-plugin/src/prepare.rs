@@ -39,6 +39,7 @@ mod preparer;
 mod realize;
 mod recover;
 mod reference;
+mod sharing;
 mod sweep;
 mod unprepare;
 mod waiting;

@@ -16,6 +16,8 @@ pub struct Client {
     answers: Receiver<FromServer>,
     /// The server's process id.
     pub server: u32,
+    /// UUID of the device.
+    pub uuid: String,
     /// Bytes it may take, where that is limited.
     pub memory_limit: Option<u64>,
     /// Percent of the device's multiprocessors.
@@ -53,8 +55,10 @@ impl Client {
         wire::send(&mut writer, &ToServer::Connect { device, memory_limit, percentage, program })
             .map_err(failed)?;
         let mut reader = io::BufReader::new(stream);
-        let (memory_limit, percentage) = match wire::receive(&mut reader).map_err(failed)? {
-            Some(FromServer::Connected { memory_limit, percentage }) => (memory_limit, percentage),
+        let (uuid, memory_limit, percentage) = match wire::receive(&mut reader).map_err(failed)? {
+            Some(FromServer::Connected { uuid, memory_limit, percentage }) => {
+                (uuid, memory_limit, percentage)
+            }
             Some(FromServer::Error(code) | FromServer::Lost(code)) => return Err(code),
             _ => return Err(MPS_CONNECTION_FAILED),
         };
@@ -66,7 +70,7 @@ impl Client {
                 }
             }
         });
-        Ok(Client { writer, answers, server, memory_limit, percentage })
+        Ok(Client { writer, answers, server, uuid, memory_limit, percentage })
     }
 
     /// Asks for something; how many bytes it holds then.

@@ -2,8 +2,13 @@
 
 use std::path::Path;
 
+use crate::directory::capabilities;
 use crate::hardware::board::Architecture;
-use crate::machine::Machine;
+use crate::hardware::mig::GpuInstanceProfile;
+use crate::machine::{Card, Machine};
+use crate::mig;
+use crate::state::mig::Mig;
+use crate::state::{Process, ProcessKind, State};
 
 /// A device as CUDA sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +21,18 @@ pub struct Device {
     pub memory: u64,
     /// Streaming multiprocessors, where known.
     pub multiprocessors: Option<u32>,
+    /// Ids of GPU instance and compute instance, of a partition.
+    pub instances: Option<(u32, u32)>,
+}
+
+impl Device {
+    /// A process that uses it.
+    pub fn process(&self, pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Process {
+        let mut process = Process::new(pid, used_memory_bytes, kind);
+        process.gpu_instance = self.instances.map(|(gpu, _)| gpu);
+        process.compute_instance = self.instances.map(|(_, compute)| compute);
+        process
+    }
 }
 
 /// Cores of a streaming multiprocessor, by compute capability (CUDA Programming Guide, Compute Capabilities).
@@ -27,31 +44,63 @@ fn cores_per_multiprocessor(major: u32, minor: u32) -> Option<u32> {
     })
 }
 
-/// All devices of a machine, in NVML's order.
-pub fn all(machine: &Machine) -> Vec<Device> {
-    machine
-        .cards
-        .iter()
-        .map(|card| {
-            let board = &card.board;
-            let capability = board.compute_capability;
-            let per =
-                cores_per_multiprocessor(capability.major.unsigned_abs(), capability.minor.unsigned_abs());
+/// All devices of a machine, in NVML's order: partitions in the place of a card in MIG mode.
+pub fn all(machine: &Machine, state: &State) -> Vec<Device> {
+    let cards = machine.cards.iter().zip(&state.cards);
+    cards
+        .flat_map(
+            |(card, state)| {
+                if state.mig.enabled { partitions(card, &state.mig) } else { vec![whole(card)] }
+            },
+        )
+        .collect()
+}
+
+fn partitions(card: &Card, mig: &Mig) -> Vec<Device> {
+    mig.devices()
+        .map(|(gpu, compute)| {
+            let profile = card.mig.as_ref().and_then(|model| model.profile(gpu.profile));
+            let share = |multiprocessors: u32| multiprocessors * compute.size / gpu_slices(profile).max(1);
             Device {
-                uuid: card.uuid.clone(),
+                uuid: mig::uuid(card, gpu, compute),
                 card: card.index as usize,
-                memory: (board.memory_total_mib - board.memory_reserved_mib.unwrap_or(0)) << 20,
-                multiprocessors: board.cores.zip(per).map(|(cores, per)| cores / per),
+                memory: profile.and_then(|profile| profile.memory_mib).unwrap_or(0) << 20,
+                multiprocessors: profile.and_then(|profile| profile.multiprocessors).map(share),
+                instances: Some((gpu.id, compute.id)),
             }
         })
         .collect()
 }
 
+fn gpu_slices(profile: Option<&GpuInstanceProfile>) -> u32 {
+    profile.map_or(1, |profile| profile.compute_slices)
+}
+
+fn whole(card: &Card) -> Device {
+    let board = &card.board;
+    let capability = board.compute_capability;
+    let per = cores_per_multiprocessor(capability.major.unsigned_abs(), capability.minor.unsigned_abs());
+    Device {
+        uuid: card.uuid.clone(),
+        card: card.index as usize,
+        memory: (board.memory_total_mib - board.memory_reserved_mib.unwrap_or(0)) << 20,
+        multiprocessors: board.cores.zip(per).map(|(cores, per)| cores / per),
+        instances: None,
+    }
+}
+
 /// Those whose nodes are in `/dev`: in a container, what it was granted. Where there are none at all, as on a machine that
 /// only exists in a directory, every device.
 pub fn granted(machine: &Machine, devices: Vec<Device>) -> Vec<Device> {
-    let node = |device: &Device| format!("/dev/nvidia{}", machine.cards[device.card].minor);
-    let seen: Vec<bool> = devices.iter().map(|device| Path::new(&node(device)).exists()).collect();
+    let is_seen = |device: &Device| {
+        let minor = machine.cards[device.card].minor;
+        let right = device.instances.is_none_or(|(gpu, compute)| {
+            let node = capabilities::minor(minor, gpu, Some(compute));
+            Path::new(&format!("/dev/nvidia-caps/nvidia-cap{node}")).exists()
+        });
+        right && Path::new(&format!("/dev/nvidia{minor}")).exists()
+    };
+    let seen: Vec<bool> = devices.iter().map(is_seen).collect();
     if !seen.contains(&true) {
         return devices;
     }
@@ -99,7 +148,7 @@ mod tests {
 
     #[test]
     fn visible_devices_follow_the_variable() {
-        let devices = all(&machine("hgx-h100-80gb"));
+        let devices = all(&machine("hgx-h100-80gb"), &State::new(8));
         let cards = |variable| {
             visible(devices.clone(), variable).iter().map(|device| device.card).collect::<Vec<_>>()
         };
@@ -114,7 +163,7 @@ mod tests {
     #[test]
     fn multiprocessors_and_clients_are_those_of_the_field() {
         let machine = machine("hgx-h100-80gb");
-        let device = &all(&machine)[0];
+        let device = &all(&machine, &State::new(8))[0];
         assert_eq!(device.multiprocessors, Some(132));
         assert_eq!(most_clients(&machine, device), 48);
         let mut newer = machine.clone();

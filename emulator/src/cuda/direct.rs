@@ -3,7 +3,7 @@
 use super::contexts::Owner;
 use super::device::Device;
 use crate::mps::{DEVICE_UNAVAILABLE, OUT_OF_MEMORY};
-use crate::state::{Process, ProcessKind, State, Store, StoreError};
+use crate::state::{ProcessKind, State, Store, StoreError};
 
 /// `NVML_COMPUTEMODE_PROHIBITED`
 pub const PROHIBITED: u32 = 2;
@@ -38,9 +38,8 @@ impl Direct {
     pub fn new(store: &Store, device: &Device) -> Result<Self, CudaError> {
         let owner = Owner::new(store)?;
         let pid = std::process::id();
-        let process = Process::new(pid, 0, ProcessKind::Compute);
-        let card = device.card;
-        owner.put(card, process, |state| admit(state, card))?;
+        let process = device.process(pid, 0, ProcessKind::Compute);
+        owner.put(device.card, process, |state| admit(state, device))?;
         Ok(Direct { owner, device: device.clone(), pid, held: 0 })
     }
 
@@ -64,12 +63,15 @@ impl Direct {
 ///
 /// # Errors
 /// [`DEVICE_UNAVAILABLE`] where it does not.
-pub fn admit(state: &State, card: usize) -> Result<(), CudaError> {
-    let card = state.cards.get(card).ok_or(CudaError::Code(crate::mps::NO_DEVICE))?;
+pub fn admit(state: &State, device: &Device) -> Result<(), CudaError> {
+    let card = state.cards.get(device.card).ok_or(CudaError::Code(crate::mps::NO_DEVICE))?;
     let is_used = card.processes.iter().any(|process| process.kind == ProcessKind::Compute);
     match card.compute_mode {
         PROHIBITED => Err(CudaError::Code(DEVICE_UNAVAILABLE)),
-        EXCLUSIVE_PROCESS if is_used => Err(CudaError::Code(DEVICE_UNAVAILABLE)),
+        // A card with partitions has no such mode: each partition may have a server.
+        EXCLUSIVE_PROCESS if is_used && device.instances.is_none() => {
+            Err(CudaError::Code(DEVICE_UNAVAILABLE))
+        }
         _ => Ok(()),
     }
 }
@@ -86,9 +88,14 @@ pub fn hold(
     before: u64,
     bytes: u64,
 ) -> Result<(), CudaError> {
-    owner.put(device.card, Process::new(pid, bytes, kind), |state| {
-        let used: u64 =
-            state.cards[device.card].processes.iter().map(|process| process.used_memory_bytes).sum();
+    let gpu_instance = device.instances.map(|(gpu, _)| gpu);
+    owner.put(device.card, device.process(pid, bytes, kind), |state| {
+        let used: u64 = state.cards[device.card]
+            .processes
+            .iter()
+            .filter(|process| process.gpu_instance == gpu_instance)
+            .map(|process| process.used_memory_bytes)
+            .sum();
         let others = used.saturating_sub(before);
         if others.saturating_add(bytes) > device.memory {
             return Err(CudaError::Code(OUT_OF_MEMORY));

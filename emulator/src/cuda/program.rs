@@ -100,7 +100,8 @@ fn run(arguments: &Arguments) -> Result<(), Ended> {
 fn initialise() -> Result<Context, Ended> {
     let store = machine::find().map_err(Ended::Other)?;
     let machine = store.machine().map_err(|error| Ended::Other(error.to_string()))?;
-    let devices = device::granted(&machine, device::all(&machine));
+    let state = store.state().map_err(|error| Ended::Other(error.to_string()))?;
+    let devices = device::granted(&machine, device::all(&machine, &state));
     let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let devices = device::visible(devices, variable.as_deref());
     let device = devices.first().ok_or(Ended::Cuda(NO_DEVICE))?;
@@ -110,6 +111,9 @@ fn initialise() -> Result<Context, Ended> {
         return Ok(Context::Direct(direct));
     };
     let client = Client::connect(daemon, 0, &device.uuid).map_err(Ended::Cuda)?;
+    // Of a daemon, a client sees the daemon's devices.
+    let all = device::all(&machine, &state);
+    let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(device);
     told(device, Some(client.server), client.memory_limit, client.percentage);
     Ok(Context::Mps(client))
 }

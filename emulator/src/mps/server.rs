@@ -21,7 +21,7 @@ use crate::cuda::device::{self, Device};
 use crate::cuda::direct::{CudaError, admit, hold};
 use crate::cuda::machine;
 use crate::machine::Machine;
-use crate::state::{Process, ProcessKind};
+use crate::state::ProcessKind;
 
 /// Memory of a card that a server holds itself. Chosen here: captures show some 30 MiB.
 const OWN_MEMORY: u64 = 30 << 20;
@@ -108,22 +108,23 @@ impl Server {
         let log = Log::open(&place.log, "server.log", "Server").map_err(|error| error.to_string())?;
         let store = machine::find()?;
         let machine = store.machine().map_err(|error| error.to_string())?;
+        let state = store.state().map_err(|error| error.to_string())?;
         let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let devices = device::visible(device::all(&machine), variable.as_deref());
+        let devices = device::visible(device::all(&machine, &state), variable.as_deref());
         if devices.is_empty() {
             return Err("No devices are visible".to_owned());
         }
         let owner = Owner::new(&store).map_err(|error| error.to_string())?;
-        let own = Process::new(std::process::id(), OWN_MEMORY, ProcessKind::Compute);
         for device in &devices {
-            owner.put(device.card, own, |state| admit(state, device.card)).map_err(|error: CudaError| {
-                match error {
+            let own = device.process(std::process::id(), OWN_MEMORY, ProcessKind::Compute);
+            owner.put(device.card, own, |state| admit(state, device)).map_err(
+                |error: CudaError| match error {
                     CudaError::Code(DEVICE_UNAVAILABLE) => {
                         format!("Device {} is in use or prohibited", device.uuid)
                     }
                     error => error.to_string(),
-                }
-            })?;
+                },
+            )?;
         }
         let inner = Inner {
             percentage: 100.0,
@@ -258,12 +259,13 @@ impl Server {
         let of_server = inner.memory.get(client.device).copied().flatten();
         let limit = limit.into_iter().chain(of_server).min();
         let percentage = percentage.map_or(inner.percentage, |percentage| percentage.min(inner.percentage));
-        let process = Process::new(client.pid, 0, ProcessKind::Mps);
+        let process = device.process(client.pid, 0, ProcessKind::Mps);
         self.owner.put(device.card, process, |_| Ok::<(), CudaError>(())).map_err(|_| NO_DEVICE)?;
         let number = inner.next;
         inner.next += 1;
         inner.clients.insert(number, Connected { client, held: 0, limit, stream });
-        Ok((number, FromServer::Connected { memory_limit: limit, percentage }))
+        let uuid = device.uuid.clone();
+        Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage }))
     }
 
     /// Takes more memory for a client, or gives all of it back.

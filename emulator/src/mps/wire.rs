@@ -57,6 +57,8 @@ pub enum ToServer {
 pub enum FromServer {
     /// The client is connected, with these limits in force.
     Connected {
+        /// UUID of the device.
+        uuid: String,
         /// Bytes it may take; all of the device's where there is none.
         memory_limit: Option<u64>,
         /// Percent of the device's multiprocessors.

@@ -2,7 +2,8 @@ use tessera_api::PciBusId;
 
 use super::device_nodes;
 use super::version::minimum_version;
-use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Roots, Spec, Vendor};
+use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Mount, Roots, Spec, Vendor};
+use crate::journal::ClaimMps;
 
 /// A device of a claim, as its spec needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct ClaimSpecDevice {
     /// Of a partition, the nodes of the right to use it ([`partition_nodes`](super::partition_nodes)); `None` of a whole
     /// card.
     pub partition_nodes: Option<Vec<DeviceNode>>,
+    /// Of a device that is shared by MPS, its daemon and limits.
+    pub mps: Option<ClaimMps>,
 }
 
 /// The spec of one claim. Blocks for looking at device nodes.
@@ -50,15 +53,41 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
         };
         spec.devices.push(Device {
             name: device.name.clone(),
-            container_edits: ContainerEdits {
-                env: vec![format!("{}={}", variable(&device.device), device.uuid)],
-                device_nodes,
-                ..ContainerEdits::default()
-            },
+            container_edits: with_mps(
+                ContainerEdits {
+                    env: vec![format!("{}={}", variable(&device.device), device.uuid)],
+                    device_nodes,
+                    ..ContainerEdits::default()
+                },
+                device.mps.as_ref(),
+            ),
         });
     }
     spec.cdi_version = minimum_version(&spec).to_owned();
     spec
+}
+
+/// Where a container finds its MPS daemon: where CUDA looks by itself.
+const PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
+
+/// Makes a container a client of an MPS daemon, with limits. They are those of each of its processes; device 0 is the only
+/// one that the daemon has.
+fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits {
+    let Some(mps) = mps else { return edits };
+    edits.env.extend([
+        format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"),
+        format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={}M", mps.memory_limit_mib),
+        format!("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={}", mps.active_thread_percentage),
+    ]);
+    let mount = |host: &String, container: &str| Mount {
+        host_path: host.clone(),
+        container_path: container.to_owned(),
+        options: ["rw", "nosuid", "nodev", "bind"].map(str::to_owned).to_vec(),
+        kind: None,
+    };
+    edits.mounts.extend(mps.pipe_directory.iter().map(|host| mount(host, PIPE_DIRECTORY)));
+    edits.mounts.extend(mps.shm_directory.iter().map(|host| mount(host, "/dev/shm")));
+    edits
 }
 
 /// The variable that tells a container of a device: `GPU_DEVICE_3B_00` of `gpu-3b-00`.
@@ -80,6 +109,7 @@ mod tests {
             minor,
             uuid: format!("GPU-{minor}"),
             partition_nodes: None,
+            mps: None,
         }
     }
 

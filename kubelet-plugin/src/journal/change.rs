@@ -15,6 +15,32 @@ pub enum HardwareChange {
     MigPartition(PartitionChange),
     /// A card's MIG mode was switched: what it was before is put back when nobody needs the change any more.
     MigMode(ModeChange),
+    /// An MPS control daemon runs for a card or partition, by mps-host.
+    MpsDaemon(MpsDaemonChange),
+    /// A card is shared by time.
+    TimeSlice(TimeSliceChange),
+}
+
+/// An MPS daemon that runs, or shall.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MpsDaemonChange {
+    /// UUID of the card or partition that it shares, by which mps-host knows it. Of a partition that is not made yet there
+    /// is none, and then mps-host was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_uuid: Option<String>,
+}
+
+/// How a card is shared by time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeSliceChange {
+    /// How long each process computes before the next one's turn, as `nvidia-smi compute-policy` numbers it; 0 is the
+    /// driver's own, which is not set.
+    pub interval: u32,
+    /// The compute mode before, where it was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_mode_before: Option<String>,
 }
 
 /// A partition that is made, or shall be.
@@ -101,7 +127,7 @@ impl HardwareRecord {
     pub fn partition(&self) -> Option<PartitionChange> {
         match self.known_change()? {
             HardwareChange::MigPartition(partition) => Some(partition),
-            HardwareChange::MigMode(_) => None,
+            _ => None,
         }
     }
 
@@ -110,7 +136,16 @@ impl HardwareRecord {
     pub fn mode(&self) -> Option<ModeChange> {
         match self.known_change()? {
             HardwareChange::MigMode(mode) => Some(mode),
-            HardwareChange::MigPartition(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The MPS daemon, where the record is of one.
+    #[must_use]
+    pub fn daemon(&self) -> Option<MpsDaemonChange> {
+        match self.known_change()? {
+            HardwareChange::MpsDaemon(daemon) => Some(daemon),
+            _ => None,
         }
     }
 }
@@ -129,7 +164,9 @@ mod tests {
             "present": [3], "made": {"gpuInstance": 5, "computeInstance": 0, "uuid": "MIG-1"},
         });
         let mode = json!({"kind": "migMode", "from": false, "to": true});
-        for form in [partition, mode] {
+        let daemon = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1"});
+        let slices = json!({"kind": "timeSlice", "interval": 1, "computeModeBefore": "ExclusiveProcess"});
+        for form in [partition, mode, daemon, slices] {
             let change: HardwareChange = serde_json::from_value(form.clone()).unwrap();
             assert_eq!(Value::Object(change.to_map()), form);
         }

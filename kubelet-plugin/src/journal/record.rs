@@ -69,12 +69,31 @@ pub struct ClaimDevice {
     /// The partition that it is; `None` for a whole card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<ClaimPartition>,
+    /// What it may take of a device that is shared by MPS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mps: Option<ClaimMps>,
     /// The [`HardwareRecord`]s this device rests on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hardware: Vec<String>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// The share by MPS of a [`ClaimDevice`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimMps {
+    /// Memory that each process may take, MiB.
+    pub memory_limit_mib: u64,
+    /// Percent of the multiprocessors that each process may use.
+    pub active_thread_percentage: u8,
+    /// The daemon's `CUDA_MPS_PIPE_DIRECTORY` on the node, once it is known: always so in a complete record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipe_directory: Option<String>,
+    /// What containers have as `/dev/shm`, where the daemon has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_directory: Option<String>,
 }
 
 /// The MIG partition of a [`ClaimDevice`].
@@ -118,6 +137,17 @@ pub struct HardwareRecord {
     /// Fields of other versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+impl ClaimDevice {
+    /// UUID of the card or partition that it is, or a share of; none of a partition that is not made yet.
+    #[must_use]
+    pub fn uuid(&self) -> Option<&str> {
+        match &self.partition {
+            None => Some(&self.card_uuid),
+            Some(partition) => partition.instances.as_ref().map(|instances| instances.uuid.as_str()),
+        }
+    }
 }
 
 /// A kind of record: where it is stored and which versions of it this build reads.

@@ -4,6 +4,7 @@ use tessera_api::DeviceName;
 use super::PrepareError;
 use super::config::{Configs, Settings};
 use super::reference::is_identifier;
+use super::sharing::ShareLimits;
 use crate::journal::{ClaimDevice, ClaimRecord};
 
 /// A result of a claim's allocation that this driver has to prepare.
@@ -16,6 +17,8 @@ pub(super) struct AllocatedDevice {
     pub share_id: Option<String>,
     pub admin_access: bool,
     pub settings: Settings,
+    /// What each process may take of a device that is shared by MPS.
+    pub share: Option<ShareLimits>,
 }
 
 /// The results of this driver. Those of others in the same claim are theirs to prepare.
@@ -33,7 +36,30 @@ pub(super) fn allocated_devices(
     let Some(devices) = &allocation.devices else { return Ok(Vec::new()) };
     let configs = Configs::new(devices.config.as_deref().unwrap_or_default(), driver_name);
     let results = devices.results.iter().flatten().filter(|result| result.driver == driver_name);
-    results.map(|result| device(result, pool_name, &configs)).collect()
+    let allocated = results.map(|result| device(result, pool_name, &configs));
+    let allocated = allocated.collect::<Result<Vec<_>, _>>()?;
+    one_share_a_request(&allocated)?;
+    Ok(allocated)
+}
+
+/// A container can be client of one MPS daemon only, and has one set of limits; and it gets all that a request was given.
+fn one_share_a_request(allocated: &[AllocatedDevice]) -> Result<(), PrepareError> {
+    let shares: Vec<&AllocatedDevice> = allocated.iter().filter(|device| device.share.is_some()).collect();
+    let second = shares
+        .iter()
+        .enumerate()
+        .find(|(index, share)| shares[..*index].iter().any(|earlier| earlier.request == share.request));
+    second.map_or(Ok(()), |(_, share)| {
+        Err(PrepareError::Mps {
+            device: share.device.to_string(),
+            reason: format!(
+                "request {} was given more than one share, and a container can use one only: ask for one larger share, \
+                 or for several by requests of their own, each used by another container",
+                share.request
+            ),
+            may_pass: false,
+        })
+    })
 }
 
 fn device(
@@ -49,9 +75,19 @@ fn device(
         });
     }
     let device: DeviceName = result.device.parse()?;
-    if !matches!(device, DeviceName::Card(_) | DeviceName::Partition(_)) {
-        return Err(PrepareError::UnknownKind(result.device.clone()));
-    }
+    let share = match device {
+        DeviceName::Card(_) | DeviceName::Partition(_) | DeviceName::TimeSlice(_) => None,
+        DeviceName::Mps(_) | DeviceName::PartitionMps(_) if result.admin_access == Some(true) => None,
+        DeviceName::Mps(_) | DeviceName::PartitionMps(_) => {
+            let limits = ShareLimits::of(result.consumed_capacity.as_ref());
+            Some(limits.map_err(|error| PrepareError::Mps {
+                device: result.device.clone(),
+                reason: error.to_string(),
+                may_pass: false,
+            })?)
+        }
+        _ => return Err(PrepareError::UnknownKind(result.device.clone())),
+    };
     let settings = configs.of(&result.request, device.device_type())?;
     if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
@@ -64,6 +100,7 @@ fn device(
         share_id: result.share_id.clone(),
         admin_access: result.admin_access == Some(true),
         settings,
+        share,
     })
 }
 
@@ -75,6 +112,8 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
             && recorded.request == allocated.request
             && recorded.share_id == allocated.share_id
             && recorded.admin_access == allocated.admin_access
+            && recorded.mps.as_ref().map(|mps| (mps.memory_limit_mib, mps.active_thread_percentage))
+                == allocated.share.map(|share| (share.memory_limit_mib, share.active_thread_percentage))
     };
     record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
 }

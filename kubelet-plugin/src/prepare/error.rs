@@ -222,6 +222,24 @@ pub enum PrepareError {
         /// Who uses it.
         clients: String,
     },
+    /// A card or partition can't be shared by MPS, or not cease to be.
+    #[error("device {device} can't be shared by MPS: {reason}")]
+    Mps {
+        /// The device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+        /// Whether it passes by itself.
+        may_pass: bool,
+    },
+    /// A card can't be shared by time as configured.
+    #[error("device {device} can't be shared by time: {reason}")]
+    TimeSlice {
+        /// The device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A partition can't be destroyed as long as programs run in it.
     #[error("partition {device} of the card {uuid} can't be destroyed, because it is in use by {clients}")]
     PartitionBusy {
@@ -315,6 +333,8 @@ impl PrepareError {
             Self::CardBusy { .. } => "card_busy",
             Self::PartitionBusy { .. } => "partition_busy",
             Self::ResetNeeded { .. } => "reset_needed",
+            Self::Mps { .. } => "mps",
+            Self::TimeSlice { .. } => "time_slice",
             Self::Capability { .. } => "capability",
             Self::Unanswered { .. } => "unanswered",
             Self::Cdi(_) => "cdi",
@@ -333,6 +353,7 @@ impl PrepareError {
         match self {
             Self::Api { may_pass, .. } => *may_pass,
             Self::Held { leaving, .. } => leaving.is_some(),
+            Self::Mps { may_pass, .. } => *may_pass,
             Self::NoDriver | Self::Busy { .. } | Self::CardBusy { .. } | Self::PartitionBusy { .. } => true,
             _ => false,
         }
@@ -354,6 +375,7 @@ impl PrepareError {
             Self::Api { .. } => "APIServerNotReady",
             Self::CardBusy { .. } => "CardBusy",
             Self::PartitionBusy { .. } => "PartitionBusy",
+            Self::Mps { .. } => "MPSNotReady",
             _ => "PrepareWaiting",
         }
     }

@@ -1,4 +1,4 @@
-//! Changes of cards that claims need, and their end: MIG mode and partitions.
+//! Changes of cards that claims need, and their end: MIG mode, partitions, and shares of cards and partitions.
 //!
 //! ```text
 //! what a claim needs ─┐
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One hardware record a change, named after what it makes, so that it is found without being searched: a partition's
-//! after its device, the switch of a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste: it is
+//! and a share's after its device, the switch of a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste: it is
 //! undone as soon as someone has the card's lock and the driver is there. So nothing that a crash, a driver that went away
 //! or a program that would not end leaves behind stays.
 //!
@@ -17,6 +17,7 @@ mod clients;
 mod instances;
 mod make;
 mod plan;
+mod share;
 mod unmake;
 
 use std::path::PathBuf;
@@ -26,9 +27,10 @@ use tessera_api::{DeviceName, PartitionName, PciBusId};
 use tessera_nvml::{Architecture, Nvml, NvmlError, PciAddress};
 
 use super::PrepareObserver;
+use super::sharing::Sharing;
 use crate::journal::{BootId, Journal};
 
-pub(super) use make::make;
+pub(super) use make::{Made, make};
 pub(super) use plan::{CardPlan, plan};
 pub(super) use unmake::{Left, unmake};
 
@@ -40,6 +42,7 @@ pub(super) struct Tools {
     pub observer: Arc<dyn PrepareObserver>,
     /// procfs as this process sees it: the names of programs are there.
     pub proc: PathBuf,
+    pub sharing: Sharing,
 }
 
 impl Tools {

@@ -39,6 +39,10 @@ pub enum HardwareWork {
     DestroyPartition,
     /// The MIG mode was switched on or off.
     SwitchMode,
+    /// A card or partition was shared: the first share, or another one.
+    MakeShare,
+    /// It is shared no more.
+    EndShare,
 }
 
 /// Hears of every piece of work on a claim, so that metrics can be kept of it. Called from the claims' tasks: it must
@@ -87,6 +91,8 @@ impl HardwareWork {
             Self::MakePartition => "make_partition",
             Self::DestroyPartition => "destroy_partition",
             Self::SwitchMode => "switch_mig_mode",
+            Self::MakeShare => "make_share",
+            Self::EndShare => "end_share",
         }
     }
 }

@@ -3,8 +3,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_api::NodeConfig;
+use tokio::sync::watch;
+
 use crate::cdi::Roots;
 use crate::journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
+use crate::mps::DEFAULT_DIRECTORY;
 
 /// Where a [`Preparer`](super::Preparer) works and under which names.
 #[derive(Clone)]
@@ -39,6 +43,10 @@ pub struct PrepareOptions {
     pub patience: Duration,
     /// Longest wait for the API server where the journal has an answer too.
     pub short_patience: Duration,
+    /// Where mps-host works.
+    pub mps_directory: PathBuf,
+    /// What the node offers, once that is known: how long time-slices are.
+    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -62,6 +70,8 @@ impl PrepareOptions {
             node_name: node_name.to_owned(),
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(2),
+            mps_directory: DEFAULT_DIRECTORY.into(),
+            node_config: watch::channel(None).1,
             file_system: Arc::new(LocalFileSystem),
         }
     }

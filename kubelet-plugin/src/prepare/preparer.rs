@@ -16,6 +16,7 @@ use super::events::Events;
 use super::files::Files;
 use super::locks::Locks;
 use super::own_time::OwnTime;
+use super::sharing::Sharing;
 use super::work::{Pending, Work};
 use super::worker::{Worker, held_cards};
 use super::{
@@ -69,6 +70,7 @@ impl Preparer {
         let locks = Locks::open(journal.directory().join("locks"))?;
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
+            sharing: Sharing::new(&options),
             options,
             client,
             hardware,

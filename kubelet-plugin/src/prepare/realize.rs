@@ -5,7 +5,7 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-use super::hardware::{self, CardPlan, Left, Tools, address};
+use super::hardware::{self, CardPlan, Left, Made, Tools, address};
 use super::holder::{holders, references};
 use super::need::DeviceNeed;
 use super::worker::Worker;
@@ -19,6 +19,7 @@ impl Worker {
             journal: self.journal.clone(),
             observer: self.observer.clone(),
             proc: self.options.roots.proc.clone(),
+            sharing: self.sharing.clone(),
         }
     }
 
@@ -64,16 +65,19 @@ impl Worker {
         &self,
         nvml: &Arc<dyn Nvml>,
         plans: Vec<CardPlan>,
-    ) -> Result<BTreeMap<String, PartitionInstances>, PrepareError> {
+    ) -> Result<Made, PrepareError> {
         let makes = plans.into_iter().map(|plan| {
             let tools = self.tools(nvml);
             blocking::run(move || hardware::make(&tools, &plan))
         });
-        let mut made = BTreeMap::new();
+        let mut made = Made::default();
         let mut failed = None;
         for answer in join_all(makes).await {
             match answer.and_then(|answer| answer) {
-                Ok(instances) => made.extend(instances),
+                Ok(of_card) => {
+                    made.partitions.extend(of_card.partitions);
+                    made.shares.extend(of_card.shares);
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -141,6 +145,10 @@ impl Worker {
                 Err(error @ PrepareError::CardBusy { .. }) => {
                     tracing::warn!(%card, %error, "MIG mode is put back later");
                 }
+                // A pod must be able to end without mps-host. The records stay, and keep others from the card.
+                Err(error @ (PrepareError::Mps { .. } | PrepareError::TimeSlice { .. })) => {
+                    tracing::warn!(%card, %error, "the card ceases to be shared later");
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -189,7 +197,18 @@ impl Worker {
         self.unmake(&nvml, BTreeMap::from([(card, waste)])).await
     }
 
-    /// Whether the partitions of a complete record are there. What can't be told is taken for there.
+    /// Whether the MPS daemons of a complete record are there. What can't be told is taken for there.
+    async fn has_daemons(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
+        let shares = record.devices.iter().filter(|device| device.mps.is_some());
+        let uuids: Vec<String> = shares.filter_map(|device| device.uuid().map(str::to_owned)).collect();
+        if uuids.is_empty() {
+            return Ok(true);
+        }
+        let sharing = self.sharing.clone();
+        blocking::run(move || sharing.has_mps(&uuids)).await
+    }
+
+    /// Whether the partitions and daemons of a complete record are there. What can't be told is taken for there.
     pub(super) async fn is_there(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
         let mut cards: BTreeMap<PciBusId, Vec<PartitionInstances>> = BTreeMap::new();
         for device in &record.devices {
@@ -197,6 +216,9 @@ impl Worker {
             if let Some(instances) = instances.filter(|_| !device.admin_access) {
                 cards.entry(device.card).or_default().push(instances);
             }
+        }
+        if !self.has_daemons(record).await? {
+            return Ok(false);
         }
         let Ok(nvml) = self.nvml() else { return Ok(true) };
         let looks = cards.into_iter().map(|(card, expected)| {

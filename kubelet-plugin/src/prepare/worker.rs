@@ -21,6 +21,7 @@ use super::files::Files;
 use super::hardware::CardPlan;
 use super::locks::{CardLock, FileLock, Locks};
 use super::need::{DeviceNeed, Profiles, needs};
+use super::sharing::{ShareLimits, Sharing};
 use super::{
     ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, blocking,
 };
@@ -39,6 +40,7 @@ pub(super) struct Worker {
     pub(super) locks: Locks,
     pub(super) files: Files,
     pub(super) profiles: Arc<Profiles>,
+    pub(super) sharing: Sharing,
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
     /// UIDs of claims that hold nothing any more.
@@ -77,7 +79,7 @@ impl Worker {
                 if self.timed(operation, Phase::Hardware, self.is_there(record)).await? {
                     return self.tell_again(operation, record).await;
                 }
-                tracing::warn!("a partition of the prepared claim is gone: making it anew");
+                tracing::warn!("a partition or MPS daemon of the prepared claim is gone: making it anew");
                 self.prepare_anew(claim, Some(record), &allocated, call).await
             }
             (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated, call).await,
@@ -168,6 +170,7 @@ impl Worker {
             minor: need.identity.minor,
             cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
             partition,
+            mps: allocated.share.map(ShareLimits::to_record),
             hardware: Vec::new(),
             other: Map::new(),
         }
@@ -183,12 +186,17 @@ impl Worker {
     ) -> Result<(), PrepareError> {
         let operation = Operation::Prepare;
         self.timed(operation, Phase::Sync, self.put_intents(record, &plans)).await?;
-        if plans.iter().any(|plan| plan.intents().next().is_some()) {
+        if plans.iter().any(CardPlan::has_work) {
             let made = self.timed(operation, Phase::Hardware, self.make(nvml, plans)).await?;
             for device in &mut record.devices {
                 let Some(partition) = &mut device.partition else { continue };
-                if let Some(instances) = device.hardware.iter().find_map(|id| made.get(id)) {
+                if let Some(instances) = device.hardware.iter().find_map(|id| made.partitions.get(id)) {
                     partition.instances = Some(instances.clone());
+                }
+            }
+            for (index, mps) in made.shares {
+                if let Some(device) = record.devices.get_mut(index) {
+                    device.mps = Some(mps);
                 }
             }
         }
@@ -408,6 +416,7 @@ pub(super) fn spec_devices(
             minor: device.minor,
             uuid: device.card_uuid.clone(),
             partition_nodes: None,
+            mps: device.mps.clone().filter(|_| !device.admin_access),
         };
         let Some(partition) = &device.partition else { return Ok(spec) };
         let instances = partition.instances.as_ref().ok_or_else(|| PrepareError::NoPartition {

@@ -154,6 +154,8 @@ impl NodePart {
                 proc: self.options.proc_root.clone(),
             },
             nvidia_ctk: self.options.nvidia_ctk.clone(),
+            mps_directory: self.options.mps_directory.clone(),
+            node_config: self.node_config.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError, Placement};
@@ -5,27 +6,33 @@ use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlErr
 use super::clients::clients;
 use super::instances::describe;
 use super::plan::{CardPlan, Make, slices};
+use super::share::make_shares;
 use super::{Tools, address, on_or_off};
-use crate::journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
+use crate::journal::{ClaimMps, HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
 
 /// Number of the profile, in NVML's enumeration, of compute instances that have less than their share of what the width
 /// counts (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`): never meant by a width.
 const ONE_SLICE_REV1: u32 = 7;
 
+/// What was made of a plan.
+#[derive(Debug, Default)]
+pub(in crate::prepare) struct Made {
+    /// Partitions, by the ids of their records.
+    pub partitions: BTreeMap<String, PartitionInstances>,
+    /// Shares by MPS, by the positions of their devices among the claim's.
+    pub shares: BTreeMap<usize, ClaimMps>,
+}
+
 /// Carries out a plan whose intents are on the disk, and completes their records. Blocks, for seconds.
 ///
-/// Gives the id of each record of a partition with what was made. After an error, whatever was made is undone by
-/// [`unmake`](super::unmake()) of the plan's records.
-pub(in crate::prepare) fn make(
-    tools: &Tools,
-    plan: &CardPlan,
-) -> Result<Vec<(String, PartitionInstances)>, PrepareError> {
+/// After an error, whatever was made is undone by [`unmake`](super::unmake()) of the plan's records.
+pub(in crate::prepare) fn make(tools: &Tools, plan: &CardPlan) -> Result<Made, PrepareError> {
     let maker = Maker { tools, plan };
     if let Some(switch) = &plan.switch {
         maker.switch(switch)?;
     }
-    let mut made = Vec::with_capacity(plan.makes.len());
+    let mut partitions = BTreeMap::new();
     for make in &plan.makes {
         let start = Instant::now();
         let instances = maker.partition(make);
@@ -41,9 +48,10 @@ pub(in crate::prepare) fn make(
         })?;
         tracing::info!(device = make.device, uuid = instances.uuid, gpu_instance = instances.gpu_instance,
             elapsed = ?start.elapsed(), "made a partition");
-        made.push((make.record.id.clone(), instances));
+        partitions.insert(make.record.id.clone(), instances);
     }
-    Ok(made)
+    let shares = make_shares(tools, plan, &partitions)?;
+    Ok(Made { partitions, shares })
 }
 
 struct Maker<'a> {

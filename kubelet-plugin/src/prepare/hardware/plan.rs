@@ -6,6 +6,7 @@ use tessera_api::config::MigModeAfterUse;
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
 use super::instances::describe;
+use super::share::ShareMake;
 use super::unmake::unmake;
 use super::{Tools, address, mode_id};
 use crate::journal::{
@@ -25,6 +26,8 @@ pub(in crate::prepare) struct CardPlan {
     pub(super) switch: Option<HardwareRecord>,
     /// What is to be made, in this order.
     pub(super) makes: Vec<Make>,
+    /// Shares that are to be made after that.
+    pub(super) shares: Vec<ShareMake>,
     /// One for each of the claim's devices of the card.
     pub found: Vec<Found>,
 }
@@ -75,6 +78,10 @@ pub(in crate::prepare) fn plan(
             need.partition.as_ref().is_none_or(|partition| partition.placement.overlaps(there.placement))
         }),
         Some(HardwareChange::MigMode(mode)) => mode.to == whole.is_some(),
+        // What nobody shares holds the card, or a partition of it.
+        Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => {
+            held.iter().any(|need| need.name != record.id)
+        }
         None => false,
     };
     let waste: Vec<String> = records
@@ -127,6 +134,7 @@ impl Planner<'_> {
             device: self.device.to_owned(),
             switch: None,
             makes: Vec::new(),
+            shares: Vec::new(),
             found: Vec::new(),
         };
         if let Some(device) = whole {
@@ -137,6 +145,7 @@ impl Planner<'_> {
             if let Some(partition) = &need.partition {
                 self.find(need, partition, &instances, records, &mut plan, &mut found)?;
             }
+            self.share(*index, need, records, &mut plan, &mut found);
             plan.found.push(found);
         }
         self.switch_on(needs, records, &mut plan)?;
@@ -155,6 +164,28 @@ impl Planner<'_> {
             plan.found.iter_mut().filter(rests).for_each(|found| found.hardware.push(mode.clone()));
         }
         Ok(plan)
+    }
+
+    /// Plans to make a share, or to change what its daemon allows.
+    fn share(
+        &self,
+        index: usize,
+        need: &DeviceNeed,
+        records: &[HardwareRecord],
+        plan: &mut CardPlan,
+        found: &mut Found,
+    ) {
+        let intent = |id, change| self.record(id, change);
+        let share = ShareMake::plan(self.tools, index, need, found.instances.as_ref(), records, intent);
+        let Some(mut share) = share else { return };
+        found.hardware.push(share.record.id.clone());
+        let is_planned = plan.shares.iter().any(|planned| planned.record.id == share.record.id);
+        // Sharing by time is the same for all shares.
+        if is_planned && share.limits.is_none() {
+            return;
+        }
+        share.is_new &= !is_planned;
+        plan.shares.push(share);
     }
 
     /// A card that is claimed whole must not be in MIG mode.
@@ -312,7 +343,13 @@ impl Planner<'_> {
 impl CardPlan {
     /// The records that must be on the disk before anything is touched.
     pub(in crate::prepare) fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
-        self.switch.iter().chain(self.makes.iter().map(|make| &make.record))
+        let shares = self.shares.iter().filter(|share| share.is_new).map(|share| &share.record);
+        self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)
+    }
+
+    /// Whether anything is to be done.
+    pub(in crate::prepare) fn has_work(&self) -> bool {
+        self.switch.is_some() || !self.makes.is_empty() || !self.shares.is_empty()
     }
 }
 

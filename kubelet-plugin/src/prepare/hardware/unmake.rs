@@ -6,6 +6,7 @@ use tessera_nvml::{GpuInstance, Identity, NvmlError};
 use super::clients::clients;
 use super::make::switch_mode;
 use super::plan::slices;
+use super::share::{end_daemon, end_time_slices};
 use super::{Tools, address, on_or_off};
 use crate::journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
@@ -19,14 +20,16 @@ pub(in crate::prepare) enum Left {
     Records,
 }
 
-/// Undoes what records of a card say, as far as it is there, and removes the records. Partitions first, then the mode.
+/// Undoes what records of a card say, as far as it is there, and removes the records. Shares first, then partitions, then
+/// the mode.
 /// Blocks, for seconds.
 ///
 /// What was made in another boot, or on another card, is gone: only its record is removed. Nothing is touched that is not
 /// recognised as made by the record's change.
 ///
 /// # Errors
-/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] as long as programs hold it, [`PrepareError::Hardware`],
+/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] as long as programs hold it, [`PrepareError::Mps`] and
+/// [`PrepareError::TimeSlice`] where a share can't be ended, [`PrepareError::Hardware`],
 /// [`PrepareError::Journal`]. The record of what could not be undone stays.
 pub(in crate::prepare) fn unmake(
     tools: &Tools,
@@ -38,7 +41,12 @@ pub(in crate::prepare) fn unmake(
     if records.is_empty() {
         return Ok(Left::Nothing);
     }
-    records.sort_by_key(|record| record.mode().is_some());
+    // Shares before what they are shares of.
+    records.sort_by_key(|record| match record.known_change() {
+        Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => 0,
+        Some(HardwareChange::MigMode(_)) => 2,
+        _ => 1,
+    });
     let identity = match tools.nvml.identify(address(card)) {
         Ok(identity) => Some(identity),
         Err(error) if error.is_card_gone() => None,
@@ -83,6 +91,12 @@ impl Unmaker<'_> {
                 destroyed
             }
             Some(HardwareChange::MigMode(change)) => self.restore_mode(record, change),
+            Some(HardwareChange::MpsDaemon(change)) => {
+                end_daemon(self.tools, record, &change).map(|()| Left::Nothing)
+            }
+            Some(HardwareChange::TimeSlice(change)) => {
+                end_time_slices(self.tools, record, &change).map(|()| Left::Nothing)
+            }
             // Only records that this build understands are ever referred to by what it undoes.
             None => Ok(Left::Records),
         }

@@ -1,0 +1,159 @@
+//! Shares in a card's plan.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tessera_api::DeviceName;
+
+use super::plan::CardPlan;
+use super::{Tools, partition_id};
+use crate::journal::{
+    ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
+};
+use crate::prepare::need::DeviceNeed;
+use crate::prepare::sharing::ShareLimits;
+use crate::prepare::{HardwareWork, PrepareError};
+
+/// A share that is to be made.
+#[derive(Debug)]
+pub(super) struct ShareMake {
+    /// Position of the device among the claim's.
+    pub index: usize,
+    pub record: HardwareRecord,
+    /// Whether the record is an intent that is not on the disk yet.
+    pub is_new: bool,
+    /// What it shares, where that is known before it is made.
+    pub uuid: Option<String>,
+    /// The record of the partition that it shares.
+    pub partition: Option<String>,
+    pub limits: Option<ShareLimits>,
+}
+
+impl ShareMake {
+    /// Of a device of the claim; none where it is not shared, or only looked at. `records` are the card's, `intent` makes
+    /// a new one.
+    pub fn plan(
+        tools: &Tools,
+        index: usize,
+        need: &DeviceNeed,
+        instances: Option<&PartitionInstances>,
+        records: &[HardwareRecord],
+        intent: impl FnOnce(String, HardwareChange) -> HardwareRecord,
+    ) -> Option<Self> {
+        let change = tools.sharing.change(need).filter(|_| !need.allocated.admin_access)?;
+        let recorded = records.iter().find(|record| record.id == need.name);
+        let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
+        let is_new = recorded.is_none();
+        let record = recorded.cloned().unwrap_or_else(|| intent(need.name.clone(), change));
+        let partition = match &need.allocated.device {
+            DeviceName::PartitionMps(partition) => Some(partition_id(partition)),
+            _ => None,
+        };
+        let uuid = match &partition {
+            None => Some(need.identity.uuid.clone()),
+            Some(_) => instances.map(|instances| instances.uuid.clone()),
+        };
+        Some(Self { index, record, is_new, uuid, partition, limits: need.allocated.share })
+    }
+}
+
+/// Makes a card's shares, after its partitions.
+pub(super) fn make_shares(
+    tools: &Tools,
+    plan: &CardPlan,
+    made: &BTreeMap<String, PartitionInstances>,
+) -> Result<BTreeMap<usize, ClaimMps>, PrepareError> {
+    let mut shares = BTreeMap::new();
+    for share in &plan.shares {
+        let start = Instant::now();
+        let result = make_share(tools, share, made);
+        let outcome = result.as_ref().map_or_else(PrepareError::reason, |_| "success");
+        tools.observer.hardware(HardwareWork::MakeShare, outcome, start.elapsed());
+        if let Some(mps) = result? {
+            shares.insert(share.index, mps);
+        }
+    }
+    Ok(shares)
+}
+
+fn make_share(
+    tools: &Tools,
+    share: &ShareMake,
+    made: &BTreeMap<String, PartitionInstances>,
+) -> Result<Option<ClaimMps>, PrepareError> {
+    let mut record = share.record.clone();
+    let device = record.id.clone();
+    match record.known_change() {
+        Some(HardwareChange::MpsDaemon(_)) => {
+            let of_partition =
+                share.partition.as_ref().and_then(|id| made.get(id)).map(|made| made.uuid.clone());
+            let uuid = share.uuid.clone().or(of_partition).ok_or_else(|| PrepareError::Mps {
+                device: device.clone(),
+                reason: "the partition has no UUID".to_owned(),
+                may_pass: false,
+            })?;
+            let limits = share.limits.ok_or_else(|| PrepareError::Mps {
+                device: device.clone(),
+                reason: "the allocation has no limits".to_owned(),
+                may_pass: false,
+            })?;
+            // Written before mps-host is asked: by it the daemon is found again.
+            record.change =
+                HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid: Some(uuid.clone()) }).to_map();
+            if share.is_new || record != share.record {
+                tools.journal.put_hardware_unsynced(&record)?;
+            }
+            let mps = tools.sharing.ensure_mps(&tools.journal, &device, record.card, &uuid, limits)?;
+            complete(tools, record)?;
+            Ok(Some(mps))
+        }
+        Some(HardwareChange::TimeSlice(mut change)) => {
+            if record.stage != Stage::Complete {
+                tools.sharing.set_time_slice(&tools.journal, &*tools.nvml, &mut record, &mut change)?;
+                complete(tools, record)?;
+            }
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn complete(tools: &Tools, record: HardwareRecord) -> Result<(), PrepareError> {
+    if record.stage != Stage::Complete {
+        let complete = HardwareRecord { stage: Stage::Complete, ..record };
+        // Of another boot it would not be believed.
+        tools.journal.put_hardware_unsynced(&complete)?;
+    }
+    Ok(())
+}
+
+/// Ends a daemon that nobody shares any more. `known` are the card's records, where its partition's is.
+pub(super) fn end_daemon(
+    tools: &Tools,
+    record: &HardwareRecord,
+    change: &MpsDaemonChange,
+) -> Result<(), PrepareError> {
+    // Without a UUID mps-host was not asked yet.
+    let Some(uuid) = &change.device_uuid else { return Ok(()) };
+    let start = Instant::now();
+    let ended = tools.sharing.release_mps(&record.id, uuid);
+    tell(tools, start, &ended);
+    ended
+}
+
+/// Ends sharing by time.
+pub(super) fn end_time_slices(
+    tools: &Tools,
+    record: &HardwareRecord,
+    change: &TimeSliceChange,
+) -> Result<(), PrepareError> {
+    let start = Instant::now();
+    let ended = tools.sharing.put_back_time_slice(&*tools.nvml, record, change);
+    tell(tools, start, &ended);
+    ended
+}
+
+fn tell(tools: &Tools, start: Instant, ended: &Result<(), PrepareError>) {
+    let outcome = ended.as_ref().map_or_else(PrepareError::reason, |()| "success");
+    tools.observer.hardware(HardwareWork::EndShare, outcome, start.elapsed());
+}

@@ -1,0 +1,117 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use tessera_api::{Quantity, capacity};
+
+use crate::journal::{ClaimMps, Journal, JournalError};
+use crate::mps::protocol::Settings;
+
+const MIB: i64 = 1 << 20;
+
+/// What one process of a claim may take of a device that is shared by MPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::prepare) struct ShareLimits {
+    /// MiB.
+    pub memory_limit_mib: u64,
+    /// 1 to 100.
+    pub active_thread_percentage: u8,
+}
+
+/// Why an allocation says nothing that can be enforced.
+#[derive(Debug, thiserror::Error)]
+#[error("the allocation consumes {capacity} {value:?}: expected {expected}")]
+pub(in crate::prepare) struct InvalidShare {
+    capacity: &'static str,
+    value: Option<String>,
+    expected: &'static str,
+}
+
+impl ShareLimits {
+    /// Of what an allocation consumes. MPS limits processes, so that what is consumed is divided by the processes that the
+    /// claim declared.
+    pub fn of(consumed: Option<&BTreeMap<String, QuantityText>>) -> Result<Self, InvalidShare> {
+        let number = |name: &'static str, expected: &'static str, range: std::ops::RangeInclusive<i64>| {
+            let text = consumed.and_then(|consumed| consumed.get(name)).map(|text| text.0.clone());
+            let value = text.as_ref().and_then(|text| text.parse::<Quantity>().ok()?.as_integer());
+            let invalid = || InvalidShare { capacity: name, value: text.clone(), expected };
+            value.filter(|value| range.contains(value)).ok_or_else(invalid)
+        };
+        let memory = number(capacity::MEMORY, "1Mi or more", MIB..=i64::MAX)?;
+        let compute = number(capacity::COMPUTE, "1 to 100", 1..=100)?;
+        let clients = number(capacity::CLIENTS, "1 or more", 1..=1024)?;
+        let memory_limit_mib = u64::try_from(memory / MIB / clients).unwrap_or_default().max(1);
+        let active_thread_percentage = u8::try_from(compute / clients).unwrap_or(100).max(1);
+        Ok(Self { memory_limit_mib, active_thread_percentage })
+    }
+
+    /// As a claim's record has it, before its daemon is known.
+    pub fn to_record(self) -> ClaimMps {
+        ClaimMps {
+            memory_limit_mib: self.memory_limit_mib,
+            active_thread_percentage: self.active_thread_percentage,
+            pipe_directory: None,
+            shm_directory: None,
+        }
+    }
+}
+
+/// What a daemon allows every process: as little as the largest of its shares needs. A container that leaves its own limits
+/// out comes to no more than that.
+pub(super) fn most(
+    journal: &Journal,
+    device: &str,
+    own: Option<ShareLimits>,
+) -> Result<Settings, JournalError> {
+    let mut memory = own.map(|own| own.memory_limit_mib);
+    let mut percentage = own.map(|own| own.active_thread_percentage);
+    for entry in journal.shared_claims()? {
+        let Ok(claim) = entry.record else { continue };
+        if claim.boot_id != *journal.boot_id() {
+            continue;
+        }
+        let shares = claim.devices.iter().filter(|share| share.device == device);
+        for share in shares.filter_map(|share| share.mps.as_ref()) {
+            memory = memory.max(Some(share.memory_limit_mib));
+            percentage = percentage.max(Some(share.active_thread_percentage));
+        }
+    }
+    Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(consumed: &[(&str, &str)]) -> Result<ShareLimits, String> {
+        let consumed =
+            consumed.iter().map(|(name, value)| ((*name).into(), QuantityText((*value).into()))).collect();
+        ShareLimits::of(Some(&consumed)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_consumed_is_divided_by_the_processes() {
+        let one = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "1")]).unwrap();
+        assert_eq!(one, ShareLimits { memory_limit_mib: 20_480, active_thread_percentage: 25 });
+        let four = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "4")]).unwrap();
+        assert_eq!(four, ShareLimits { memory_limit_mib: 5120, active_thread_percentage: 6 });
+        let many = of(&[("memory", "128Mi"), ("compute", "1"), ("clients", "48")]).unwrap();
+        assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1 });
+    }
+
+    #[test]
+    fn what_cannot_be_enforced_is_refused() {
+        for (consumed, part) in [
+            (&[("compute", "25"), ("clients", "1")][..], "memory"),
+            (&[("memory", "0"), ("compute", "25"), ("clients", "1")], "1Mi"),
+            (&[("memory", "1000"), ("compute", "25"), ("clients", "1")], "1Mi"),
+            (&[("memory", "1Gi"), ("compute", "0"), ("clients", "1")], "compute"),
+            (&[("memory", "1Gi"), ("compute", "101"), ("clients", "1")], "101"),
+            (&[("memory", "1Gi"), ("compute", "half"), ("clients", "1")], "half"),
+            (&[("memory", "1Gi"), ("compute", "25"), ("clients", "0")], "clients"),
+        ] {
+            let error = of(consumed).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(ShareLimits::of(None).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! MPS daemons, by mps-host. Blocks: for blocking threads only.
+
+use std::time::Duration;
+
+use tessera_api::PciBusId;
+use tokio::runtime::Handle;
+
+use super::Sharing;
+use super::limits::{ShareLimits, most};
+use crate::journal::{ClaimMps, Journal};
+use crate::mps::client::MpsHostError;
+use crate::mps::protocol::{Ensure, ErrorCode, Release};
+use crate::prepare::PrepareError;
+
+/// How long one attempt waits for mps-host. Prepare tries again as long as the kubelet waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same where things go on without it.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long processes that outlive their claim may take to leave, seconds. The kubelet unprepares when the containers have
+/// ended, so that there should be none.
+const GRACE_SECONDS: u32 = 5;
+
+impl Sharing {
+    /// Lets a daemon run that allows this share and all others of the device. The caller holds the card's lock.
+    pub fn ensure_mps(
+        &self,
+        journal: &Journal,
+        device: &str,
+        card: PciBusId,
+        uuid: &str,
+        limits: ShareLimits,
+    ) -> Result<ClaimMps, PrepareError> {
+        let failed =
+            |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
+        let settings = most(journal, device, Some(limits))?;
+        let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
+        let wanted = Ensure { device: uuid, card, settings };
+        let daemon = Handle::current()
+            .block_on(self.mps.ensure(wanted, PATIENCE))
+            .map_err(|error| failed(error.to_string(), may_pass(&error)))?;
+        let text = |path: std::path::PathBuf| path.display().to_string();
+        Ok(ClaimMps {
+            pipe_directory: Some(text(daemon.pipe_directory)),
+            shm_directory: daemon.shm_directory.map(text),
+            ..limits.to_record()
+        })
+    }
+
+    /// Ends the daemon of a device that no claim shares any more.
+    pub fn release_mps(&self, device: &str, uuid: &str) -> Result<(), PrepareError> {
+        let failed =
+            |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
+        let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
+        let order = Release { device: uuid, grace_seconds: GRACE_SECONDS };
+        let ended = Handle::current()
+            .block_on(self.mps.release(order, SHORT_PATIENCE))
+            .map_err(|error| failed(error.to_string(), may_pass(&error)))?;
+        if !ended.is_empty() {
+            tracing::warn!(device, clients = ?ended,
+                "processes were still using an MPS share that is no longer claimed; they lost the card");
+        }
+        Ok(())
+    }
+
+    /// Whether mps-host has daemons of these devices. Where it does not answer they are taken for there: without it
+    /// nothing could be done about it.
+    pub fn has_mps(&self, uuids: &[String]) -> bool {
+        match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
+            Ok(daemons) => {
+                uuids.iter().all(|uuid| daemons.iter().any(|daemon| daemon.device.as_str() == uuid))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell whether the MPS daemon of a prepared claim runs");
+                true
+            }
+        }
+    }
+}
+
+/// Whether it passes by itself: mps-host comes back, a process on the card ends.
+fn may_pass(error: &MpsHostError) -> bool {
+    match error {
+        MpsHostError::Away { .. } => true,
+        MpsHostError::Refused { code, .. } => matches!(code, ErrorCode::DeviceInUse | ErrorCode::Failed),
+        _ => false,
+    }
+}

@@ -1,0 +1,129 @@
+//! Cards shared by time: any number of processes, each for a while. Blocks: for blocking threads only.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tessera_api::PciBusId;
+use tessera_nvml::{ComputeMode, Nvml};
+
+use super::Sharing;
+use crate::journal::{HardwareRecord, Journal, TimeSliceChange};
+use crate::prepare::PrepareError;
+use crate::prepare::hardware::address;
+
+/// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where installations have `nvidia-smi`, below their root.
+const DIRECTORIES: &[&str] =
+    &["usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin"];
+
+impl Sharing {
+    /// Lets any number of processes use the card, each for the recorded time. What was there before is recorded first.
+    pub fn set_time_slice(
+        &self,
+        journal: &Journal,
+        nvml: &dyn Nvml,
+        record: &mut HardwareRecord,
+        change: &mut TimeSliceChange,
+    ) -> Result<(), PrepareError> {
+        let (card, device) = (record.card, record.id.clone());
+        let hardware = |source| PrepareError::Hardware { device: device.clone(), source };
+        let mode = nvml.card(address(card)).and_then(|card| card.compute_mode).map_err(hardware)?;
+        if let Some(mode) = mode.filter(|mode| *mode != ComputeMode::Default) {
+            change.compute_mode_before = Some(name(mode).to_owned());
+            record.change = crate::journal::HardwareChange::TimeSlice(change.clone()).to_map();
+            journal.put_hardware_unsynced(record)?;
+            nvml.set_compute_mode(address(card), ComputeMode::Default).map_err(hardware)?;
+        }
+        // The driver's own time is there already.
+        if change.interval != 0 {
+            self.set_interval(&device, card, &record.card_uuid, change.interval)?;
+        }
+        Ok(())
+    }
+
+    /// Puts back what was there before; what somebody else has set since is left.
+    pub fn put_back_time_slice(
+        &self,
+        nvml: &dyn Nvml,
+        record: &HardwareRecord,
+        change: &TimeSliceChange,
+    ) -> Result<(), PrepareError> {
+        let hardware = |source| PrepareError::Hardware { device: record.id.clone(), source };
+        if change.interval != 0 {
+            self.set_interval(&record.id, record.card, &record.card_uuid, 0)?;
+        }
+        if let Some(before) = change.compute_mode_before.as_deref().and_then(mode_named) {
+            let card = address(record.card);
+            let now = nvml.card(card).and_then(|card| card.compute_mode).map_err(hardware)?;
+            if now == Some(ComputeMode::Default) {
+                nvml.set_compute_mode(card, before).map_err(hardware)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// NVML has no function for it.
+    fn set_interval(
+        &self,
+        device: &str,
+        card: PciBusId,
+        uuid: &str,
+        interval: u32,
+    ) -> Result<(), PrepareError> {
+        let failed = |reason: String| PrepareError::TimeSlice { device: device.to_owned(), reason };
+        let root = &self.driver_root;
+        let found = DIRECTORIES.iter().map(|directory| root.join(directory).join("nvidia-smi"));
+        let program: PathBuf = found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+            failed(format!(
+                "there is no nvidia-smi below {}; install the driver's utilities, or leave timeSlicing.interval out",
+                root.display()
+            ))
+        })?;
+        let mut command = Command::new(&program);
+        command.args(["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()]);
+        if let Some(libraries) =
+            tessera_nvml::find_library(root).ok().as_deref().and_then(|path| path.parent())
+            && root != std::path::Path::new("/")
+        {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child =
+            child.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
+        let since = Instant::now();
+        while child.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
+            if since.elapsed() > PATIENCE {
+                // It may hang in the driver; whoever reaps this process's children has it then.
+                let _ = child.kill();
+                return Err(failed(format!("nvidia-smi does not end within {PATIENCE:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+        if output.status.success() {
+            tracing::debug!(device, %card, interval, "set the time-slice");
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let said: String = said.trim().chars().take(300).collect();
+        Err(failed(format!("nvidia-smi: {said} ({})", output.status)))
+    }
+}
+
+const fn name(mode: ComputeMode) -> &'static str {
+    match mode {
+        ComputeMode::Default => "Default",
+        ComputeMode::ExclusiveThread => "ExclusiveThread",
+        ComputeMode::Prohibited => "Prohibited",
+        ComputeMode::ExclusiveProcess => "ExclusiveProcess",
+    }
+}
+
+fn mode_named(text: &str) -> Option<ComputeMode> {
+    use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
+    [Default, ExclusiveThread, Prohibited, ExclusiveProcess].into_iter().find(|mode| name(*mode) == text)
+}

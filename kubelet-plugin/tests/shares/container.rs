@@ -1,0 +1,47 @@
+//! What a container with a claim would see, as far as CUDA programs look at it.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::host::Host;
+
+/// What a claim's spec gives a container.
+pub struct Container {
+    pub environment: Vec<(String, String)>,
+    /// Where the host has what the container sees at `/tmp/nvidia-mps`.
+    pub pipe: Option<PathBuf>,
+}
+
+impl Container {
+    /// With the first device of a spec.
+    pub fn of(spec: &Value) -> Self {
+        let edits = &spec["devices"][0]["containerEdits"];
+        let split = |variable: &Value| {
+            let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
+            (name.to_owned(), value.to_owned())
+        };
+        let environment = edits["env"].as_array().unwrap().iter().map(split).collect();
+        let mounts = edits["mounts"].as_array().cloned().unwrap_or_default();
+        let pipe = mounts.iter().find(|mount| mount["containerPath"] == "/tmp/nvidia-mps");
+        let pipe = pipe.map(|mount| PathBuf::from(mount["hostPath"].as_str().unwrap()));
+        Self { environment, pipe }
+    }
+
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Starts a program in it.
+    pub fn run(&self, host: &Host) -> Client {
+        let kept = |(name, value): &'_ (String, String)| {
+            (name != "CUDA_MPS_PIPE_DIRECTORY").then(|| (name.clone(), value.clone()))
+        };
+        let environment: Vec<(String, String)> = self.environment.iter().filter_map(kept).collect();
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let nowhere = PathBuf::from("/nowhere");
+        Client::start(host, self.pipe.as_ref().unwrap_or(&nowhere), &environment)
+    }
+}

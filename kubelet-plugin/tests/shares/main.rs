@@ -1,0 +1,23 @@
+//! Shares of cards, prepared: the preparer, mps-host as a process, and the driver of an emulated machine with its programs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../prepare/support/api.rs"]
+#[allow(dead_code)]
+mod api;
+#[path = "../mps_host/client.rs"]
+#[allow(dead_code)]
+mod client;
+mod container;
+mod crash;
+#[path = "../prepare/support/disk.rs"]
+#[allow(dead_code)]
+mod disk;
+#[path = "../mps_host/host.rs"]
+#[allow(dead_code)]
+mod host;
+#[path = "../../../nvml/tests/emulator/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+mod mps;
+mod node;
+mod time_slices;

@@ -1,0 +1,168 @@
+//! A node: an emulated machine, mps-host, a fake API server, and directories for the plugin.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tessera_api::NodeConfig;
+use tessera_kubelet_plugin::cdi::Roots;
+use tessera_kubelet_plugin::journal::{FileSystem, LocalFileSystem};
+use tessera_kubelet_plugin::prepare::{
+    ClaimReference, NoObserver, PrepareError, PrepareOptions, PreparedDevice, Preparer,
+};
+use tessera_nvml::{Library, Nvml};
+use tokio::sync::watch;
+
+use crate::api::{Api, result};
+use crate::host::Host;
+
+pub struct Node {
+    pub host: Host,
+    pub api: Api,
+    /// What the node offers.
+    pub config: watch::Sender<Option<Arc<NodeConfig>>>,
+    directory: TempDir,
+    library: Arc<dyn Nvml>,
+}
+
+impl Node {
+    /// With mps-host.
+    pub fn new(hardware: &str) -> Self {
+        let mut node = Self::without(hardware);
+        node.host.start();
+        node
+    }
+
+    /// Without it.
+    pub fn without(hardware: &str) -> Self {
+        let host = Host::without(hardware);
+        let library = Arc::new(Library::open_below(&host.machine.root()).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("kubelet")).unwrap();
+        Self { host, api: Api::default(), config: watch::Sender::new(None), directory, library }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Starts the plugin's preparer.
+    pub async fn start(&self) -> Preparer {
+        self.start_on(Arc::new(LocalFileSystem)).await.unwrap()
+    }
+
+    pub async fn start_on(&self, file_system: Arc<dyn FileSystem>) -> Result<Preparer, PrepareError> {
+        let machine = self.host.machine.root();
+        let mut options = PrepareOptions::new("gpu.tessera.dev", "node-a", &self.path("kubelet"));
+        options.cdi_directory = self.path("cdi");
+        options.roots = Roots {
+            driver: machine.clone(),
+            host_driver: machine.clone(),
+            dev: machine.clone(),
+            sysfs: machine.join("sys"),
+            proc: machine.join("proc"),
+        };
+        options.mps_directory = self.host.directory().to_owned();
+        options.node_config = self.config.subscribe();
+        options.answer_within = Duration::from_secs(20);
+        options.file_system = file_system;
+        let journal = Arc::new(options.open_journal()?);
+        let hardware = watch::Sender::new(Some(self.library.clone())).subscribe();
+        let published = watch::channel(None).1;
+        Preparer::open(options, journal, self.api.client(), hardware, published, Arc::new(NoObserver)).await
+    }
+
+    /// Name of a device of a card, such as `mps`; without one of the card itself.
+    pub fn device(&self, card: usize, suffix: &str) -> String {
+        let pci = self.host.machine.cards()[card]["pci"].as_str().unwrap().to_ascii_lowercase();
+        // 0000:3b:00.0
+        let parts: Vec<&str> = pci.split([':', '.']).collect();
+        let dash = if suffix.is_empty() { "" } else { "-" };
+        format!("gpu-{}-{}{dash}{suffix}", parts[1], parts[2])
+    }
+
+    /// Allocates a share by MPS.
+    pub fn allocate_mps(
+        &self,
+        claim: &ClaimReference,
+        device: &str,
+        memory: &str,
+        compute: u32,
+        clients: u32,
+    ) {
+        let mut share = result("gpu", device);
+        share["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
+        share["consumedCapacity"] =
+            json!({"memory": memory, "compute": compute.to_string(), "clients": clients.to_string()});
+        self.api.put(claim, vec![share]);
+    }
+
+    /// Allocates a share by time.
+    pub fn allocate_time_slice(&self, claim: &ClaimReference, device: &str) {
+        let mut share = result("gpu", device);
+        share["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
+        share["consumedCapacity"] = json!({"slots": "1"});
+        self.api.put(claim, vec![share]);
+    }
+
+    /// The claim's CDI spec.
+    pub fn spec(&self, claim: &ClaimReference) -> Value {
+        let entries = fs::read_dir(self.path("cdi")).unwrap().flatten();
+        let mut files = entries.filter(|entry| entry.file_name().to_string_lossy().contains(&claim.uid));
+        serde_json::from_slice(&fs::read(files.next().unwrap().path()).unwrap()).unwrap()
+    }
+
+    fn names(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The journal's hardware records.
+    pub fn hardware(&self) -> Vec<String> {
+        let names = self.names("kubelet/plugins/gpu.tessera.dev/journal/hardware");
+        names.into_iter().map(|name| name.trim_end_matches(".json").to_owned()).collect()
+    }
+
+    /// Whether nothing of any claim is left.
+    pub async fn is_empty(&self) -> bool {
+        let is_unset = |index: usize| {
+            let card = self.host.card(index);
+            card["computeMode"] == 0 && card["timeSlice"] == 0 && card["processes"] == json!([])
+        };
+        self.hardware().is_empty()
+            && self.names("cdi").is_empty()
+            && self.names("kubelet/plugins/gpu.tessera.dev/journal/claims").is_empty()
+            && self.host.list().await.is_empty()
+            && self.host.mps_processes().is_empty()
+            && (0..self.host.machine.cards().len()).all(is_unset)
+    }
+}
+
+/// A claim `ns/<name>`.
+pub fn claim(name: &str) -> ClaimReference {
+    ClaimReference { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
+}
+
+pub async fn prepare(
+    preparer: &Preparer,
+    claim: &ClaimReference,
+) -> Result<Vec<PreparedDevice>, PrepareError> {
+    preparer.prepare(vec![claim.clone()]).await.remove(&claim.uid).unwrap()
+}
+
+pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<(), PrepareError> {
+    preparer.unprepare(vec![claim.clone()]).await.remove(&claim.uid).unwrap()
+}
+
+/// Whether a directory is there.
+pub fn is_there(path: &Path) -> bool {
+    path.exists()
+}

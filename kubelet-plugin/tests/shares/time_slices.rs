@@ -1,0 +1,90 @@
+//! Shares by time.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tessera_api::NodeConfig;
+
+use crate::container::Container;
+use crate::node::{Node, claim, prepare, unprepare};
+
+fn config(interval: &str) -> Option<Arc<NodeConfig>> {
+    let object = json!({
+        "sharing": {"timeSlicing": {"replicas": 10, "interval": interval}},
+    });
+    Some(Arc::new(NodeConfig::decode(&object).unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
+    let node = Node::new("hgx-a100-80gb");
+    node.config.send_replace(config("Medium"));
+    let preparer = node.start().await;
+    let device = node.device(3, "ts");
+    let claims: Vec<_> = (0..10).map(|number| claim(&format!("slice-{number}"))).collect();
+    for claim in &claims {
+        node.allocate_time_slice(claim, &device);
+        prepare(&preparer, claim).await.unwrap();
+    }
+    assert_eq!(node.host.card(3)["timeSlice"], 2);
+    assert_eq!(node.host.card(2)["timeSlice"], 0);
+    assert_eq!(node.hardware(), [device.as_str()]);
+    let uuid = node.host.machine.cards()[3]["uuid"].as_str().unwrap();
+    let containers: Vec<Container> = claims.iter().map(|claim| Container::of(&node.spec(claim))).collect();
+    assert!(containers.iter().all(|container| container.pipe.is_none()));
+    // In a container it is the only card.
+    let run = |container: &Container| {
+        let mut environment = container.environment.clone();
+        environment.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));
+        Container { environment, pipe: None }.run(&node.host)
+    };
+    let programs: Vec<_> = containers.iter().map(run).collect();
+    assert!(programs.iter().all(|program| program.device["device"] == uuid), "all at once");
+    drop(programs);
+    // Another interval counts from the next first share on.
+    node.config.send_replace(config("Long"));
+    for claim in &claims[1..] {
+        unprepare(&preparer, claim).await.unwrap();
+    }
+    assert_eq!(node.host.card(3)["timeSlice"], 2);
+    unprepare(&preparer, &claims[0]).await.unwrap();
+    assert!(node.is_empty().await);
+    prepare(&preparer, &claims[0]).await.unwrap();
+    assert_eq!(node.host.card(3)["timeSlice"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_lets_nobody_in_is_opened_and_closed_again() {
+    let node = Node::new("t4");
+    let smi = |mode: &str| {
+        let program = node.host.machine.root().join("bin/nvidia-smi");
+        let output = std::process::Command::new(program).args(["-c", mode]).output().unwrap();
+        assert!(output.status.success());
+    };
+    smi("EXCLUSIVE_PROCESS");
+    let preparer = node.start().await;
+    let (one, other) = (claim("one"), claim("other"));
+    for claim in [&one, &other] {
+        node.allocate_time_slice(claim, &node.device(0, "ts"));
+        prepare(&preparer, claim).await.unwrap();
+    }
+    assert_eq!(node.host.card(0)["computeMode"], 0);
+    unprepare(&preparer, &one).await.unwrap();
+    assert_eq!(node.host.card(0)["computeMode"], 0);
+    unprepare(&preparer, &other).await.unwrap();
+    assert_eq!(node.host.card(0)["computeMode"], 3, "as its administrator had it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_tool_the_drivers_own_interval_works_and_others_say_what_is_missing() {
+    let node = Node::new("t4");
+    std::fs::remove_file(node.host.machine.root().join("bin/nvidia-smi")).unwrap();
+    let preparer = node.start().await;
+    let slice = claim("slice");
+    node.allocate_time_slice(&slice, &node.device(0, "ts"));
+    prepare(&preparer, &slice).await.unwrap();
+    unprepare(&preparer, &slice).await.unwrap();
+    node.config.send_replace(config("Short"));
+    let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
+    assert!(error.contains("nvidia-smi") && error.contains("interval"), "{error}");
+}
