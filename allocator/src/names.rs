@@ -44,6 +44,12 @@ impl Names {
         slice(&self.text, &self.ends, name.0)
     }
 
+    /// Gives back memory that is kept for further texts.
+    pub fn shrink_to_fit(&mut self) {
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+
     /// Bytes that the table holds.
     pub fn bytes(&self) -> usize {
         self.text.capacity()

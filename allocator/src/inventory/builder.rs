@@ -46,6 +46,8 @@ impl InventoryBuilder {
         inventory.index_slices();
         inventory.index_pools();
         inventory.index_devices();
+        inventory.names.shrink_to_fit();
+        inventory.slices.shrink_to_fit();
         inventory.devices.shrink_to_fit();
         inventory.cells.shrink_to_fit();
         inventory

@@ -7,7 +7,7 @@
 use hashbrown::HashMap;
 
 use super::plan::{Slot, taint_prevents};
-use super::search::Search;
+use super::search::{NO, Search};
 use crate::amount::Nanos;
 
 /// Beyond this many candidates counters are not summed up.
@@ -85,6 +85,11 @@ impl<'a> Search<'a, '_> {
 
     /// The sums of counters to go on with; None if there is no solution. Only for a search that has taken nothing.
     pub(super) fn count_up(&mut self) -> Option<CounterSums> {
+        // Selectors have been asked by now, and often they suffice.
+        let selected = self.selected();
+        if self.lacks_any_values(&selected) {
+            return None;
+        }
         let possible = self.possible();
         for slots in self.slots_of.iter().flatten() {
             let mut alternatives = slots.0..slots.0 + slots.1;
@@ -92,12 +97,8 @@ impl<'a> Search<'a, '_> {
                 return None;
             }
         }
-        for claim in 0..self.constraints.len() {
-            for constraint in 0..self.constraints[claim].len() {
-                if self.lacks_values(claim, constraint, &possible) {
-                    return None;
-                }
-            }
+        if self.lacks_any_values(&possible) {
+            return None;
         }
         let sums = self.counter_sums(&possible);
         let first = self.slots_of.iter().flatten().next();
@@ -105,6 +106,23 @@ impl<'a> Search<'a, '_> {
             (*first..first + count).all(|slot| sums.rule_out(slot, self.slots[slot as usize].count.max(0)))
         });
         (!whole).then_some(sums)
+    }
+
+    /// The candidates that selectors let through, in use or not; for a slot of which this is not known, all.
+    fn selected(&self) -> Possible {
+        let all = |slot: &Slot<'_>| {
+            (0..self.candidates.len() as u32)
+                .filter(|candidate| slot.matches.get(*candidate as usize) != Some(&NO))
+                .collect()
+        };
+        self.slots.iter().map(all).collect()
+    }
+
+    fn lacks_any_values(&mut self, possible: &Possible) -> bool {
+        (0..self.constraints.len()).any(|claim| {
+            (0..self.constraints[claim].len())
+                .any(|constraint| self.lacks_values(claim, constraint, possible))
+        })
     }
 
     fn possible(&mut self) -> Possible {
