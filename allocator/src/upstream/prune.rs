@@ -23,6 +23,10 @@ use crate::amount::Nanos;
 /// Most states that are remembered; beyond, the search goes on without remembering more.
 const MOST_STATES: usize = 1 << 20;
 
+/// Most pairs of a request and a device. Beyond, looking at all of them before the search would cost more time and memory
+/// than most searches take.
+const MOST_PAIRS: usize = 1 << 18;
+
 /// Which devices are alike, and what was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Pruning {
@@ -109,8 +113,11 @@ impl Pruning {
 impl Search<'_, '_> {
     /// Whether parts of the search may be left out. Not where that could change the answer: a selector or capacity policy
     /// fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets by what was
-    /// tried, or two drivers' pools share their counters.
+    /// tried, or two drivers' pools share their counters; nor where there is too much to look at.
     pub(super) fn may_leave_out(&mut self) -> bool {
+        if self.slots.len().saturating_mul(self.candidates.len()) > MOST_PAIRS {
+            return false;
+        }
         let mut names = HashSet::new();
         let is_twice = |pool: &super::pools::Pool| {
             !names.insert(self.allocator.inventory.pools[pool.pool as usize].name)
