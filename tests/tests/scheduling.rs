@@ -79,7 +79,7 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
             }
             scheduler.check_sums();
         }
-        assert!(refused > 10 && made > 20, "{hardware}: {refused} refused, {made} made");
+        assert!(refused > 3 && made > 20, "{hardware}: {refused} refused, {made} made");
     }
     assert!(seen >= 8, "only {seen} machines have MIG");
 }

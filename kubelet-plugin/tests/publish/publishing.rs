@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
-use tessera_api::PciBusId;
+use tessera_api::{
+    PciBusId,
+    node_config::{Mps, TimeSliceInterval, TimeSlicing},
+};
 use tessera_inventory::{
     Machine, Pool, PoolOptions,
-    machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement},
+    machine::{
+        Card, ComputeCapability, ComputeInstance, GpuInstance, GpuInstanceProfile, Health, Mig, Placement,
+    },
 };
 use tessera_kubelet_plugin::publish::Role;
 use tokio::time::Instant;
@@ -112,6 +117,64 @@ async fn the_api_takes_and_keeps_all_that_the_inventory_says() {
             "{cards} cards: what the API gives back counts as the same"
         );
     }
+}
+
+/// Partitions, those of an administrator, and shares, with all their counters and policies.
+#[tokio::test]
+async fn partitions_and_shares_come_back_as_they_were_sent() {
+    let mut machine = machine(6);
+    let profile = |name: &str, id, max_instances, size: u32, decoders, ofa_engines| GpuInstanceProfile {
+        name: name.to_owned(),
+        id,
+        compute_slices: size,
+        max_instances,
+        memory_bytes: u64::from(size) * 10_468_982_784,
+        decoders,
+        ofa_engines,
+        placements: (0..8 / size).map(|number| Placement { start: number * size, size }).collect(),
+        ..whole_board()
+    };
+    let profiles = vec![
+        profile("1g.10gb", 19, 8, 1, 1, 0),
+        profile("1g.10gb+me", 20, 1, 1, 4, 1),
+        profile("2g.20gb+me", 21, 1, 2, 4, 1),
+        profile("4g.40gb", 9, 2, 4, 2, 0),
+        whole_board(),
+    ];
+    for card in &mut machine.cards {
+        card.mig.as_mut().expect("MIG").profiles.clone_from(&profiles);
+    }
+    let mig = machine.cards[5].mig.as_mut().expect("MIG");
+    (mig.mode, mig.pending_mode) = (true, true);
+    let compute = |id| ComputeInstance {
+        id,
+        placement: Placement { start: id, size: 1 },
+        multiprocessors: None,
+        uuid: Some(format!("MIG-{id}")),
+    };
+    mig.instances = vec![GpuInstance {
+        id: 1,
+        profile_id: 9,
+        placement: Placement { start: 4, size: 4 },
+        compute_instances: (0..3).map(compute).collect(),
+    }];
+    let mut options = PoolOptions::new(DRIVER);
+    options.config.sharing.mps = Some(Mps { partitions: vec!["4g.40gb".to_owned()], ..Mps::default() });
+    options.config.sharing.time_slicing =
+        Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Short });
+    let pool = Pool::new(&machine, &options);
+    let of = |part: &str| pool.devices().filter(|device| device.name.contains(part)).count();
+    assert_eq!((of("1g10gb-me"), of("ci2"), of("-mps"), of("-ts")), (5 * 8, 1, 5 * 3, 5));
+
+    let node = TestNode::new("partitions").await;
+    let publisher = node.publisher(Some(pool.clone())).await;
+    let status = publisher.in_sync().await;
+    let slices = pool.slices.len();
+    assert_eq!((status.last_error, status.writes, status.slices), (None, slices as u64, slices));
+    assert_eq!(status.devices, pool.devices().count());
+    publisher.stop().await;
+    let again = node.publisher(Some(pool)).await;
+    assert_eq!(again.in_sync().await.writes, 0, "what the API gives back counts as the same");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod admission_policy;
 mod device_classes;
+mod node_configs;
 mod privileged;
 mod support;
 mod values;
