@@ -43,9 +43,9 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
         let profiles = node.profile_names();
         let mut live: Vec<Granted> = Vec::new();
         let (mut refused, mut made) = (0, 0);
-        for round in 0..160 {
+        for round in 0..200 {
             // Filling up for a while, then emptying, and so on.
-            let departs = if round / 20 % 2 == 0 { 25 } else { 75 };
+            let departs = if round / 50 % 2 == 0 { 10 } else { 75 };
             if !live.is_empty() && random.below(100) < departs {
                 let granted = live.swap_remove(random.below(live.len()));
                 node.release(&granted.device);
