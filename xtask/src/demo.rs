@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What `cargo xtask demo` takes.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  cargo xtask demo                           eight emulated H100, six kinds of pods, then everything is removed
+  cargo xtask demo                           eight emulated H100, seven kinds of pods, then everything is removed
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
@@ -200,7 +200,7 @@ async fn submit(
         apply(cluster, manifest).await?;
     }
     watch.screen = Screen::default();
-    let all = PODS.len() + 1;
+    let all = 1 + PODS.iter().map(Manifest::pods).sum::<usize>();
     let uses = watch
         .until("the pods to run or to wait for good", async |uses| {
             Ok(uses.len() >= all && uses.iter().all(settled))

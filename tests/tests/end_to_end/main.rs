@@ -4,6 +4,7 @@
 mod capacity;
 mod container_view;
 mod disruption;
+mod partitions;
 mod publication;
 mod sharing;
 mod stage;

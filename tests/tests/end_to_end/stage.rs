@@ -31,6 +31,8 @@ use tokio::{sync::OnceCell, time::sleep};
 pub const LIMIT: Duration = Duration::from_secs(180);
 /// The DeviceClass of whole cards.
 pub const CLASS: &str = "gpu.tessera.dev";
+/// The DeviceClass of MIG partitions.
+pub const MIG_CLASS: &str = "mig.gpu.tessera.dev";
 
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 static SCENES: AtomicU32 = AtomicU32::new(0);
@@ -230,6 +232,12 @@ pub fn container(name: &str, claims: &[&str]) -> Value {
 /// A request for `count` whole cards.
 pub fn cards(name: &str, count: u32) -> Value {
     json!({"name": name, "exactly": {"deviceClassName": CLASS, "count": count}})
+}
+
+/// A request for one MIG partition of a profile, as NVIDIA writes it.
+pub fn partition(name: &str, profile: &str) -> Value {
+    let expression = format!(r#"device.attributes["gpu.tessera.dev"].profile == "{profile}""#);
+    json!({"name": name, "exactly": {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": expression}}]}})
 }
 
 impl Scene {

@@ -21,15 +21,21 @@ pub const JOB: Manifest =
     manifest!("1-four-aligned-cards.yaml", "a job: four cards that lie well together, else any four");
 
 /// What is submitted together once the job has ended.
-pub const PODS: [Manifest; 5] = [
+pub const PODS: [Manifest; 6] = [
     manifest!("2-one-card.yaml", "one card"),
     manifest!("3-two-linked-cards.yaml", "two cards of one NVLink group"),
     manifest!("4-large-card.yaml", "a card with at least 40Gi, by CEL"),
     manifest!("5-extended-resource.yaml", "nvidia.com/gpu: 2, without a claim"),
     manifest!("6-too-many-cards.yaml", "nine cards: more than there are"),
+    manifest!("7-partitions.yaml", "MIG partitions: by profile, and by memory"),
 ];
 
 impl Manifest {
+    /// How many pods the file makes.
+    pub fn pods(&self) -> usize {
+        self.text.lines().filter(|line| *line == "kind: Pod").count()
+    }
+
     /// The file with `image` as the containers' image.
     pub fn with_image(&self, image: &str) -> String {
         self.text.replace("$(IMAGE)", image)

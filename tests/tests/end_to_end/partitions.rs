@@ -1,0 +1,204 @@
+//! MIG partitions: there while a claim needs them, and gone with it.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::api::{DeleteParams, ListParams};
+use tokio::time::sleep;
+
+use crate::stage::{ContainerView, LIMIT, Scene, Stage, cards, eventually, partition, play};
+
+/// How long pods come and go in the churn.
+const CHURN: Duration = Duration::from_secs(150);
+const PODS: usize = 25;
+/// More 1g than fit on two cards, and enough of the larger ones that cards have to be emptied for them.
+const PROFILES: [&str; 5] = ["1g.10gb", "2g.20gb", "1g.10gb", "3g.40gb", "1g.20gb"];
+
+/// What a container says of the one partition that it has: its UUID, which it must be able to see by its device nodes too.
+fn uuid(view: &ContainerView) -> String {
+    let uuids: Vec<&String> =
+        view.environment.values().filter(|value| value.starts_with("MIG-")).collect();
+    assert_eq!(uuids.len(), 1, "{:?}", view.environment);
+    assert_eq!(view.cards().len(), 1, "{:?}", view.devices);
+    assert_eq!(capabilities(view).len(), 2, "{:?}", view.devices);
+    uuids[0].clone()
+}
+
+/// The capability device nodes in a container: of the GPU instance and of its compute instance.
+fn capabilities(view: &ContainerView) -> BTreeSet<String> {
+    let nodes = view.devices.iter().filter(|node| node.path.starts_with("/dev/nvidia-caps/nvidia-cap"));
+    nodes.map(|node| node.path.clone()).collect()
+}
+
+async fn no_partition_is_left(stage: &Stage) {
+    eventually("every partition to go, and MIG mode with them", async || {
+        let cards = stage.mig();
+        cards.iter().all(|card| card.instances.is_empty() && !card.mode).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seven_pods_run_on_one_card() {
+    play("seven_pods_run_on_one_card", async |scene| {
+        scene.template("slice", &[partition("slice", "1g.10gb")]).await;
+        for index in 0..7 {
+            scene.pod_from_template(&format!("pod-{index}"), "slice").await;
+        }
+        let (mut uuids, mut cards, mut nodes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for index in 0..7 {
+            let pod = format!("pod-{index}");
+            scene.ready(&pod).await;
+            let view = scene.view(&pod, "main").await;
+            uuids.insert(uuid(&view));
+            cards.extend(view.cards());
+            nodes.extend(capabilities(&view));
+        }
+        assert_eq!((uuids.len(), cards.len(), nodes.len()), (7, 1, 14));
+        let existing: BTreeSet<String> =
+            scene.stage.mig().into_iter().flat_map(|card| card.instances).flat_map(|one| one.uuids).collect();
+        assert_eq!(existing, uuids);
+        for index in 0..7 {
+            scene.delete_pod(&format!("pod-{index}")).await;
+        }
+        no_partition_is_left(scene.stage).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_and_three_sevenths_share_a_card() {
+    play("four_and_three_sevenths_share_a_card", async |scene| {
+        scene.template("four", &[partition("slice", "4g.40gb")]).await;
+        scene.template("three", &[partition("slice", "3g.40gb")]).await;
+        // The larger first: the order alone must leave the other's place free.
+        scene.pod_from_template("four", "four").await;
+        scene.ready("four").await;
+        scene.pod_from_template("three", "three").await;
+        scene.ready("three").await;
+        let (four, three) = (scene.view("four", "main").await, scene.view("three", "main").await);
+        assert_eq!(four.cards(), three.cards());
+        assert_ne!(uuid(&four), uuid(&three));
+        scene.delete_pod("four").await;
+        scene.delete_pod("three").await;
+        no_partition_is_left(scene.stage).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_card_waits_for_a_partition_and_then_runs() {
+    play("a_whole_card_waits_for_a_partition_and_then_runs", async |scene| {
+        scene.template("seven", &[cards("cards", 7)]).await;
+        scene.template("whole", &[cards("card", 1)]).await;
+        scene.template("slice", &[partition("slice", "2g.20gb")]).await;
+        scene.pod_from_template("slice", "slice").await;
+        scene.ready("slice").await;
+        scene.pod_from_template("seven", "seven").await;
+        scene.ready("seven").await;
+        scene.pod_from_template("whole", "whole").await;
+        scene.unschedulable("whole").await;
+        let divided = scene.view("slice", "main").await.cards();
+        scene.delete_pod("slice").await;
+        scene.ready("whole").await;
+        let whole = scene.view("whole", "main").await;
+        assert_eq!(whole.cards(), divided);
+        assert!(capabilities(&whole).is_empty());
+        assert!(scene.stage.mig().iter().all(|card| !card.mode), "a whole card works with MIG mode off only");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_outlives_the_plugin() {
+    play("a_partition_outlives_the_plugin", async |scene| {
+        scene.stage.fresh_plugin().await;
+        scene.template("slice", &[partition("slice", "1g.10gb")]).await;
+        scene.pod_from_template("first", "slice").await;
+        scene.ready("first").await;
+        let first = uuid(&scene.view("first", "main").await);
+        scene.stage.kill_plugin().await;
+        scene.stage.plugin().await;
+        scene.pod_from_template("second", "slice").await;
+        scene.ready("second").await;
+        let second = uuid(&scene.view("second", "main").await);
+        let existing: BTreeSet<String> =
+            scene.stage.mig().into_iter().flat_map(|card| card.instances).flat_map(|one| one.uuids).collect();
+        assert_eq!(existing, BTreeSet::from([first, second]));
+        scene.delete_pod("first").await;
+        scene.delete_pod("second").await;
+        no_partition_is_left(scene.stage).await;
+    })
+    .await;
+}
+
+/// The pods of the churn that are not being deleted.
+async fn living(scene: &Scene) -> Vec<Pod> {
+    let all = scene.pods().await.list(&ListParams::default()).await.unwrap().items;
+    let of_churn = |pod: &Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("churn-"));
+    all.into_iter().filter(|pod| of_churn(pod) && pod.metadata.deletion_timestamp.is_none()).collect()
+}
+
+async fn delete(scene: &Scene, pod: &Pod) {
+    let name = pod.metadata.name.as_deref().unwrap();
+    scene.pods().await.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// Ends every second pod that runs and makes others until there are enough; answers how many it ended.
+async fn replace(scene: &Scene, made: &mut usize) -> usize {
+    let living = living(scene).await;
+    let leaving: Vec<&Pod> = living.iter().filter(|pod| is_ready(pod)).step_by(2).collect();
+    for pod in &leaving {
+        delete(scene, pod).await;
+    }
+    for _ in living.len() - leaving.len()..PODS {
+        *made += 1;
+        scene.pod_from_template(&format!("churn-{made}"), PROFILES[*made % PROFILES.len()]).await;
+    }
+    leaving.len()
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_come_and_go_on_two_cards_and_nothing_leaks() {
+    play("pods_come_and_go_on_two_cards_and_nothing_leaks", async |scene| {
+        scene.template("six", &[cards("cards", 6)]).await;
+        scene.pod_from_template("six", "six").await;
+        scene.ready("six").await;
+        for profile in PROFILES.iter().collect::<BTreeSet<_>>() {
+            scene.template(profile, &[partition("slice", profile)]).await;
+        }
+        let end = Instant::now() + CHURN;
+        let (mut ended, mut made) = (0, 0);
+        while Instant::now() < end {
+            ended += replace(&scene, &mut made).await;
+            sleep(Duration::from_secs(2)).await;
+        }
+        assert!(ended > 2 * PODS, "only {ended} pods came up in {} s", CHURN.as_secs());
+
+        // Whoever still waits must get his turn as the others go.
+        eventually("the last pod to have had its turn", async || {
+            let living = living(&scene).await;
+            for pod in living.iter().filter(|pod| is_ready(pod)) {
+                delete(&scene, pod).await;
+            }
+            living.is_empty().then_some(())
+        })
+        .await;
+        scene.delete_pod("six").await;
+        eventually("every claim to go", async || {
+            let claims: Vec<ResourceClaim> = scene.claims().await.list(&ListParams::default()).await.unwrap().items;
+            claims.is_empty().then_some(())
+        })
+        .await;
+        no_partition_is_left(scene.stage).await;
+    })
+    .await;
+}
