@@ -78,6 +78,13 @@ impl Stage {
             .collect()
     }
 
+    /// MIG mode and partitions of each card.
+    pub fn mig(&self) -> Vec<Mig> {
+        let machine: Value = serde_json::from_str(&self.emulator("show", &["-o", "json"])).unwrap();
+        let cards = machine["state"]["cards"].as_array().unwrap();
+        cards.iter().map(|card| Mig::deserialize(&card["mig"]).unwrap()).collect()
+    }
+
     /// The node's slices.
     pub async fn slices(&self) -> Vec<ResourceSlice> {
         let slices: Api<ResourceSlice> = Api::all(self.client().await);
@@ -127,6 +134,13 @@ fn process_with(variable: &str) -> Option<i32> {
         let has = environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes());
         (runs && has).then_some(process)
     })
+}
+
+/// How a card is divided.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Mig {
+    pub enabled: bool,
+    pub instances: Vec<Value>,
 }
 
 /// What one test does on the stage, in a namespace of its own.
