@@ -9,7 +9,7 @@ use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::api::{DeleteParams, ListParams};
 use tokio::time::sleep;
 
-use crate::stage::{ContainerView, LIMIT, Scene, Stage, cards, eventually, partition, play};
+use crate::stage::{ContainerView, Scene, Stage, cards, eventually, partition, play};
 
 /// How long pods come and go in the churn.
 const CHURN: Duration = Duration::from_secs(150);
