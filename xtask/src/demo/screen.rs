@@ -35,7 +35,7 @@ fn table(uses: &[ClaimUse]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     if !stderr().is_terminal() {
-        table.set_width(140);
+        table.set_width(150);
     }
     table.set_header(["POD", "PHASE", "CLAIM", "DEVICES", "REMARK"]);
     for claim_use in uses {
@@ -55,7 +55,7 @@ pub fn container_views(views: &[(String, Option<ContainerView>)]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     if !stderr().is_terminal() {
-        table.set_width(140);
+        table.set_width(150);
     }
     table.set_header(["CONTAINER OF", "DEVICE NODES", "ENVIRONMENT"]);
     for (pod, view) in views {

@@ -67,16 +67,21 @@ impl ContainerView {
             .collect()
     }
 
-    /// The NVIDIA device nodes in `/dev`: the cards first, then what every container with a card needs.
+    /// The NVIDIA device nodes in `/dev`: the cards first, then what says which part of them, then what every container
+    /// with a card needs.
     pub fn device_nodes(&self) -> Vec<&str> {
-        let no_card = |path: &&str| !path.ends_with(|last: char| last.is_ascii_digit());
+        let rank = |path: &&str| match path.strip_prefix("/dev/nvidia") {
+            Some(rest) if rest.starts_with(|first: char| first.is_ascii_digit()) => 0,
+            Some(rest) if rest.starts_with("-caps/") => 1,
+            _ => 2,
+        };
         let mut nodes: Vec<&str> = self
             .devices
             .iter()
             .map(|node| node.path.as_str())
             .filter(|path| path.starts_with("/dev/nvidia"))
             .collect();
-        nodes.sort_by_key(no_card);
+        nodes.sort_by_key(rank);
         nodes
     }
 }
@@ -239,9 +244,9 @@ mod tests {
 
     #[test]
     fn a_container_shows_only_what_its_devices_set() {
-        let log = r#"{"environment":{"PATH":"/bin","NVIDIA_VISIBLE_DEVICES":"void"},"devices":[{"path":"/dev/null"},{"path":"/dev/nvidia3"}]}"#;
+        let log = r#"{"environment":{"PATH":"/bin","NVIDIA_VISIBLE_DEVICES":"void"},"devices":[{"path":"/dev/null"},{"path":"/dev/nvidiactl"},{"path":"/dev/nvidia-caps/nvidia-cap3"},{"path":"/dev/nvidia3"}]}"#;
         let view = ContainerView::from_log(log).unwrap();
         assert_eq!(view.environment(), ["NVIDIA_VISIBLE_DEVICES=void"]);
-        assert_eq!(view.device_nodes(), ["/dev/nvidia3"]);
+        assert_eq!(view.device_nodes(), ["/dev/nvidia3", "/dev/nvidia-caps/nvidia-cap3", "/dev/nvidiactl"]);
     }
 }
