@@ -1,138 +1,132 @@
-//! `cargo xtask bench mig-order`: how much of what is asked for fits, by the order in which placements are tried.
+//! `cargo xtask bench mig-order`: how much of what is asked for fits, by the order in which MIG placements are published.
 //!
-//! One card is computed exactly (the Markov chain of its states), eight cards are simulated with fixed seeds. The devices,
-//! their order and their counters are those that the driver publishes; a request gets the first that fits, as from
-//! kube-scheduler.
+//! ```text
+//! model ──> tessera_inventory::Pool ──> published (first-fit; held to Kubernetes' allocator) ─┬─> one_card, exactly
+//!                                                                                    mix ──┴─> simulation
+//! ```
 
-mod chain;
-mod cluster;
-mod devices;
-mod mixes;
-mod random;
+mod kubernetes;
+mod mix;
+mod model;
+mod one_card;
+mod published;
+mod report;
+mod simulation;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use comfy_table::Table;
-use serde_json::json;
+use indicatif::ProgressBar;
+use tessera_api::node_config::PlacementOrder;
 
-use devices::{Card, Policy};
-use mixes::Mix;
+use mix::{AGAINST, MIXES, Mix};
+use model::Model;
+use one_card::{OneCard, Policy};
+use published::Published;
+use report::{MixReport, Orders};
+use simulation::{Fleet, NodeChoice, Outcome};
+
+/// The board that the mixes are made of; all boards of 8 memory slices have the same placements.
+const MODEL: &str = "A100-80GB";
 
 /// What `cargo xtask bench mig-order` takes.
 #[derive(Args)]
 pub struct MigOrderArguments {
-    /// Model of card, as in inventory/tests/data/mig-profiles.txt.
-    #[arg(long, default_value = "A100-80GB")]
-    model: String,
-    /// Requests of each simulation.
-    #[arg(long, default_value_t = 200_000)]
-    requests: u32,
-    /// Fillings of eight empty cards that are averaged.
-    #[arg(long, default_value_t = 2_000)]
-    fillings: u32,
-    /// `json` prints one line for each mix and policy instead of tables.
+    /// Requested compute slices, as a part of what the cards have, while all that runs also ends.
+    #[arg(long, default_value_t = 0.9)]
+    load: f64,
+    /// Arrivals in each simulation.
+    #[arg(long, default_value_t = 400_000)]
+    arrivals: usize,
+    /// How often the cards are filled.
+    #[arg(long, default_value_t = 8_000)]
+    fillings: usize,
+    /// Nodes of 8 cards of a fleet that is simulated besides, on which the node of a request is any on which it fits; 12
+    /// for about 100 cards. Takes longer.
+    #[arg(long, default_value_t = 0)]
+    nodes: usize,
+    /// The requests' seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Shows mixes outside the nine, too, that the order is not good for.
+    #[arg(long)]
+    against: bool,
+    /// `json` prints one line a mix, parts of 1, instead of tables.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
 }
 
-/// Offered compute slices, as a part of the compute slices that there are.
-const LOAD: f64 = 0.9;
-
-/// Cards of the larger machine.
-const CARDS: usize = 8;
-
-/// What one policy makes of one mix: accepted compute slices in percent of those offered.
-struct Figures {
-    one_card: f64,
-    eight_cards: f64,
-    filling: f64,
-}
-
-/// Computes, simulates and prints.
+/// Simulates and prints.
 ///
 /// # Errors
-/// For an unknown model.
+/// When what is published is not first-fit's, or an argument makes no sense.
 pub fn run(arguments: &MigOrderArguments) -> Result<ExitCode> {
-    let card = Card::new(&arguments.model)?;
-    let mixes = mixes::all();
-    let mut rows = Vec::new();
-    for policy in Policy::ALL {
-        let of = |mix: &Mix| -> Result<Figures> {
-            let shares = card.shares(mix).context("a mix is made of other profiles than the card has")?;
-            let order = card.order(policy);
-            let eight = cluster::steady(&card, &order, &shares, LOAD, CARDS, arguments.requests);
-            Ok(Figures {
-                one_card: 100.0 * chain::accepted(&card, &order, &shares, LOAD),
-                eight_cards: 100.0 * eight,
-                filling: 100.0 * cluster::filling(&card, &order, &shares, CARDS, arguments.fillings),
-            })
-        };
-        rows.push((policy, mixes.iter().map(of).collect::<Result<Vec<_>>>()?));
+    ensure!(arguments.load > 0.0 && arguments.load.is_finite(), "--load must be more than 0");
+    ensure!(
+        arguments.arrivals >= 1000 && arguments.fillings >= 100,
+        "too few arrivals or fillings to say anything"
+    );
+    let model = Model::named(MODEL)?;
+    for order in [PlacementOrder::Balanced, PlacementOrder::HighestStart] {
+        kubernetes::agrees(&model.pool(8, order)?, 400, arguments.seed)
+            .context("first-fit over the published counters is not what Kubernetes' allocator does")?;
     }
-    let best: Vec<f64> = mixes
-        .iter()
-        .map(|mix| Ok(100.0 * chain::best(&card, &card.shares(mix).context("profiles")?, LOAD)))
-        .collect::<Result<_>>()?;
-    if arguments.output == "json" {
-        for (policy, figures) in &rows {
-            for ((mix, figures), best) in mixes.iter().zip(figures).zip(&best) {
-                let line = json!({
-                    "policy": policy.name(), "mix": mix.name, "one_card": figures.one_card,
-                    "eight_cards": figures.eight_cards, "filling": figures.filling, "one_card_best": best,
-                });
-                println!("{line}");
-            }
-        }
-        return Ok(ExitCode::SUCCESS);
+    let mixes: Vec<&Mix> = MIXES.iter().chain(AGAINST.iter().filter(|_| arguments.against)).collect();
+    let progress = ProgressBar::new(mixes.len() as u64);
+    let mut reports = Vec::new();
+    for mix in mixes {
+        progress.set_message(mix.name);
+        reports.push(measure(&model, mix, arguments)?);
+        progress.inc(1);
     }
-    print_means(&rows, &best);
-    print_mixes(&mixes, &rows, &best);
+    progress.finish_and_clear();
+    match arguments.output.as_str() {
+        "json" => reports.iter().for_each(|report| println!("{}", report.json())),
+        _ => report::print(&reports, MIXES.len(), arguments.load, arguments.nodes),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let count = values.clone().count().max(1);
-    values.sum::<f64>() / count as f64
+/// The same cards published in each order.
+fn orders(model: &Model, cards: usize) -> Result<Orders<Published>> {
+    let balanced = Published::of_pool(&model.pool(cards, PlacementOrder::Balanced)?)?;
+    let highest_start = Published::of_pool(&model.pool(cards, PlacementOrder::HighestStart)?)?;
+    Ok(Orders { by_name: balanced.by_name(), balanced, highest_start })
 }
 
-fn print_means(rows: &[(Policy, Vec<Figures>)], best: &[f64]) {
-    let mut table = Table::new();
-    table.set_header(["order, mean of the mixes, %", "1 card at 0.9", "8 cards at 0.9", "8 cards filling"]);
-    for (policy, figures) in rows {
-        let cell = |value: fn(&Figures) -> f64| format!("{:.2}", mean(figures.iter().map(value)));
-        table.add_row([
-            policy.name().to_owned(),
-            cell(|figures| figures.one_card),
-            cell(|figures| figures.eight_cards),
-            cell(|figures| figures.filling),
-        ]);
-    }
-    let best = format!("{:.2}", mean(best.iter().copied()));
-    table.add_row([
-        "best choice of placement (one card, exact)".to_owned(),
-        best,
-        String::new(),
-        String::new(),
-    ]);
-    println!("{table}");
+fn measure(model: &Model, mix: &Mix, arguments: &MigOrderArguments) -> Result<MixReport> {
+    let MigOrderArguments { load, arrivals, fillings, nodes, seed, .. } = *arguments;
+    let one = orders(model, 1)?;
+    let eight = orders(model, 8)?;
+    let exactly = |published: &Published, policy| -> Result<(f64, f64)> {
+        let card = OneCard::new(published, &published.requests(mix)?)?;
+        Ok((card.steady(policy, load), card.filling(policy)))
+    };
+    let simulated = |published: &Published, nodes, choice| -> Result<Outcome> {
+        let requests = published.requests(mix)?;
+        Ok(Fleet::new(published, nodes, choice).steady(&requests, load, arrivals, seed))
+    };
+    let one_card = one.map(|published| exactly(published, Policy::FirstFit))?;
+    let best = exactly(&one.balanced, Policy::Best)?;
+    Ok(MixReport {
+        mix: mix.name,
+        one_card: one_card.map(|(steady, _)| Ok(*steady))?,
+        one_card_best: best.0,
+        one_card_filling: one_card.map(|(_, filling)| Ok(*filling))?,
+        one_card_filling_best: best.1,
+        eight_cards: eight.map(|published| simulated(published, 1, NodeChoice::First))?,
+        across_cards: simulated(&eight.balanced.across_cards(), 1, NodeChoice::First)?,
+        eight_cards_filling: eight.map(|published| {
+            let requests = published.requests(mix)?;
+            Ok(Fleet::new(published, 1, NodeChoice::First).filling(&requests, fillings, seed))
+        })?,
+        fleet: match nodes {
+            0 => None,
+            nodes => Some(eight.map(|published| simulated(published, nodes, NodeChoice::Random))?),
+        },
+    })
 }
 
-fn print_mixes(mixes: &[Mix], rows: &[(Policy, Vec<Figures>)], best: &[f64]) {
-    let mut table = Table::new();
-    let mut header = vec!["mix, 1 card / 8 cards at 0.9".to_owned()];
-    header.extend(rows.iter().map(|(policy, _)| policy.name().to_owned()));
-    header.push("best, 1 card".to_owned());
-    table.set_header(header);
-    for (position, mix) in mixes.iter().enumerate() {
-        let mut cells = vec![mix.name.to_owned()];
-        cells.extend(rows.iter().map(|(_, figures)| {
-            let Figures { one_card, eight_cards, .. } = &figures[position];
-            format!("{one_card:.2} / {eight_cards:.2}")
-        }));
-        cells.push(format!("{:.2}", best[position]));
-        table.add_row(cells);
-    }
-    println!("{table}\nAccepted compute slices in percent of those asked for.");
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! What is published of the cards of one node, as first-fit over counters sees it.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result, ensure};
+use tessera_api::{DeviceName, attribute};
+use tessera_inventory::Pool;
+
+use super::mix::Mix;
+
+/// The MIG partitions that a node publishes, and what they draw on.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Counters of all sets, when nothing is allocated.
+    counters: Vec<i64>,
+    /// The partitions in the order of publication.
+    devices: Vec<Partition>,
+    /// For each profile the devices that are tried, in this order.
+    by_profile: Vec<Vec<usize>>,
+    /// Names of the profiles.
+    profiles: Vec<String>,
+    /// Compute slices of each profile.
+    compute: Vec<u32>,
+}
+
+/// A partition as a device.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    /// Its name in the pool.
+    pub name: String,
+    /// Which card it is of, from 0 in the order of publication.
+    card: usize,
+    /// Its first memory slice.
+    start: u32,
+    /// Which counters it draws on, and how much.
+    draws: Vec<(usize, i64)>,
+}
+
+/// What is allocated on one node.
+#[derive(Clone, Debug)]
+pub struct Allocated {
+    left: Vec<i64>,
+    held: Vec<bool>,
+}
+
+impl Published {
+    /// Reads the partitions of a pool, in the order in which they are published.
+    ///
+    /// # Errors
+    /// When a partition has no name or profile of ours, or draws on a counter that does not exist.
+    pub fn of_pool(pool: &Pool) -> Result<Self> {
+        let mut counters = Vec::new();
+        let mut places = HashMap::new();
+        for set in pool.counter_sets() {
+            for (name, counter) in &set.counters {
+                places.insert((set.name.as_str(), name.as_str()), counters.len());
+                counters.push(whole(&counter.value.0)?);
+            }
+        }
+        let mut published = Self {
+            counters,
+            devices: Vec::new(),
+            by_profile: Vec::new(),
+            profiles: Vec::new(),
+            compute: Vec::new(),
+        };
+        let mut cards = Vec::new();
+        for device in pool.devices() {
+            let name: DeviceName = device.name.parse()?;
+            let DeviceName::Partition(partition) = &name else { continue };
+            let attributes = device.attributes.as_ref().context("a partition without attributes")?;
+            let profile = attributes
+                .get(attribute::PROFILE)
+                .and_then(|profile| profile.string.as_deref())
+                .with_context(|| format!("{name} has no profile"))?;
+            let card = position(&mut cards, &partition.card);
+            let profile = published.profile_or_new(profile)?;
+            let mut draws = Vec::new();
+            for consumption in device.consumes_counters.iter().flatten() {
+                for (counter, amount) in &consumption.counters {
+                    let place = places
+                        .get(&(consumption.counter_set.as_str(), counter.as_str()))
+                        .with_context(|| format!("{name} draws on {counter}, which does not exist"))?;
+                    draws.push((*place, whole(&amount.value.0)?));
+                }
+            }
+            published.by_profile[profile].push(published.devices.len());
+            let start = partition.start;
+            published.devices.push(Partition { name: device.name.clone(), card, start, draws });
+        }
+        ensure!(!published.devices.is_empty(), "the pool has no partitions");
+        Ok(published)
+    }
+
+    fn profile_or_new(&mut self, name: &str) -> Result<usize> {
+        if let Some(place) = self.profiles.iter().position(|known| known == name) {
+            return Ok(place);
+        }
+        let compute = name.split('g').next().and_then(|number| number.parse().ok());
+        self.compute.push(compute.with_context(|| format!("{name} does not begin with compute slices"))?);
+        self.profiles.push(name.to_owned());
+        self.by_profile.push(Vec::new());
+        Ok(self.profiles.len() - 1)
+    }
+
+    /// The same devices in the order of their names within each card, as NVIDIA's driver publishes its own.
+    #[must_use]
+    pub fn by_name(&self) -> Self {
+        let mut other = self.clone();
+        for devices in &mut other.by_profile {
+            devices.sort_by_key(|device| (self.devices[*device].card, self.devices[*device].start));
+        }
+        other
+    }
+
+    /// The same devices, one placement after the other across all cards: what card by card is good for.
+    #[must_use]
+    pub fn across_cards(&self) -> Self {
+        let mut other = self.clone();
+        for devices in &mut other.by_profile {
+            let of_card = |device: &usize| self.devices[*device].card;
+            let first = devices.first().map(of_card);
+            let starts: Vec<u32> = devices
+                .iter()
+                .filter(|device| Some(of_card(device)) == first)
+                .map(|device| self.devices[*device].start)
+                .collect();
+            devices.sort_by_key(|device| {
+                let rank = starts.iter().position(|start| *start == self.devices[*device].start);
+                (rank, of_card(device))
+            });
+        }
+        other
+    }
+
+    /// Compute slices of the whole node: of each card those of its largest profile.
+    #[must_use]
+    pub fn compute_slices(&self) -> u32 {
+        let cards = self.devices.iter().map(|device| device.card + 1).max().unwrap_or(0);
+        let largest = self.compute.iter().max().copied().unwrap_or(0);
+        u32::try_from(cards).unwrap_or(u32::MAX) * largest
+    }
+
+    /// Compute slices of a profile.
+    #[must_use]
+    pub fn compute_of(&self, profile: usize) -> u32 {
+        self.compute[profile]
+    }
+
+    /// How many profiles there are.
+    #[must_use]
+    pub fn profile_count(&self) -> usize {
+        self.profiles.len()
+    }
+
+    /// Name of a profile.
+    #[must_use]
+    pub fn profile_name(&self, profile: usize) -> &str {
+        &self.profiles[profile]
+    }
+
+    /// The devices, in the order of publication.
+    #[must_use]
+    pub fn devices(&self) -> &[Partition] {
+        &self.devices
+    }
+
+    /// The devices of a profile, in the order in which they are tried.
+    #[must_use]
+    pub fn of_profile(&self, profile: usize) -> &[usize] {
+        &self.by_profile[profile]
+    }
+
+    /// The profiles that a mix asks for, with the share of the requests that each has.
+    ///
+    /// # Errors
+    /// When a profile is not published.
+    pub fn requests(&self, mix: &Mix) -> Result<Vec<(usize, f64)>> {
+        let all: f64 = mix.weights.iter().map(|(_, weight)| weight).sum();
+        mix.weights
+            .iter()
+            .map(|(name, weight)| {
+                let place = self.profiles.iter().position(|known| known == name);
+                Ok((place.with_context(|| format!("{name} is not published"))?, weight / all))
+            })
+            .collect()
+    }
+
+    /// A node on which nothing is allocated.
+    #[must_use]
+    pub fn empty(&self) -> Allocated {
+        Allocated { left: self.counters.clone(), held: vec![false; self.devices.len()] }
+    }
+
+    /// The first device of a profile that is free and whose counters suffice.
+    #[must_use]
+    pub fn first_fit(&self, node: &Allocated, profile: usize) -> Option<usize> {
+        self.by_profile[profile].iter().copied().find(|device| self.fits(node, *device))
+    }
+
+    /// Whether a device is free and its counters suffice.
+    #[must_use]
+    pub fn fits(&self, node: &Allocated, device: usize) -> bool {
+        !node.held[device]
+            && self.devices[device].draws.iter().all(|(counter, amount)| node.left[*counter] >= *amount)
+    }
+
+    /// Allocates a device.
+    pub fn take(&self, node: &mut Allocated, device: usize) {
+        node.held[device] = true;
+        for (counter, amount) in &self.devices[device].draws {
+            node.left[*counter] -= amount;
+        }
+    }
+
+    /// Gives a device back.
+    pub fn give_back(&self, node: &mut Allocated, device: usize) {
+        node.held[device] = false;
+        for (counter, amount) in &self.devices[device].draws {
+            node.left[*counter] += amount;
+        }
+    }
+}
+
+fn position<T: PartialEq + Clone>(known: &mut Vec<T>, one: &T) -> usize {
+    known.iter().position(|other| other == one).unwrap_or_else(|| {
+        known.push(one.clone());
+        known.len() - 1
+    })
+}
+
+fn whole(quantity: &str) -> Result<i64> {
+    quantity.parse().with_context(|| format!("counter value {quantity:?} is not a whole number"))
+}

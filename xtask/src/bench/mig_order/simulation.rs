@@ -1,0 +1,169 @@
+//! Many cards, by simulation: requests come at random, and what does not fit is lost.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fastrand::Rng;
+
+use super::published::{Allocated, Published};
+
+/// How the node of a request is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// The first on which it fits.
+    First,
+    /// Any on which it fits, all equally likely: what kube-scheduler's scores come to, since they don't look at devices.
+    Random,
+}
+
+/// Nodes with the same cards.
+pub struct Fleet<'a> {
+    published: &'a Published,
+    nodes: Vec<Allocated>,
+    choice: NodeChoice,
+}
+
+/// What came of many requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Part of the requested compute slices that was accepted, 0 to 1.
+    pub accepted: f64,
+    /// Standard error of that, from parts of the run.
+    pub error: f64,
+}
+
+/// A run is looked at in so many parts.
+const PARTS: usize = 25;
+
+impl<'a> Fleet<'a> {
+    /// Empty nodes.
+    pub fn new(published: &'a Published, nodes: usize, choice: NodeChoice) -> Self {
+        Self { published, nodes: vec![published.empty(); nodes], choice }
+    }
+
+    fn compute_slices(&self) -> f64 {
+        f64::from(self.published.compute_slices()) * self.nodes.len() as f64
+    }
+
+    /// Allocates a device of a profile: node and device.
+    fn allocate(&mut self, profile: usize, random: &mut Rng) -> Option<(usize, usize)> {
+        let mut found = None;
+        match self.choice {
+            NodeChoice::First => {
+                for (index, node) in self.nodes.iter().enumerate() {
+                    if let Some(device) = self.published.first_fit(node, profile) {
+                        found = Some((index, device));
+                        break;
+                    }
+                }
+            }
+            NodeChoice::Random => {
+                // Any of the nodes left, until one fits: each that fits is equally likely.
+                let mut left: Vec<usize> = (0..self.nodes.len()).collect();
+                while !left.is_empty() && found.is_none() {
+                    let index = left.swap_remove(random.usize(..left.len()));
+                    found =
+                        self.published.first_fit(&self.nodes[index], profile).map(|device| (index, device));
+                }
+            }
+        }
+        let (node, device) = found?;
+        self.published.take(&mut self.nodes[node], device);
+        Some((node, device))
+    }
+
+    /// What is accepted in the long run at `load` times what the cards have: Poisson arrivals, exponential durations.
+    /// The same seed gives the same requests, whatever is made of them.
+    pub fn steady(mut self, requests: &[(usize, f64)], load: f64, arrivals: usize, seed: u64) -> Outcome {
+        let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
+        let mean: f64 = requests
+            .iter()
+            .map(|(profile, share)| f64::from(self.published.compute_of(*profile)) * share)
+            .sum();
+        let rate = load * self.compute_slices() / mean;
+        let mut ends: BinaryHeap<Reverse<(Time, usize, usize)>> = BinaryHeap::new();
+        let mut now = 0.0;
+        // Long enough to forget that all was empty.
+        let warm_up = (10.0 * rate) as usize;
+        let mut parts = vec![(0u64, 0u64); PARTS];
+        for arrival in 0..warm_up + arrivals {
+            now += exponential(&mut random) / rate;
+            let profile = pick(requests, random.f64());
+            let duration = exponential(&mut random);
+            while let Some(Reverse((end, node, device))) = ends.peek().copied()
+                && end.0 <= now
+            {
+                ends.pop();
+                self.published.give_back(&mut self.nodes[node], device);
+            }
+            let taken = self.allocate(profile, &mut choices);
+            if let Some((node, device)) = taken {
+                ends.push(Reverse((Time(now + duration), node, device)));
+            }
+            if arrival >= warm_up {
+                let part = &mut parts[(arrival - warm_up) * PARTS / arrivals];
+                let compute = u64::from(self.published.compute_of(profile));
+                part.0 += if taken.is_some() { compute } else { 0 };
+                part.1 += compute;
+            }
+        }
+        outcome(&parts)
+    }
+
+    /// What is accepted on empty cards by the time that all that they have was requested, when nothing ends; over and
+    /// over again.
+    pub fn filling(mut self, requests: &[(usize, f64)], times: usize, seed: u64) -> Outcome {
+        let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
+        let goal = self.compute_slices() as u64;
+        let mut parts = vec![(0u64, 0u64); PARTS];
+        for time in 0..times {
+            self.nodes.fill(self.published.empty());
+            let part = &mut parts[time * PARTS / times];
+            let mut requested = 0;
+            while requested < goal {
+                let profile = pick(requests, random.f64());
+                let compute = u64::from(self.published.compute_of(profile));
+                requested += compute;
+                part.1 += compute;
+                part.0 += if self.allocate(profile, &mut choices).is_some() { compute } else { 0 };
+            }
+        }
+        outcome(&parts)
+    }
+}
+
+/// Never not a number.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+fn exponential(random: &mut Rng) -> f64 {
+    -(1.0 - random.f64()).ln()
+}
+
+fn pick(requests: &[(usize, f64)], mut number: f64) -> usize {
+    for (profile, share) in requests {
+        if number < *share {
+            return *profile;
+        }
+        number -= share;
+    }
+    // Shares add up to one but for rounding.
+    requests.last().map_or(0, |(profile, _)| *profile)
+}
+
+fn outcome(parts: &[(u64, u64)]) -> Outcome {
+    let (accepted, requested) = parts.iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    let accepted = accepted as f64 / requested.max(1) as f64;
+    let count = parts.len() as f64;
+    let squares: f64 =
+        parts.iter().map(|(one, all)| (*one as f64 / (*all).max(1) as f64 - accepted).powi(2)).sum();
+    Outcome { accepted, error: (squares / (count * (count - 1.0))).sqrt() }
+}
