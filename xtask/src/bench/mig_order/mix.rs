@@ -10,7 +10,8 @@ pub struct Mix {
 }
 
 /// Nine mixes from small to large. They are not those behind the figures that the rules were first chosen by, of which
-/// only the means were kept; these were chosen from three dozen plausible ones so that their means come near to those.
+/// only the means were kept; these were searched for among some thirty plausible ones so that their means come near to
+/// those (what that does and doesn't show: docs/benchmarks.md).
 pub const MIXES: [Mix; 9] = [
     Mix {
         name: "uniform",
