@@ -118,6 +118,24 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
     record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
 }
 
+/// The devices of a record, as their allocation was.
+pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevice>, PrepareError> {
+    let device = |device: &ClaimDevice| {
+        let mut settings = Settings::default();
+        settings.mig.compute_slices =
+            device.partition.as_ref().and_then(|partition| partition.compute_slices);
+        Ok(AllocatedDevice {
+            request: device.request.clone(),
+            device: device.device.parse()?,
+            pool: device.pool.clone(),
+            share_id: device.share_id.clone(),
+            admin_access: device.admin_access,
+            settings,
+        })
+    };
+    record.devices.iter().map(device).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

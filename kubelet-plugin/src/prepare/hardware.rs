@@ -27,6 +27,7 @@ use tessera_api::{DeviceName, PartitionName, PciBusId};
 use tessera_nvml::{Architecture, Nvml, NvmlError, PciAddress};
 
 use super::PrepareObserver;
+use super::locks::CardLocks;
 use super::sharing::Sharing;
 use crate::journal::{BootId, Journal};
 
@@ -43,6 +44,8 @@ pub(super) struct Tools {
     /// procfs as this process sees it: the names of programs are there.
     pub proc: PathBuf,
     pub sharing: Sharing,
+    /// The locks of the cards that are worked on, so that nobody else has them before the work is over.
+    pub _locks: CardLocks,
 }
 
 impl Tools {

@@ -40,6 +40,10 @@ pub(super) struct CardLock {
     _process: OwnedMutexGuard<()>,
 }
 
+/// Locks of cards, held as long as anyone has a copy: the task that works on a claim, and each thread on which a call of
+/// the driver is running for it, which goes on when the task is dropped.
+pub(super) type CardLocks = Arc<Vec<CardLock>>;
+
 /// Pauses between two looks at a lock that another instance holds. Only during an upgrade is there another instance.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

@@ -114,6 +114,7 @@ impl Preparer {
             }
             if hardware.borrow_and_update().is_some() {
                 report("recover", self.worker.recover().await);
+                report("make partitions anew", self.worker.repair().await);
                 report("put CDI specs back", self.restore_specs().await);
             }
         }
@@ -127,6 +128,15 @@ impl Preparer {
     /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; what could be written is.
     pub async fn restore_specs(&self) -> Result<(), PrepareError> {
         self.worker.restore_specs().await
+    }
+
+    /// Makes anew the partitions of prepared claims that somebody has destroyed. [`Preparer::run`] does it every ten minutes
+    /// and whenever a driver is opened.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`] where the journal can't be listed; trouble with one claim is logged and told in an Event.
+    pub async fn repair(&self) -> Result<(), PrepareError> {
+        self.worker.repair().await
     }
 
     /// Does again what [`Preparer::open`] does, in case it could not be done then, and releases claims that nobody will

@@ -7,14 +7,16 @@ use tessera_nvml::Nvml;
 
 use super::hardware::{self, CardPlan, Left, Made, Tools, address};
 use super::holder::{holders, references};
+use super::locks::CardLocks;
 use super::need::DeviceNeed;
 use super::worker::Worker;
 use super::{Operation, Phase, PrepareError, blocking};
 use crate::journal::{ClaimRecord, PartitionInstances, Stage};
 
 impl Worker {
-    fn tools(&self, nvml: &Arc<dyn Nvml>) -> Tools {
+    fn tools(&self, nvml: &Arc<dyn Nvml>, locks: &CardLocks) -> Tools {
         Tools {
+            _locks: locks.clone(),
             nvml: nvml.clone(),
             journal: self.journal.clone(),
             observer: self.observer.clone(),
@@ -37,6 +39,7 @@ impl Worker {
     pub(super) async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
         claim: &str,
         needs: &[DeviceNeed],
     ) -> Result<Vec<CardPlan>, PrepareError> {
@@ -49,7 +52,7 @@ impl Worker {
         }
         let references = Arc::new(self.references(Some(claim)).await?);
         let plans = cards.into_iter().map(|(card, needs)| {
-            let (tools, references) = (self.tools(nvml), references.clone());
+            let (tools, references) = (self.tools(nvml, locks), references.clone());
             blocking::run(move || hardware::plan(&tools, card, &needs, &references))
         });
         let mut planned = Vec::new();
@@ -64,10 +67,11 @@ impl Worker {
     pub(super) async fn make(
         &self,
         nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
         plans: Vec<CardPlan>,
     ) -> Result<Made, PrepareError> {
         let makes = plans.into_iter().map(|plan| {
-            let tools = self.tools(nvml);
+            let tools = self.tools(nvml, locks);
             blocking::run(move || hardware::make(&tools, &plan))
         });
         let mut made = Made::default();
@@ -92,6 +96,7 @@ impl Worker {
         &self,
         operation: Operation,
         record: &ClaimRecord,
+        locks: &CardLocks,
     ) -> Result<(), PrepareError> {
         if record.boot_id != *self.journal.boot_id() {
             return Ok(());
@@ -121,16 +126,17 @@ impl Worker {
         for ids in cards.values_mut() {
             ids.retain(|id| !references.contains(id));
         }
-        self.timed(operation, Phase::Hardware, self.unmake(&nvml, cards)).await
+        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
     }
 
     async fn unmake(
         &self,
         nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
         cards: BTreeMap<PciBusId, Vec<String>>,
     ) -> Result<(), PrepareError> {
         let unmakes = cards.into_iter().map(|(card, ids)| {
-            let tools = self.tools(nvml);
+            let tools = self.tools(nvml, locks);
             async move { (card, blocking::run(move || hardware::unmake(&tools, card, &ids)).await) }
         });
         let mut failed = None;
@@ -157,7 +163,7 @@ impl Worker {
 
     /// Undoes what is recorded of a card and no claim rests on. The caller holds the card's lock, and no claim is being
     /// worked on that has something on it.
-    pub(super) async fn unmake_waste(&self, card: PciBusId) -> Result<(), PrepareError> {
+    pub(super) async fn unmake_waste(&self, card: PciBusId, locks: &CardLocks) -> Result<(), PrepareError> {
         let journal = self.journal.clone();
         let recorded = blocking::run(move || {
             journal.remove_unfinished_hardware(card)?;
@@ -194,7 +200,7 @@ impl Worker {
         }
         let nvml = self.nvml()?;
         tracing::info!(%card, ?waste, "undoing what no claim needs");
-        self.unmake(&nvml, BTreeMap::from([(card, waste)])).await
+        self.unmake(&nvml, locks, BTreeMap::from([(card, waste)])).await
     }
 
     /// Whether the MPS daemons of a complete record are there. What can't be told is taken for there.

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::PciBusId;
+use tokio::time::Instant;
 
+use super::ClaimReference;
+use super::allocation::recorded_devices;
+use super::call::{Call, Ending};
 use super::hardware::address;
 use super::worker::{Worker, device_names, held_cards, spec_devices};
 use super::{Operation, PrepareError, blocking};
@@ -59,8 +63,7 @@ impl Worker {
             tracing::info!(%card, "someone works on the card: it is looked at later");
             return Ok(());
         };
-        let _card_lock = card_lock?;
-        self.unmake_waste(card).await
+        self.unmake_waste(card, &Arc::new(card_lock?)).await
     }
 
     async fn recover_claim(&self, uid: &str) -> Result<(), PrepareError> {
@@ -96,14 +99,14 @@ impl Worker {
             );
             return Ok(());
         };
-        let _card_locks = locks?;
+        let locks = Arc::new(locks?);
         let why = match record.stage {
             Stage::Intent => "it was cut off",
             Stage::Complete => "it was prepared before the node was started again",
         };
         tracing::info!(namespace = record.namespace, name = record.name, uid = record.uid,
             devices = ?device_names(record), why, "undoing a claim");
-        self.undo(Operation::Unprepare, &record.uid, Some(record)).await
+        self.undo(Operation::Unprepare, &record.uid, Some((record, &locks))).await
     }
 
     /// A record that can't be understood: as long as the claim has a CDI spec its containers may run, and what they use
@@ -116,6 +119,48 @@ impl Worker {
         }
         tracing::warn!(uid, %error, "dropping a damaged record: nothing of its claim is left on this node");
         self.undo(Operation::Unprepare, uid, None).await
+    }
+
+    /// Makes anew the partitions of prepared claims that are gone although the machine was not started again: someone has
+    /// destroyed them, or the driver was loaded anew. A container that is started again finds what is there then.
+    pub(super) async fn repair(&self) -> Result<(), PrepareError> {
+        let journal = self.journal.clone();
+        for entry in blocking::run(move || journal.shared_claims()).await?? {
+            let Ok(record) = entry.record else { continue };
+            if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
+                continue;
+            }
+            // Whoever works on the claim sees to it.
+            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
+            let Some(record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
+            else {
+                continue;
+            };
+            if self.is_there(&record).await? {
+                continue;
+            }
+            tracing::warn!(
+                namespace = record.namespace,
+                name = record.name,
+                uid = record.uid,
+                "a partition of a prepared claim is gone: making it anew"
+            );
+            let claim = ClaimReference {
+                namespace: record.namespace.clone(),
+                name: record.name.clone(),
+                uid: record.uid.clone(),
+            };
+            let call = Call::new(Instant::now() + self.options.answer_within, Ending::default());
+            let made = match recorded_devices(&record) {
+                Ok(devices) => self.prepare_anew(&claim, Some(&record), &devices, &call).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = made {
+                tracing::error!(uid = record.uid, %error, "the claim is not prepared any more");
+                self.events.failed(Operation::Prepare, &claim, &error);
+            }
+        }
+        Ok(())
     }
 
     /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).

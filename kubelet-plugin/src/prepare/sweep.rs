@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tessera_api::PciBusId;
 
@@ -117,11 +118,11 @@ impl Worker {
     ) -> Result<Option<Reason>, PrepareError> {
         let Some(_claim_lock) = self.locks.try_claim(&claim.uid)? else { return Ok(Some(BUSY)) };
         let cards = held_cards(record).difference(locked).copied().collect();
-        let Some(_card_locks) = self.locks.try_cards(&cards)? else { return Ok(Some(BUSY)) };
+        let Some(card_locks) = self.locks.try_cards(&cards)? else { return Ok(Some(BUSY)) };
         if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
             return Ok(Some(BUSY));
         }
-        self.undo(Operation::Unprepare, &claim.uid, Some(record)).await?;
+        self.undo(Operation::Unprepare, &claim.uid, Some((record, &Arc::new(card_locks)))).await?;
         Ok(None)
     }
 }

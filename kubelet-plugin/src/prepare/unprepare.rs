@@ -20,8 +20,9 @@ impl Worker {
         };
         let cards = record.as_ref().map(held_cards).unwrap_or_default();
         let devices = record.as_ref().map(|record| device_names(record).join(",")).unwrap_or_default();
-        let _card_locks = self.card_locks(operation, &cards, call, call.time_left(LOCK_PATIENCE)).await?;
-        self.undo(operation, &claim.uid, record.as_ref()).await?;
+        let card_locks = self.card_locks(operation, claim, &cards, call).await?;
+        let recorded = record.as_ref().map(|record| (record, &card_locks));
+        self.undo(operation, &claim.uid, recorded).await?;
         tracing::info!(devices, "unprepared");
         Ok(())
     }

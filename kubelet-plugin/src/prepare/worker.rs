@@ -19,7 +19,7 @@ use super::conflict::Use;
 use super::events::Events;
 use super::files::Files;
 use super::hardware::CardPlan;
-use super::locks::{CardLock, FileLock, Locks};
+use super::locks::{CardLocks, FileLock, Locks};
 use super::need::{DeviceNeed, Profiles, needs};
 use super::sharing::{ShareLimits, Sharing};
 use super::{
@@ -47,8 +47,11 @@ pub(super) struct Worker {
     pub(super) released: broadcast::Sender<Arc<str>>,
 }
 
-/// How long one attempt waits for a lock.
+/// How long one attempt waits for the lock of its claim, and for those of its cards at least.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Users are told of a claim that queues for its cards for so long.
+const TELL_QUEUED_AFTER: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// One attempt to prepare a claim, or to tell again what an earlier call prepared. Locks are waited for only
@@ -103,10 +106,15 @@ impl Worker {
         cards.extend(
             allocated.iter().filter(|device| !device.admin_access).map(|device| device.device.card()),
         );
-        let _card_locks = self.card_locks(operation, &cards, call, LOCK_PATIENCE).await?;
+        let since = Instant::now();
+        let card_locks = self.card_locks(operation, claim, &cards, call).await?;
+        if since.elapsed() > LOCK_PATIENCE {
+            // The claim may be another one meanwhile.
+            self.still_allocated(claim, allocated, call).await?;
+        }
         if let Some(record) = recorded {
             tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
-            self.undo(operation, &claim.uid, Some(record)).await?;
+            self.undo(operation, &claim.uid, Some((record, &card_locks))).await?;
         }
         let published = self.published.borrow().clone();
         let look = || {
@@ -118,7 +126,8 @@ impl Worker {
             // What was released changed cards.
             needs = look().await?;
         }
-        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &claim.uid, &needs)).await?;
+        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &card_locks, &claim.uid, &needs));
+        let plans = plans.await?;
 
         let mut record = ClaimRecord {
             version: ClaimRecord::VERSION,
@@ -137,9 +146,9 @@ impl Worker {
                 partition.instances.clone_from(&found.instances);
             }
         }
-        if let Err(error) = self.make_real(&mut record, &nvml, plans, files).await {
+        if let Err(error) = self.make_real(&mut record, &nvml, &card_locks, plans, files).await {
             record.stage = Stage::Intent;
-            if let Err(undo) = self.undo(operation, &claim.uid, Some(&record)).await {
+            if let Err(undo) = self.undo(operation, &claim.uid, Some((&record, &card_locks))).await {
                 tracing::warn!(error = %undo,
                     "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
             }
@@ -181,13 +190,14 @@ impl Worker {
         &self,
         record: &mut ClaimRecord,
         nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
         plans: Vec<CardPlan>,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
         let operation = Operation::Prepare;
         self.timed(operation, Phase::Sync, self.put_intents(record, &plans)).await?;
         if plans.iter().any(CardPlan::has_work) {
-            let made = self.timed(operation, Phase::Hardware, self.make(nvml, plans)).await?;
+            let made = self.timed(operation, Phase::Hardware, self.make(nvml, locks, plans)).await?;
             for device in &mut record.devices {
                 let Some(partition) = &mut device.partition else { continue };
                 if let Some(instances) = device.hardware.iter().find_map(|id| made.partitions.get(id)) {
@@ -298,18 +308,19 @@ impl Worker {
         record.stage == Stage::Complete && record.boot_id == *self.journal.boot_id()
     }
 
-    /// Undoes whatever there is of a claim, its record last. The caller holds the locks of the claim and its cards.
+    /// Undoes whatever there is of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
+    /// with the locks of its cards.
     pub(super) async fn undo(
         &self,
         operation: Operation,
         uid: &str,
-        record: Option<&ClaimRecord>,
+        recorded: Option<(&ClaimRecord, &CardLocks)>,
     ) -> Result<(), PrepareError> {
         let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
         let removed = async { Ok(blocking::run(move || cdi.remove(&claim)).await??) };
         self.timed::<_, PrepareError>(operation, Phase::Cdi, removed).await?;
-        if let Some(record) = record {
-            self.unmake_claim(operation, record).await?;
+        if let Some((record, locks)) = recorded {
+            self.unmake_claim(operation, record, locks).await?;
         }
         let (journal, claim) = (self.journal.clone(), uid.to_owned());
         let removed = async { Ok(blocking::run(move || journal.remove_claim(&claim)).await??) };
@@ -330,15 +341,47 @@ impl Worker {
         self.locked(operation, "the claim", call, longest, self.locks.claim(uid)).await
     }
 
-    /// The cards' locks, waited for so long.
+    /// The cards' locks. Claims of one card queue for them as long as the call has time: each step on a card takes about a
+    /// second, and whoever gave up its place would start behind all others.
     pub(super) async fn card_locks(
         &self,
         operation: Operation,
+        claim: &ClaimReference,
         cards: &BTreeSet<PciBusId>,
         call: &Call,
-        longest: Duration,
-    ) -> Result<Vec<CardLock>, PrepareError> {
-        self.locked(operation, "a card of the claim", call, longest, self.locks.cards(cards)).await
+    ) -> Result<CardLocks, PrepareError> {
+        const WHAT: &str = "a card of the claim";
+        let longest = call.time_left(LOCK_PATIENCE);
+        let locks = self.locked(operation, WHAT, call, longest, self.locks.cards(cards));
+        tokio::pin!(locks);
+        let locks = tokio::select! {
+            biased;
+            locks = &mut locks => locks,
+            () = tokio::time::sleep(TELL_QUEUED_AFTER) => {
+                let busy = PrepareError::Busy { what: WHAT, longest: TELL_QUEUED_AFTER };
+                self.events.waiting(operation, claim, &call.consumers(), &busy);
+                self.observer.waiting(busy.reason(), true);
+                let locks = locks.await;
+                self.observer.waiting(busy.reason(), false);
+                locks
+            }
+        };
+        locks.map(Arc::new)
+    }
+
+    /// Whether the API still says what was read before a wait.
+    async fn still_allocated(
+        &self,
+        claim: &ClaimReference,
+        allocated: &[AllocatedDevice],
+        call: &Call,
+    ) -> Result<(), PrepareError> {
+        let now = call.unless_ended(self.allocation(claim, self.options.short_patience, call));
+        let now = self.timed(Operation::Prepare, Phase::Claim, now).await?;
+        if now == allocated {
+            return Ok(());
+        }
+        Err(PrepareError::Busy { what: "the claim", longest: Duration::ZERO })
     }
 
     async fn locked<T>(

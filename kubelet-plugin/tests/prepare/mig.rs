@@ -1,10 +1,12 @@
 //! Partitions that are made when a claim needs them and are gone when none does.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use tessera_kubelet_plugin::prepare::{ClaimReference, HardwareWork, PrepareError};
 use tessera_nvml::Architecture;
 
-use crate::support::{Node, claim, prepare, result, unprepare};
+use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
 /// A claim with these devices, all for the request `gpus`.
 fn allocate(node: &Node, claim: &ClaimReference, devices: &[&str]) {
@@ -338,6 +340,63 @@ async fn a_partition_that_somebody_destroyed_is_made_anew() {
     prepare(&preparer, &claim).await.unwrap();
     assert_eq!(edits(&node.spec(&claim))[0].0, "GPU_DEVICE_01_00_MIG_1G10GB_0=MIG-GPU-0-2");
     assert_eq!(node.settled().len(), 1);
+
+    // Also without being asked, as for a container that is started again.
+    node.cards.admin_destroys(0, 1);
+    node.api.behave(Behaviour::Status(503, "away"));
+    preparer.repair().await.unwrap();
+    assert_eq!(edits(&node.spec(&claim))[0].0, "GPU_DEVICE_01_00_MIG_1G10GB_0=MIG-GPU-0-3");
+    assert_eq!(node.settled().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_a_card_queue_and_those_of_other_cards_do_not() {
+    let mut node = Node::new(3);
+    node.answer_within = Duration::from_secs(30);
+    let preparer = node.start().await;
+    node.cards.slow_function("nvmlDeviceCreateGpuInstanceWithPlacement", Duration::from_millis(200));
+    let mut claims = Vec::new();
+    for card in 1..4 {
+        for start in 0..7 {
+            let claim = claim(&format!("{card}-{start}"));
+            allocate(&node, &claim, &[&format!("gpu-0{card}-00-mig-1g10gb-{start}")]);
+            claims.push(claim);
+        }
+    }
+    let since = Instant::now();
+    let answers = preparer.prepare(claims).await;
+    let elapsed = since.elapsed();
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    // One card takes 1.4 s, one lock for all would take 4.2 s.
+    assert!(elapsed >= Duration::from_millis(1400) && elapsed < Duration::from_millis(3500), "{elapsed:?}");
+    assert_eq!(node.settled().len(), 21);
+}
+
+#[tokio::test]
+async fn a_claim_of_two_cards_waits_for_one_without_holding_the_other() {
+    let mut node = Node::new(2);
+    node.answer_within = Duration::from_secs(30);
+    let preparer = node.start().await;
+    let (slow, both, free) = (claim("slow"), claim("both"), claim("free"));
+    allocate(&node, &slow, &["gpu-02-00-mig-1g10gb-0"]);
+    allocate(&node, &both, &["gpu-01-00-mig-1g10gb-0", "gpu-02-00-mig-1g10gb-1"]);
+    allocate(&node, &free, &["gpu-01-00-mig-1g10gb-1"]);
+    node.cards.slow_function("nvmlDeviceCreateGpuInstanceWithPlacement", Duration::from_millis(800));
+    let start = |claim: &ClaimReference| {
+        let (preparer, claim) = (preparer.clone(), claim.clone());
+        tokio::spawn(async move { prepare(&preparer, &claim).await })
+    };
+    let slow = start(&slow);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let both = start(&both);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!slow.is_finished());
+    node.cards.heal();
+    prepare(&preparer, &free).await.unwrap();
+    assert!(!slow.is_finished() && !both.is_finished());
+    slow.await.unwrap().unwrap();
+    both.await.unwrap().unwrap();
+    assert_eq!(node.settled().len(), 3);
 }
 
 #[tokio::test]

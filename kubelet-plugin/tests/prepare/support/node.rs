@@ -164,7 +164,15 @@ impl Node {
             for device in record["devices"].as_array().unwrap() {
                 let name = device["device"].as_str().unwrap().to_owned();
                 if device["adminAccess"] != true {
-                    assert!(held.insert(name.clone()), "{name} is held twice");
+                    let place = &device["partition"]["placement"];
+                    let slices = match (place["start"].as_u64(), place["size"].as_u64()) {
+                        (Some(start), Some(size)) => start..start + size,
+                        _ => 0..8,
+                    };
+                    let card = device["card"].as_str().unwrap();
+                    for slice in slices {
+                        assert!(held.insert((card.to_owned(), slice)), "{name} is held twice");
+                    }
                 }
                 devices.insert(name);
             }
