@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what is on the path of a pod's start, measured.
 
 mod allocator;
+mod mig;
 mod mig_order;
 mod prepare;
 mod quantiles;
@@ -21,6 +22,8 @@ pub struct BenchArguments {
 enum What {
     /// The allocator against Kubernetes' own, on the same requests.
     Allocator(allocator::AllocatorArguments),
+    /// The kubelet plugin alone, over its socket: making and destroying MIG partitions, all cards at once.
+    Mig(mig::MigArguments),
     /// How much of what is asked for fits on MIG cards, by the order in which placements are tried.
     MigOrder(mig_order::MigOrderArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
@@ -34,6 +37,7 @@ enum What {
 pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
         What::Allocator(arguments) => allocator::run(&arguments),
+        What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Prepare(arguments) => prepare::run(&arguments).await,
     }

@@ -50,7 +50,7 @@ pub(super) struct Worker {
 /// How long one attempt waits for the lock of its claim, and for those of its cards at least.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Users are told of a claim that queues for its cards for so long.
+/// Users are told of a claim that queues for its cards for so long: a few seconds are nothing to tell of.
 const TELL_QUEUED_AFTER: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -357,11 +357,17 @@ impl Worker {
         let locks = tokio::select! {
             biased;
             locks = &mut locks => locks,
-            () = tokio::time::sleep(TELL_QUEUED_AFTER) => {
+            () = tokio::time::sleep(LOCK_PATIENCE) => {
                 let busy = PrepareError::Busy { what: WHAT, longest: TELL_QUEUED_AFTER };
-                self.events.waiting(operation, claim, &call.consumers(), &busy);
                 self.observer.waiting(busy.reason(), true);
-                let locks = locks.await;
+                let told = tokio::time::timeout(TELL_QUEUED_AFTER - LOCK_PATIENCE, &mut locks).await;
+                let locks = match told {
+                    Ok(locks) => locks,
+                    Err(_) => {
+                        self.events.waiting(operation, claim, &call.consumers(), &busy);
+                        locks.await
+                    }
+                };
                 self.observer.waiting(busy.reason(), false);
                 locks
             }

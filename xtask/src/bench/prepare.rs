@@ -1,9 +1,9 @@
 //! `cargo xtask bench prepare`: the plugin as the node image has it, a real API server, emulated cards with and without
 //! delay, and a stand-in for the kubelet that calls it over its socket.
 
-mod claims;
-mod metrics;
-mod plugin;
+pub(super) mod claims;
+pub(super) mod metrics;
+pub(super) mod plugin;
 
 use std::{
     fs,
@@ -145,7 +145,7 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
 
 /// Runs this command again from an optimised build: calls of an unoptimised client take longer than what is measured, on
 /// the same processors.
-fn again_optimised() -> Result<ExitCode> {
+pub(super) fn again_optimised() -> Result<ExitCode> {
     eprintln!("building this command optimised (the first time takes minutes)");
     plugin::cargo(&["--release", "-p", "xtask", "-p", "tessera-tests"])?;
     let status =

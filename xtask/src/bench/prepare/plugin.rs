@@ -38,7 +38,7 @@ const PROCESS: &str = "kubelet-plugin";
 pub struct RunningPlugin {
     /// The kubelet's side of its socket.
     pub kubelet: Plugin,
-    /// The published devices, in order.
+    /// The published whole cards, in order.
     pub devices: Vec<String>,
     /// From the start of the process to all slices visible.
     pub start_to_slices: Duration,
@@ -127,6 +127,7 @@ impl RunningPlugin {
                 .flat_map(|slice| slice.spec.devices.iter().flatten())
                 .map(|d| d.name.clone())
                 .collect();
+            let devices: Vec<String> = devices.into_iter().filter(|name| !name.contains("-mig-")).collect();
             if devices.len() == cards {
                 break devices;
             }
@@ -151,6 +152,17 @@ impl RunningPlugin {
             &self.machine,
             "fault",
             &["--call", "nvmlDeviceGetUUID", "--delay-ms", &delay],
+        )
+    }
+
+    /// From now on making and destroying a partition takes this long.
+    pub fn delay_partitions(&self, milliseconds: u64) -> Result<()> {
+        let delay = milliseconds.to_string();
+        emulator(
+            &self.programs,
+            &self.machine,
+            "partition-time",
+            &["--create-ms", &delay, "--destroy-ms", &delay],
         )
     }
 

@@ -1,0 +1,254 @@
+//! `cargo xtask bench mig`: partitions made and destroyed by the plugin as the node image has it, on emulated cards that
+//! take a second for each step, over its socket; against the same work one call at a time, as under one lock for the node.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use futures::future::try_join_all;
+use serde::Serialize;
+use tessera_tests::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+use tokio::sync::Mutex;
+
+use super::{
+    prepare::{
+        again_optimised, claims,
+        metrics::OwnTime,
+        plugin::{self, RunningPlugin},
+    },
+    quantiles::Quantiles,
+};
+
+/// An H100 has room for so many partitions of its smallest profile.
+const PARTITIONS: usize = 7;
+
+/// What a partition takes to be made, and to be destroyed: what is reported of hardware (`O(1 s)`).
+const STEP: Duration = Duration::from_secs(1);
+
+/// What `cargo xtask bench mig` takes.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cargo xtask bench mig
+  cargo xtask bench mig --cards 2 --rounds 5 -o json")]
+pub struct MigArguments {
+    /// Cards, each with seven claims that come and go.
+    #[arg(long, default_value_t = 8)]
+    cards: usize,
+    /// How often each claim comes and goes, all at once.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How often one claim comes and goes alone, with steps that take a second; twenty times as often with steps that
+    /// take no time.
+    #[arg(long, default_value_t = 15)]
+    rounds_alone: usize,
+    /// A table, or one JSON object.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// Claims that come and go.
+#[derive(Serialize)]
+struct Churn {
+    claims: usize,
+    /// Partitions made or destroyed in a second.
+    steps_per_second: f64,
+    /// The same, as a share of what the cards could do if nothing but their steps took time.
+    share_of_cards: f64,
+    prepare: Quantiles,
+    unprepare: Quantiles,
+}
+
+/// One claim that comes and goes alone.
+#[derive(Serialize)]
+struct Alone {
+    /// Beyond the second that the step takes.
+    prepare_beyond_step: Quantiles,
+    unprepare_beyond_step: Quantiles,
+    /// With steps that take no time.
+    prepare: Quantiles,
+    unprepare: Quantiles,
+    /// What the plugin says it took of such a Prepare, without locks, API server, driver and disk syncs.
+    own: OwnTime,
+}
+
+#[derive(Serialize)]
+struct Report {
+    cards: usize,
+    all_at_once: Churn,
+    one_at_a_time: Churn,
+    /// Steps in a second all at once, as a multiple of those one at a time.
+    ratio: f64,
+    alone: Alone,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When something does not work; a slow result is no error.
+pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        return again_optimised();
+    }
+    ensure!((1..=8).contains(&arguments.cards), "an HGX H100 has 1 to 8 cards");
+    let programs = plugin::build()?;
+    let cluster = Cluster::start(ClusterOptions::scheduler_tier(0)).await?;
+    cluster.add_node_object(plugin::NODE).await?;
+    let plugin = RunningPlugin::start(&cluster, &programs, "mig", arguments.cards).await?;
+    // The first of each card before the second of any.
+    let partitions: Vec<String> = (0..PARTITIONS)
+        .flat_map(|start| plugin.devices.iter().map(move |card| format!("{card}-mig-1g10gb-{start}")))
+        .collect();
+    let claims = claims::allocate(&cluster, &partitions, partitions.len()).await?;
+
+    plugin.delay_partitions(0)?;
+    // The first finds the driver's files and opens connections: it is not the path of every pod.
+    come_and_go(&plugin, &claims, 1, None).await?;
+    // Another partition of its card stays, so that the mode does.
+    let (one, beside) = (&claims[..1], &claims[arguments.cards]);
+    plugin.prepare(beside).await?;
+    let before = plugin.metrics().await?;
+    let (prepare, unprepare) = come_and_go(&plugin, one, arguments.rounds_alone * 20, None).await?;
+    let own = plugin.metrics().await?.own_since(&before);
+    plugin.delay_partitions(STEP.as_millis().try_into()?)?;
+    let beyond = |samples: Vec<Duration>| {
+        Quantiles::of(samples.into_iter().map(|sample| sample.saturating_sub(STEP)).collect())
+    };
+    let slow = come_and_go(&plugin, one, arguments.rounds_alone, None).await?;
+    let alone = Alone {
+        prepare_beyond_step: beyond(slow.0),
+        unprepare_beyond_step: beyond(slow.1),
+        prepare: Quantiles::of(prepare),
+        unprepare: Quantiles::of(unprepare),
+        own,
+    };
+    plugin.unprepare(beside).await?;
+
+    let churn = async |claims: &[Claim], rounds: usize, lock: Option<&Mutex<()>>| {
+        let since = Instant::now();
+        let (prepare, unprepare) = come_and_go(&plugin, claims, rounds, lock).await?;
+        let steps = (prepare.len() + unprepare.len()) as f64;
+        let steps_per_second = steps / since.elapsed().as_secs_f64();
+        anyhow::Ok(Churn {
+            claims: claims.len(),
+            steps_per_second,
+            share_of_cards: steps_per_second * STEP.as_secs_f64() / arguments.cards as f64,
+            prepare: Quantiles::of(prepare),
+            unprepare: Quantiles::of(unprepare),
+        })
+    };
+    let all_at_once = churn(&claims, arguments.rounds, None).await?;
+    let lock = Mutex::new(());
+    let few = &claims[..claims.len().min(2 * arguments.cards)];
+    let one_at_a_time = churn(few, 1, Some(&lock)).await?;
+    let report = Report {
+        cards: arguments.cards,
+        ratio: all_at_once.steps_per_second / one_at_a_time.steps_per_second,
+        all_at_once,
+        one_at_a_time,
+        alone,
+    };
+    match arguments.output {
+        Output::Json => println!("{}", serde_json::to_string(&report)?),
+        Output::Table => print(&report),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets claims come and go, each on its own, so often; under a lock, one call at a time. How long each call took.
+async fn come_and_go(
+    plugin: &RunningPlugin,
+    claims: &[Claim],
+    rounds: usize,
+    lock: Option<&Mutex<()>>,
+) -> Result<(Vec<Duration>, Vec<Duration>)> {
+    let locked = async || match lock {
+        Some(lock) => Some(lock.lock().await),
+        None => None,
+    };
+    let each = claims.iter().map(async |claim| {
+        let (mut prepared, mut unprepared) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let since = Instant::now();
+            {
+                let _lock = locked().await;
+                plugin.prepare(claim).await?;
+            }
+            prepared.push(since.elapsed());
+            let since = Instant::now();
+            {
+                let _lock = locked().await;
+                plugin.unprepare(claim).await?;
+            }
+            unprepared.push(since.elapsed());
+        }
+        anyhow::Ok((prepared, unprepared))
+    });
+    let (prepared, unprepared): (Vec<_>, Vec<_>) = try_join_all(each).await?.into_iter().unzip();
+    Ok((prepared.concat(), unprepared.concat()))
+}
+
+impl RunningPlugin {
+    async fn prepare(&self, claim: &Claim) -> Result<()> {
+        let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
+        let devices = answers.into_values().next().context("no answer for the claim")?;
+        ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
+        Ok(())
+    }
+
+    async fn unprepare(&self, claim: &Claim) -> Result<()> {
+        let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
+        answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
+        Ok(())
+    }
+}
+
+fn print(report: &Report) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "CLAIMS THAT COME AND GO",
+        "STEPS A SECOND",
+        "OF WHAT THE CARDS CAN DO",
+        "PREPARE p50",
+        "p99",
+        "UNPREPARE p50",
+        "p99",
+    ]);
+    let seconds = |milliseconds: f64| format!("{:.2} s", milliseconds / 1e3);
+    for (name, churn) in [
+        ("at once", &report.all_at_once),
+        ("one call at a time (one lock for the node)", &report.one_at_a_time),
+    ] {
+        table.add_row([
+            format!("{} {name}", churn.claims),
+            format!("{:.2}", churn.steps_per_second),
+            format!("{:.0} %", churn.share_of_cards * 100.0),
+            seconds(churn.prepare.p50_ms),
+            seconds(churn.prepare.p99_ms),
+            seconds(churn.unprepare.p50_ms),
+            seconds(churn.unprepare.p99_ms),
+        ]);
+    }
+    println!("{} cards; a step, making or destroying a partition, takes 1 s on a card", report.cards);
+    println!("{table}");
+    println!("at once is {:.1} times one at a time", report.ratio);
+    let of =
+        |quantiles: &Quantiles| format!("p50 {:.2} ms, p99 {:.2} ms", quantiles.p50_ms, quantiles.p99_ms);
+    let Alone { prepare_beyond_step, unprepare_beyond_step, prepare, unprepare, own } = &report.alone;
+    println!("one claim alone, beyond the second of its step:");
+    println!("  Prepare:    {}", of(prepare_beyond_step));
+    println!("  Unprepare:  {}", of(unprepare_beyond_step));
+    println!("one claim alone, steps that take no time:");
+    println!("  Prepare:    {}; of it own p50 <{:.2} ms, p99 <{:.2} ms", of(prepare), own.p50_ms, own.p99_ms);
+    println!("  Unprepare:  {}", of(unprepare));
+}
