@@ -118,7 +118,7 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
     record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
 }
 
-/// The devices of a record, as their allocation was.
+/// The devices of a record, as their allocation was. Shares by MPS are not told in full.
 pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevice>, PrepareError> {
     let device = |device: &ClaimDevice| {
         let mut settings = Settings::default();
@@ -131,6 +131,7 @@ pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevi
             share_id: device.share_id.clone(),
             admin_access: device.admin_access,
             settings,
+            share: None,
         })
     };
     record.devices.iter().map(device).collect()

@@ -5,7 +5,7 @@ use tessera_api::{DeviceName, PciBusId};
 
 use super::conflict::Use;
 use super::holder::{Holder, holders};
-use super::locks::CardLock;
+use super::locks::CardLocks;
 use super::{PrepareError, Preparer, blocking};
 use crate::error_text::with_causes;
 use crate::journal::Journal;
@@ -13,7 +13,7 @@ use crate::layout::{CardHold, CardHolder};
 
 /// Keeps claims from a card: none is prepared or unprepared on it meanwhile. Let go when dropped.
 pub struct CardGuard {
-    _locks: Vec<CardLock>,
+    _locks: CardLocks,
 }
 
 impl CardHolder for Preparer {
@@ -31,8 +31,8 @@ impl CardHolder for Preparer {
 impl Preparer {
     async fn hold_card(&self, card: PciBusId) -> Result<CardHold<CardGuard>, PrepareError> {
         let worker = self.worker();
-        let locks = worker.locks.cards(&BTreeSet::from([card])).await?;
-        worker.unmake_waste(card).await?;
+        let locks = Arc::new(worker.locks.cards(&BTreeSet::from([card])).await?);
+        worker.unmake_waste(card, &locks).await?;
         let (journal, cdi) = (worker.journal.clone(), worker.cdi.clone());
         let holders = blocking::run(move || holders(&journal, &cdi)).await??;
         let device = DeviceName::Card(card).to_string();

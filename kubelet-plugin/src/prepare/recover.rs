@@ -136,7 +136,9 @@ impl Worker {
             else {
                 continue;
             };
-            if self.is_there(&record).await? {
+            // What several claims share is made anew when the kubelet next asks for each of them.
+            let is_shared = record.devices.iter().any(|device| device.share_id.is_some());
+            if is_shared || self.is_there(&record).await? {
                 continue;
             }
             tracing::warn!(
