@@ -16,6 +16,7 @@ async fn sixty_four_claims_share_their_syncs_and_wait_for_no_other_card() {
     }
     let (preparer, disk) = node.start_on(None).await;
     let preparer = preparer.unwrap();
+    disk.slow_syncs(Duration::from_millis(5));
     node.cards.delay(Duration::from_millis(100));
     let start = Instant::now();
     let answers = preparer.prepare(claims.clone()).await;

@@ -3,6 +3,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
 use tessera_nvml::NvmlError;
@@ -23,6 +25,8 @@ struct State {
     unsynced: BTreeSet<PathBuf>,
     syncs: usize,
     directory_syncs: usize,
+    /// How long a sync takes.
+    pause: Duration,
 }
 
 /// What goes wrong.
@@ -87,6 +91,11 @@ impl Disk {
         state.fault = fault;
         state.effects = 0;
         state.is_dead = false;
+    }
+
+    /// From now on a sync takes so long.
+    pub fn slow_syncs(&self, pause: Duration) {
+        self.state.lock().unwrap().pause = pause;
     }
 
     /// Syncs of files and of directories.
@@ -207,6 +216,8 @@ impl FileSystem for Disk {
     }
 
     fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+        let pause = self.state.lock().unwrap().pause;
+        thread::sleep(pause);
         self.done(Kind::Sync, || {
             self.state.lock().unwrap().directory_syncs += 1;
             Ok(())
