@@ -4,6 +4,7 @@
 mod away;
 mod command_line;
 mod instances;
+mod layouts;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 #[allow(dead_code)]
 mod machine;

@@ -24,6 +24,13 @@ async fn wrong_values_are_refused_by_name() {
         ("extendedResourceNames.gpu=\"gpu\"", "/extendedResourceNames/gpu"),
         ("extendedResourceNames.gpu=\"x.kubernetes.io/gpu\"", "Kubernetes' own"),
         ("extendedResourceNames.mig=\"nvidia.com/mig\"", "mig"),
+        ("migLayouts.label=\"a b\"", "/migLayouts/label"),
+        (r#"migLayouts.configs={"a": []}"#, "/migLayouts/configs/a"),
+        (
+            r#"migLayouts.configs={"a": [{"devices": "some", "mig-enabled": false}]}"#,
+            "/migLayouts/configs/a/0/devices",
+        ),
+        (r#"migLayouts.configs={"a": [{"devices": "all", "mig-enable": false}]}"#, "mig-enable"),
         ("kubeletPlugin.httpPort=70000", "/kubeletPlugin/httpPort"),
         ("kubeletPlugin.terminationGracePeriodSeconds=3", "/kubeletPlugin/terminationGracePeriodSeconds"),
         ("kubeletPlugin.replicas=3", "replicas"),
@@ -121,6 +128,37 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     let names: Vec<_> =
         container["env"].as_array().expect("env").iter().map(|variable| &variable["name"]).collect();
     assert_eq!(names, ["NODE_NAME", "POD_UID", "MALLOC_ARENA_MAX"]);
+}
+
+/// What the chart writes is what the plugin reads, with everything that the format has.
+#[tokio::test]
+async fn layouts_reach_the_plugin() {
+    use tessera_inventory::layout::LayoutFile;
+    let configs = r#"migLayouts.configs={"all-balanced": [
+        {"device-filter": ["0x20B210DE", "0x20B510DE"], "devices": "all", "mig-enabled": true,
+         "mig-devices": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
+        {"device-filter": "0x233010DE", "devices": [0, 1], "mig-enabled": false}]}"#;
+    let values = [configs, r#"migLayouts.default="all-balanced""#];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let text = only(&objects, "ConfigMap")["data"]["config.yaml"].as_str().expect("a file");
+    let file = LayoutFile::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let entries = file.config("all-balanced").expect("there").entries();
+    assert_eq!(entries[0].device_filter.iter().copied().collect::<Vec<_>>(), [0x20b2_10de, 0x20b5_10de]);
+    assert_eq!(entries[0].mig_devices["1g.10gb"], 2);
+    assert!(!entries[1].mig_enabled);
+    let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
+    let variable = |name: &str| {
+        let variables = container["env"].as_array().expect("env");
+        variables.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+    };
+    assert_eq!(variable("MIG_LAYOUT"), Some("all-balanced".into()));
+    assert_eq!(variable("MIG_LAYOUT_LABEL"), Some("nvidia.com/mig.config".into()));
+    assert_eq!(variable("MIG_LAYOUT_FILE"), Some("/etc/tessera-mig/config.yaml".into()));
+
+    let own =
+        template(&[r#"migLayouts.configMap="default-mig-parted-config""#], &[]).await.expect("rendered");
+    assert!(own.contains("name: default-mig-parted-config"), "an existing ConfigMap");
+    assert!(!own.contains("kind: ConfigMap"));
 }
 
 #[tokio::test]
