@@ -158,9 +158,16 @@ async fn start(
     let (registration_sender, registration) = watch::channel(RegistrationState::Waiting);
     let (preparer_sender, preparer) = watch::channel(None);
     let (listening_sender, listening) = watch::channel(false);
+    let (trouble_sender, trouble) = watch::channel(None);
     let readiness_published = published.clone();
-    let readiness =
-        Readiness { listening, registration, hardware: hardware.clone(), hardware_reason, published };
+    let readiness = Readiness {
+        listening,
+        trouble,
+        registration,
+        hardware: hardware.clone(),
+        hardware_reason,
+        published,
+    };
     let observed = http::Observed { metrics: metrics.clone(), readiness, sockets, preparer };
     tasks.spawn_fallible("the HTTP server", http::serve(listener, observed, shutdown.clone()));
 
@@ -177,6 +184,7 @@ async fn start(
         registration: registration_sender,
         preparer: preparer_sender,
         listening: listening_sender,
+        trouble: trouble_sender,
         node_config,
         shutdown: shutdown.clone(),
     };

@@ -56,6 +56,8 @@ pub struct NodePart {
     pub preparer: watch::Sender<Option<Preparer>>,
     /// Set when the sockets listen.
     pub listening: watch::Sender<bool>,
+    /// What keeps the sockets from listening.
+    pub trouble: watch::Sender<Option<String>>,
     /// What the node offers.
     pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// When to end.
@@ -169,7 +171,7 @@ impl NodePart {
             )
             .await
         };
-        until_it_works("open the journal of prepared claims", open).await
+        until_it_works("open the journal of prepared claims", &self.trouble, open).await
     }
 
     async fn listen(&self, preparer: &Preparer, health: &HealthReport) -> KubeletServer<Preparer> {
@@ -187,7 +189,7 @@ impl NodePart {
                 self.metrics.clone(),
             )
         };
-        until_it_works("serve the kubelet", listen).await
+        until_it_works("serve the kubelet", &self.trouble, listen).await
     }
 }
 

@@ -12,6 +12,8 @@ use crate::{
 pub struct Readiness {
     /// Whether the sockets listen.
     pub listening: watch::Receiver<bool>,
+    /// What keeps them from listening, where something does.
+    pub trouble: watch::Receiver<Option<String>>,
     /// What the kubelet said.
     pub registration: watch::Receiver<RegistrationState>,
     /// The driver library.
@@ -39,7 +41,8 @@ impl Readiness {
 
     /// All conditions, in the order in which they usually come true.
     pub fn conditions(&self) -> Vec<Condition> {
-        let listening = (!self.listening()).then(|| "the sockets are not there yet".to_owned());
+        let trouble = || self.trouble.borrow().clone().unwrap_or_else(|| "they are not there yet".to_owned());
+        let listening = (!self.listening()).then(trouble);
         let hardware = match &*self.hardware.borrow() {
             Some(_) => None,
             None => Some(self.hardware_reason.borrow().clone().unwrap_or_else(|| "not read yet".to_owned())),

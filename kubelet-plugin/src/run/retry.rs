@@ -2,13 +2,20 @@
 
 use std::{error::Error, future::Future, time::Duration};
 
+use tokio::sync::watch;
+
 use crate::error_text::with_causes;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Tries `attempt` until it succeeds, with growing pauses. An error is logged when it is another than before.
-pub async fn until_it_works<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
+/// Tries `attempt` until it succeeds, with growing pauses. An error is logged when it is another than before, and is
+/// `trouble` until it succeeds.
+pub async fn until_it_works<T, E, F>(
+    what: &str,
+    trouble: &watch::Sender<Option<String>>,
+    mut attempt: impl FnMut() -> F,
+) -> T
 where
     E: Error + 'static,
     F: Future<Output = Result<T, E>>,
@@ -17,10 +24,14 @@ where
     let mut told = String::new();
     loop {
         match attempt().await {
-            Ok(value) => return value,
+            Ok(value) => {
+                trouble.send_replace(None);
+                return value;
+            }
             Err(error) => {
                 let error = with_causes(&error);
                 if error != told {
+                    trouble.send_replace(Some(format!("cannot {what}: {error}")));
                     tracing::error!("cannot {what}: {error} (trying again every {LONGEST_PAUSE:?})");
                     told = error;
                 }
@@ -28,5 +39,30 @@ where
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_error_is_known_until_it_works() {
+        let (trouble, known) = watch::channel(None);
+        let attempts = AtomicU32::new(0);
+        let value = until_it_works("open it", &trouble, || async {
+            match attempts.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(io::Error::other("read-only disk")),
+                _ => {
+                    assert_eq!(known.borrow().as_deref(), Some("cannot open it: read-only disk"));
+                    Ok(7)
+                }
+            }
+        });
+        assert_eq!(value.await, 7);
+        assert_eq!(*known.borrow(), None);
     }
 }

@@ -72,9 +72,18 @@ async fn a_layout_is_made_before_anything_is_published_and_its_partitions_are_pr
             plugin.get("/metrics").1.contains("tessera_mig_layout_cards{state=\"applied\"} 2")
         })
         .await;
-    let whole: Vec<String> =
-        node.devices().await.into_iter().filter(|name| name.starts_with(&cards[0])).collect();
-    assert_eq!(whole.len(), 1, "{whole:?}");
-    assert!(whole[0].contains("-mig-7g80gb-0"), "{whole:?}");
+    let is_published = async {
+        loop {
+            let devices = node.devices().await;
+            let first: Vec<&String> = devices.iter().filter(|name| name.starts_with(&cards[0])).collect();
+            if let [whole] = first[..]
+                && whole.contains("-mig-7g80gb-0")
+            {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(crate::plugin::LONG, is_published).await.expect("the other layout is published");
     plugin.terminate().await;
 }
