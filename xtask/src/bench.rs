@@ -3,6 +3,7 @@
 mod allocator;
 mod mig;
 mod mig_order;
+mod mps;
 mod prepare;
 mod quantiles;
 
@@ -26,6 +27,8 @@ enum What {
     Mig(mig::MigArguments),
     /// How much of what is asked for fits on MIG cards, by the order in which placements are tried.
     MigOrder(mig_order::MigOrderArguments),
+    /// Shares by MPS: mps-host alone, over its socket.
+    Mps(mps::MpsArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),
 }
@@ -39,6 +42,7 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Allocator(arguments) => allocator::run(&arguments),
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
+        What::Mps(arguments) => mps::run(&arguments).await,
         What::Prepare(arguments) => prepare::run(&arguments).await,
     }
 }

@@ -32,6 +32,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: kubelet-plugin
 {{- end }}
 
+{{- define "tessera.mpsHost.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: mps-host
+{{- end }}
+
 {{- define "tessera.deviceAccess" -}}
 {{- $access := .Values.deviceAccess -}}
 {{- if eq $access "auto" }}{{ $access = ternary "none" "privileged" (ne .Values.sysfsRoot "") }}{{ end -}}
@@ -47,6 +53,9 @@ app.kubernetes.io/component: kubelet-plugin
 {{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
 {{- end -}}
+{{- end -}}
+{{- if regexMatch "(^|/)[.][.](/|$)" .Values.sharing.mps.directory -}}
+{{- fail (printf "sharing.mps.directory: '..' is not allowed in %s" .Values.sharing.mps.directory) -}}
 {{- end -}}
 {{- with .Values.nodeConfigs -}}
 {{- if and .default (not (hasKey .configs .default)) -}}

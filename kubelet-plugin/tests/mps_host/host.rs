@@ -176,11 +176,14 @@ impl Host {
         child.wait().unwrap();
     }
 
-    /// As the kubelet ends a container.
-    pub fn terminate(&mut self) -> Child {
-        let child = self.child.take().unwrap();
-        kill(child.id(), Signal::TERM);
-        child
+    /// Tells it to end, as the kubelet does.
+    pub fn terminate(&self) {
+        kill(self.reaper(), Signal::TERM);
+    }
+
+    /// Whether mps-host has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
     /// Daemons and servers of this node that live.

@@ -4,6 +4,7 @@
 
 mod admission_policy;
 mod device_classes;
+mod mps_host;
 mod node_configs;
 mod privileged;
 mod support;

@@ -35,6 +35,11 @@ const AT_ONCE: usize = 64;
 /// Idle threads of the plugin end after 10 s (tokio's default for blocking work).
 const CALM: Duration = Duration::from_secs(12);
 
+/// Builds the programs that benchmarks of the node part run.
+pub(super) fn programs() -> Result<plugin::Programs> {
+    plugin::build()
+}
+
 /// What `cargo xtask bench prepare` takes.
 #[derive(Args)]
 #[command(after_help = "Examples:

@@ -54,7 +54,8 @@ pub struct RunningPlugin {
 pub struct Programs {
     /// The plugin as the node image has it.
     pub plugin: PathBuf,
-    emulator: PathBuf,
+    /// The emulator.
+    pub emulator: PathBuf,
 }
 
 /// Builds the plugin as the node image has it, and the emulator.

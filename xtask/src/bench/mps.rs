@@ -1,0 +1,194 @@
+//! `cargo xtask bench mps`: mps-host as the node image has it, over its socket, with the emulator's MPS programs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{Table, presets};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::UnixStream,
+};
+
+use super::{prepare, quantiles::Quantiles};
+
+/// As many shares at once as a card has clients.
+const AT_ONCE: usize = 48;
+
+/// What `cargo xtask bench mps` takes.
+#[derive(Args)]
+pub struct MpsArguments {
+    /// How often each thing is done.
+    #[arg(long, default_value_t = 30)]
+    rounds: usize,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// When a program fails.
+pub async fn run(arguments: &MpsArguments) -> Result<ExitCode> {
+    let programs = prepare::programs()?;
+    let directory = tempfile::Builder::new().prefix("b").rand_bytes(5).tempdir_in("/tmp")?;
+    let machine = directory.path().join("m");
+    let made = Command::new(&programs.emulator)
+        .arg("create")
+        .arg(&machine)
+        .args(["--hardware", "hgx-h100-80gb"])
+        .output()?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let host = Host::start(&programs.plugin, &machine, directory).await?;
+    let facts: Value = serde_json::from_slice(&fs::read(machine.join("state/machine.json"))?)?;
+    let card = &facts["cards"][0];
+
+    let ensure_one = json!({"ensure": {
+        "device": card["uuid"], "card": card["pci"],
+        "settings": {"memoryLimitMib": 20_000, "activeThreadPercentage": 25},
+    }});
+    let release = json!({"release": {"device": card["uuid"], "graceSeconds": 0}});
+    let (mut bare, mut first, mut next, mut last) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..arguments.rounds {
+        bare.push(bare_start(&machine, card["uuid"].as_str().unwrap_or_default())?);
+        first.push(host.ask(&ensure_one).await?);
+        next.push(host.ask(&ensure_one).await?);
+        last.push(host.ask(&release).await?);
+    }
+    let since = Instant::now();
+    try_join_all((0..AT_ONCE).map(|_| host.ask(&ensure_one))).await?;
+    let at_once = since.elapsed();
+
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "p50 ms", "p99 ms"]);
+    for (what, samples) in [
+        ("a daemon and its server started by hand, and ended", bare),
+        ("first share of a card", first),
+        ("next share", next),
+        ("end of the last share", last),
+    ] {
+        let quantiles = Quantiles::of(samples);
+        table.add_row([
+            what.to_owned(),
+            format!("{:.1}", quantiles.p50_ms),
+            format!("{:.1}", quantiles.p99_ms),
+        ]);
+    }
+    println!("{table}\n");
+    println!("{AT_ONCE} first shares of one card at once: {:.1} ms", at_once.as_secs_f64() * 1e3);
+    for (name, kib) in host.memory()? {
+        println!("resident memory of {name}: {:.1} MiB", kib as f64 / 1024.0);
+    }
+    host.ask(&release).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the daemon itself takes: start, one line of orders, its server; and its end. As a script would do it.
+fn bare_start(machine: &Path, uuid: &str) -> Result<Duration> {
+    let directory = tempfile::Builder::new().prefix("d").rand_bytes(5).tempdir_in("/tmp")?;
+    let program = |arguments: &[&str]| {
+        let mut command = Command::new(machine.join("bin/nvidia-cuda-mps-control"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            .env("CUDA_MPS_PIPE_DIRECTORY", directory.path().join("p"))
+            .env("CUDA_MPS_LOG_DIRECTORY", directory.path().join("l"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        command
+    };
+    let since = Instant::now();
+    ensure!(program(&["-d", "-M"]).status()?.success(), "the daemon does not start");
+    order(program(&[]), "start_server -uid 0")?;
+    let elapsed = since.elapsed();
+    order(program(&[]), "quit -t 0")?;
+    Ok(elapsed)
+}
+
+fn order(mut command: Command, line: &str) -> Result<()> {
+    let mut child = command.spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        std::io::Write::write_all(&mut input, format!("{line}\n").as_bytes())?;
+    }
+    ensure!(child.wait()?.success(), "{line} failed");
+    Ok(())
+}
+
+struct Host {
+    child: Child,
+    socket: PathBuf,
+    _directory: TempDir,
+}
+
+impl Host {
+    async fn start(plugin: &Path, machine: &Path, directory: TempDir) -> Result<Self> {
+        let log = fs::File::create(directory.path().join("log"))?;
+        let child = Command::new(plugin)
+            .arg("mps-host")
+            .arg("--directory")
+            .arg(directory.path())
+            .arg("--driver-root")
+            .arg(machine)
+            .args(["--shared-memory", "none"])
+            .env_clear()
+            .stderr(log)
+            .spawn()
+            .context("mps-host does not start")?;
+        let host = Self { child, socket: directory.path().join("host.sock"), _directory: directory };
+        let since = Instant::now();
+        while host.ask(&json!("list")).await.is_err() {
+            ensure!(since.elapsed() < Duration::from_secs(30), "mps-host does not answer");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(host)
+    }
+
+    /// How long an answer takes.
+    async fn ask(&self, operation: &Value) -> Result<Duration> {
+        let since = Instant::now();
+        let mut stream = UnixStream::connect(&self.socket).await?;
+        let request = json!({"version": 1, "operation": operation}).to_string() + "\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await?;
+        ensure!(!line.is_empty() && !line.contains("\"error\""), "{operation}: {line}");
+        Ok(since.elapsed())
+    }
+
+    /// Resident memory of reaper and supervisor, KiB.
+    fn memory(&self) -> Result<Vec<(&'static str, u64)>> {
+        let reaper = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{reaper}/task/{reaper}/children"))?;
+        let is_supervisor = |pid: &&str| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("mps-supervisor")
+        };
+        let supervisor = children.split_whitespace().find(is_supervisor).context("no supervisor")?;
+        let resident = |pid: &str| -> Result<u64> {
+            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+            Ok(line.trim().trim_end_matches(" kB").parse()?)
+        };
+        let reaper = resident(&reaper.to_string())?;
+        Ok(vec![("mps-host (pid 1)", reaper), ("its supervisor", resident(supervisor)?)])
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It ends its daemons, which have no clients, and then itself.
+        let pid = i32::try_from(self.child.id()).map(nix::unistd::Pid::from_raw);
+        if let Ok(pid) = pid {
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        }
+        let _ = self.child.wait();
+    }
+}
