@@ -56,6 +56,9 @@ async fn claims_that_cannot_be_prepared() {
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Replaced { .. })));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Device(_))));
+    // A share that consumes nothing could not be held to anything.
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00-mps")]);
+    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Mps { may_pass: false, .. })));
     assert!(node.settled().is_empty());
 }
 
