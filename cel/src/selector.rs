@@ -9,8 +9,8 @@ use crate::check::validators;
 use crate::device::DeviceView;
 use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::program::Program;
-use crate::evaluate::show;
 use crate::evaluate::value::Value;
+use crate::evaluate::{native, show};
 use crate::plan::{self, Reads};
 use crate::syntax::ast::Ast;
 use crate::syntax::parser;
@@ -65,7 +65,7 @@ pub enum EvaluationError {
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
     /// The evaluation would have allocated or compared too much. Kubernetes has no such limit; a selector that comes
-    /// here would have taken gigabytes or minutes there.
+    /// here would have taken hundreds of megabytes or a second or more there, for each device.
     #[error("operation cancelled: memory limit exceeded")]
     MemoryLimit,
     /// What is a panic in Kubernetes' library, and aborts there too.
@@ -244,7 +244,7 @@ impl Selector {
         }
         let mut machine = Machine::new(device, &self.0.program, COST_LIMIT);
         let result = machine.run();
-        let result = conclude(&machine, result);
+        let result = conclude(result);
         Evaluation { result, cost: machine.cost() }
     }
 
@@ -273,7 +273,7 @@ impl Selector {
     }
 }
 
-fn conclude<'v>(machine: &Machine<'v>, result: Result<Value<'v>, Stop>) -> Result<bool, EvaluationError> {
+fn conclude(result: Result<Value<'_>, Stop>) -> Result<bool, EvaluationError> {
     let value = match result {
         Ok(value) => value,
         Err(Stop::Cost) => return Err(EvaluationError::CostLimit),
@@ -294,32 +294,7 @@ fn conclude<'v>(machine: &Machine<'v>, result: Result<Value<'v>, Stop>) -> Resul
         Value::Error(message) => Err(failed(message)),
         other => Err(EvaluationError::NotBool {
             type_name: value.type_name().to_owned(),
-            reason: conversion_error(machine, other),
+            reason: native::refusal(other, "bool"),
         }),
-    }
-}
-
-/// What Kubernetes says about a value that is no bool.
-fn conversion_error<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
-    match value {
-        Value::String(_) => "unsupported native conversion from string to 'bool'".to_owned(),
-        Value::Int(_) => "unsupported type conversion from 'int' to bool".to_owned(),
-        Value::Uint(_) => "unsupported type conversion from 'uint' to bool".to_owned(),
-        Value::Double(_) => "type conversion error from Double to 'bool'".to_owned(),
-        Value::Bytes(_) => "type conversion error from Bytes to 'bool'".to_owned(),
-        Value::Null => "type conversion error from 'null_type' to 'bool'".to_owned(),
-        Value::Duration(_) => "type conversion error from 'Duration' to 'bool'".to_owned(),
-        Value::Timestamp(_) => "type conversion error from 'Timestamp' to 'bool'".to_owned(),
-        Value::Quantity { .. } => "type conversion error from 'Quantity' to 'bool'".to_owned(),
-        Value::Version(_) => "type conversion error from 'Semver' to 'bool'".to_owned(),
-        Value::Ip(_) => "type conversion error from 'IP' to 'bool'".to_owned(),
-        Value::Cidr { .. } => "type conversion error from 'CIDR' to 'bool'".to_owned(),
-        Value::Url(_) => "type conversion error from 'URL' to 'bool'".to_owned(),
-        Value::Format(_) => "type conversion error from 'Format' to 'bool'".to_owned(),
-        Value::Optional(_) => "optional.none() dereference".to_owned(),
-        Value::Type(_) => "type conversion not supported for 'type'".to_owned(),
-        other if other.type_name() == "list" => "type conversion error from list to 'bool'".to_owned(),
-        other if other.type_name() == "map" => "type conversion error from map to 'bool'".to_owned(),
-        other => show::show(machine, other),
     }
 }

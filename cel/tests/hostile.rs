@@ -9,9 +9,8 @@ use tessera_cel::{CompileError, Device, EvaluationError, Features, Selector};
 /// is optimised, as it is wherever a stranger's expression runs.
 const STACK: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
 
-/// What any of these may take on a busy machine: what has no bound takes longer than any of this. Optimised, none takes
-/// a second on an idle one.
-const LONGEST: Duration = Duration::from_secs(if cfg!(debug_assertions) { 120 } else { 10 });
+/// What any of these may take, on a machine that does ten other things: what has no bound takes longer than that.
+const LONGEST: Duration = Duration::from_secs(20);
 
 fn run(expression: String) -> Result<Result<bool, EvaluationError>, CompileError> {
     let begin = Instant::now();
@@ -48,7 +47,7 @@ fn nested(open: &str, inside: &str, close: &str, count: usize) -> String {
 
 #[test]
 fn long_chains_and_deep_nesting_end() {
-    for count in [100, 240, 260, 2_000, 10_000] {
+    for count in [240, 260, 10_000] {
         for expression in [
             format!("1{} == 1", "+1".repeat(count)),
             format!("true{}", "==true".repeat(count)),
@@ -192,8 +191,8 @@ fn bombs_end_in_an_error() {
         format!("'a'.matches('{}')", nested("(", "a", ")*", 4_000)),
         "'a'.matches('((((a{100}){100}){100}){100}){100}')".to_owned(),
         format!("'a'.matches('{}')", "a{1000}".repeat(1_000)),
-        format!("'{}'.matches('{}')", "a".repeat(4_000), "a?".repeat(2_000) + &"a".repeat(1_000)),
-        format!("'a'.matches('{}')", "\\\\pL{1000}".repeat(500)),
+        format!("'{}'.matches('{}')", "a".repeat(1_000), "a?".repeat(500) + &"a".repeat(500)),
+        format!("'a'.matches('{}')", "\\\\pL{1000}".repeat(100)),
         format!("[{}].size() == 1", "1,".repeat(5_000)),
         format!("{{{}}}.size() == 1", (0..2_000).map(|key| format!("{key}:1,")).collect::<String>()),
         format!("'{}'.format([1])", "%".repeat(9_001)),
@@ -210,8 +209,8 @@ fn bombs_end_in_an_error() {
         "'a'.substring(1000000000, 1000000000) == ''".to_owned(),
         "[1].slice(0, 9223372036854775807).size() > 0".to_owned(),
         "[1].flatten(9223372036854775807).size() > 0".to_owned(),
-        "lists.range(200000).all(x, timestamp(x).getHours('Europe/Berlin') < 24)".to_owned(),
-        "lists.range(200000).all(x, timestamp(0).getHours(string(x)) < 24)".to_owned(),
+        "lists.range(50000).all(x, timestamp(x).getHours('Europe/Berlin') < 24)".to_owned(),
+        "lists.range(50000).all(x, timestamp(0).getHours(string(x)) < 24)".to_owned(),
         "timestamp(0).getHours('99999999999999999999:0') == 0".to_owned(),
         "timestamp(253402300799).getHours('9223372036854775807:9223372036854775807') == 0".to_owned(),
         format!("timestamp(0).getHours('{}') == 0", "Europe/".repeat(1_000)),
@@ -233,6 +232,12 @@ fn bombs_end_in_an_error() {
     ] {
         let _ = run(expression);
     }
+    // Short texts cost nothing to go through.
+    let texts = run(doubling("['']", "@ + @", "@.indexOf('a') > 0", 100));
+    assert_eq!(texts, Ok(Err(EvaluationError::MemoryLimit)));
+    // A long list and the same one moved by an element: nothing of them is shared, and their comparison costs 1.
+    let moved = "lists.range(1000).all(i, [@ + ['']] == [[''] + @])";
+    assert_eq!(run(doubling("['']", "@ + @", moved, 20)), Ok(Err(EvaluationError::MemoryLimit)));
     let limit = run("lists.range(1000).all(x, lists.range(1000).all(y, true))".to_owned());
     assert_eq!(limit, Ok(Err(EvaluationError::CostLimit)));
 }

@@ -59,6 +59,45 @@ fn declarations_are_upstreams() {
     assert_eq!(DECLARATIONS.lines().count(), upstreams.len());
 }
 
+/// Lists with far more elements than an expression has characters, as far as the cost limit lets upstream compare them.
+#[test]
+fn long_comparisons_agree() {
+    let doubled = |first: &str, next: &str, last: &str, levels: usize| {
+        let mut expression = format!("cel.bind(x0, {first}, ");
+        for level in 1..levels {
+            let value = next.replace('@', &format!("x{}", level - 1));
+            expression.push_str(&format!("cel.bind(x{level}, {value}, "));
+        }
+        expression + &last.replace('@', &format!("x{}", levels - 1)) + &")".repeat(levels)
+    };
+    // Upstream asks a list that was joined for its length at every element, which goes through all its parts.
+    let expressions = [
+        doubled("[1]", "@ + @", "@ == @", 10),
+        doubled("[1]", "@ + @", "@ == @ + [1]", 10),
+        doubled("[1]", "@ + @", "@ + [2] == [2] + @", 10),
+        doubled("[1]", "@ + @", "@ + [1] == [1] + @", 10),
+        doubled("[1]", "@ + @", "[@ + [1]] == [[1] + @]", 10),
+        doubled("[dyn(1)]", "[dyn(@), dyn(@)]", "@ == @", 18),
+        doubled("[dyn(1)]", "[dyn(@), dyn(@)]", "[dyn(@), dyn(1)] == [dyn(@), dyn(2)]", 16),
+        doubled("[dyn(0.0 / 0.0)]", "[dyn(@), dyn(@)]", "@ == @", 16),
+        doubled("[0.0 / 0.0]", "@ + @", "@ == @", 10),
+        // An element without equality: an error of a list that was joined, equal in any other.
+        doubled("[dyn(quantity('1'))]", "@ + @", "@ == [dyn(1)] + @.slice(1, 512)", 10),
+        doubled("[dyn(quantity('1'))]", "@ + @", "[@] == [[dyn(1)] + @.slice(1, 512)]", 10),
+        doubled("[dyn(quantity('1'))]", "@ + @", "@ + [dyn(1)] == @ + [dyn(2)]", 10),
+        doubled("[dyn(quantity('1'))]", "@ + @", "@ == @ && [@, @] == [@, @]", 10),
+        doubled("['a', 'b']", "@ + @", "sets.equivalent([@, @], [@]) && [@].indexOf(@) == 0 && @ in [@]", 10),
+    ];
+    let requests: Vec<Request> = expressions
+        .into_iter()
+        .map(|expression| {
+            let (device, list_type_attributes) = devices().swap_remove(0);
+            Request { expression, device, list_type_attributes }
+        })
+        .collect();
+    compare_all(&requests);
+}
+
 #[test]
 fn upstream_cases_agree() {
     compare_all(&upstream::requests());

@@ -69,6 +69,17 @@ fn allocate() {
 }
 
 #[test]
+fn partitions() {
+    let file = "../partitions.yaml";
+    for name in ["wants-card", "wants-full", "wants-half", "wants-many", "wants-other"] {
+        golden(&format!("partitions-{name}"), &["explain", &format!("claim/{name}"), "-f", file], "");
+    }
+    golden("partitions-wants-full-yaml", &["explain", "claim/wants-full", "-f", file, "-o", "yaml"], "");
+    golden("partitions-has-part", &["explain", "claim/has-part", "-f", file], "");
+    golden("partitions-allocate", &["allocate", "-f", file], "");
+}
+
+#[test]
 fn explain() {
     golden("explain-in-use", &["explain", "pod/trainer", "-f", "."], "");
     golden("explain-in-use-verbose", &["explain", "pod/trainer", "-f", ".", "-v"], "");

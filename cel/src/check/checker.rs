@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::check::declarations::{self, Function, Overload};
+use crate::check::messages::{EMPTY, NULL_VALUE};
 use crate::check::types::{DEVICE, QUANTITY, Type};
 use crate::check::unify::Substitutions;
 use crate::syntax::ast::{Ast, Kind, Literal, NodeId, operators};
@@ -236,6 +237,9 @@ impl Checker<'_> {
                 return Some(Named::Variable(name.clone(), found.clone()));
             }
         }
+        if name == NULL_VALUE {
+            return Some(Named::TypeName(name.into(), Type::Int));
+        }
         let found = declarations::named_type(name)?;
         Some(Named::TypeName(name.into(), Type::Meta(Some(Arc::new(found)))))
     }
@@ -291,7 +295,7 @@ impl Checker<'_> {
                 let found = if *name == DEVICE { self.device_field(field) } else { None };
                 match found {
                     Some(found) => found,
-                    None if *name == DEVICE => {
+                    None if [DEVICE, EMPTY].contains(name) => {
                         self.report(node, format!("undefined field '{field}'"));
                         Type::Error
                     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use super::messages::{self, Message};
 use super::types::{OPTIONAL, Parameter, Type};
 
 /// One signature of a function.
@@ -155,11 +156,15 @@ pub(crate) fn named_type(name: &str) -> Option<Type> {
         "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
         OPTIONAL => Type::Opaque(OPTIONAL, Arc::new([])),
         super::types::DEVICE => Type::Struct(super::types::DEVICE),
-        _ => return None,
+        name => return messages::message(name).map(Message::result),
     })
 }
 
 /// Whether the evaluator has a value for this type name.
 pub(crate) fn is_runtime_type(name: &str) -> bool {
-    !matches!(name, "duration" | "timestamp" | super::types::DEVICE)
+    match name {
+        "duration" | "timestamp" | super::types::DEVICE => false,
+        "google.protobuf.Duration" | "google.protobuf.Timestamp" | messages::EMPTY => true,
+        name => messages::message(name).is_none(),
+    }
 }

@@ -10,8 +10,8 @@ pub(crate) enum Parameter {
     Variable(u32),
 }
 
-/// A static type.
-#[derive(Debug, Clone, PartialEq)]
+/// A static type. Two are equal where cel-go's `IsExactType` says so, which does not see whether a primitive may be null.
+#[derive(Debug, Clone)]
 pub(crate) enum Type {
     Any,
     Bool,
@@ -33,6 +33,22 @@ pub(crate) enum Type {
     /// The type of a type.
     Meta(Option<Arc<Type>>),
     Uint,
+    /// A primitive type or null: what protobuf's wrapper messages become.
+    Wrapper(Arc<Type>),
+}
+
+impl PartialEq for Type {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.unwrapped(), other.unwrapped()) {
+            (Type::List(one), Type::List(two)) => one == two,
+            (Type::Map(one), Type::Map(two)) => one == two,
+            (Type::Opaque(one, ones), Type::Opaque(two, twos)) => one == two && ones == twos,
+            (Type::Parameter(one), Type::Parameter(two)) => one == two,
+            (Type::Struct(one), Type::Struct(two)) => one == two,
+            (Type::Meta(one), Type::Meta(two)) => one == two,
+            (one, two) => std::mem::discriminant(one) == std::mem::discriminant(two),
+        }
+    }
 }
 
 /// Name of the opaque type of optional values.
@@ -52,6 +68,14 @@ impl Type {
 
     pub(crate) fn optional(of: Type) -> Type {
         Type::Opaque(OPTIONAL, Arc::new([of]))
+    }
+
+    /// The type itself, or the primitive of a wrapper.
+    pub(crate) fn unwrapped(&self) -> &Type {
+        match self {
+            Type::Wrapper(of) => of,
+            other => other,
+        }
     }
 
     pub(crate) fn is_dyn(&self) -> bool {
@@ -101,6 +125,7 @@ impl Type {
             Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
             Type::Meta(_) => "type".to_owned(),
             Type::Uint => "uint".to_owned(),
+            Type::Wrapper(of) => of.name(),
         }
     }
 
@@ -112,6 +137,7 @@ impl Type {
             Type::Timestamp => "timestamp".to_owned(),
             Type::Error => "!error!".to_owned(),
             Type::Null => "null".to_owned(),
+            Type::Wrapper(of) => format!("wrapper({})", of.in_messages()),
             other => {
                 let parameters: Vec<String> =
                     other.parameters().iter().map(|part| part.in_messages()).collect();
@@ -161,6 +187,9 @@ impl fmt::Display for Type {
         let parameters = self.parameters();
         if let Type::Parameter(_) = self {
             return write!(formatter, "<{}>", self.name());
+        }
+        if let Type::Wrapper(of) = self {
+            return write!(formatter, "wrapper({of})");
         }
         formatter.write_str(&self.name())?;
         for (index, parameter) in parameters.iter().enumerate() {

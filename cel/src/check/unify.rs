@@ -168,7 +168,13 @@ pub(crate) fn instantiate(of: &Type, names: &[(char, Type)]) -> Type {
 fn is_nullable(of: &Type) -> bool {
     matches!(
         of,
-        Type::Opaque(..) | Type::Struct(_) | Type::Any | Type::Duration | Type::Timestamp | Type::Null
+        Type::Opaque(..)
+            | Type::Struct(_)
+            | Type::Any
+            | Type::Duration
+            | Type::Timestamp
+            | Type::Null
+            | Type::Wrapper(_)
     )
 }
 

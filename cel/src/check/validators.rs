@@ -168,7 +168,7 @@ impl Validator<'_> {
     }
 
     fn format_argument(&self, clause: Clause, element: NodeId) -> Result<(), String> {
-        let found = self.type_of(element);
+        let found = self.type_of(element).unwrapped();
         if *found == Type::Dyn {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Validator<'_> {
     fn format_string(&self, element: NodeId) -> Result<(), String> {
         let mut open = vec![element];
         while let Some(node) = open.pop() {
-            let found = self.type_of(node);
+            let found = self.type_of(node).unwrapped();
             let fits = matches!(
                 found,
                 Type::Dyn

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use super::compared::WORTH_REMEMBERING;
+use super::list::List;
 use super::machine::{Machine, Stop};
 use super::qualify;
 use super::value::Value;
@@ -44,6 +46,7 @@ pub(crate) fn equals<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>
         (Value::Bytes(one), Value::Bytes(two)) => (**one == **two).into(),
         (Value::Duration(one), Value::Duration(two)) => (one == two).into(),
         (Value::Timestamp(one), Value::Timestamp(two)) => (one == two).into(),
+        (Value::Empty, Value::Empty) => Equality::Equal,
         (Value::Type(one), Value::Type(two)) => (one == two).into(),
         (Value::Optional(one), Value::Optional(two)) => match (one, two) {
             (None, None) => Equality::Equal,
@@ -81,16 +84,47 @@ fn lists<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<
     if one.len() != two.len() {
         return Ok(Equality::Different);
     }
-    let mut error = false;
-    for (first, second) in one.iter().zip(two.iter()) {
-        match equal(machine, first, second)? {
-            Equality::Different => return Ok(Equality::Different),
-            Equality::Error => error = true,
-            Equality::Equal => {}
+    let found = elements(machine, &one, &two)?;
+    // Only lists that were joined pass on an error of their elements.
+    Ok(if found == Equality::Error && !one.is_joined() { Equality::Equal } else { found })
+}
+
+/// What the elements of two lists of the same length say: `Error` where none differ and some have no equality.
+///
+/// Lists that share parts, as bombs do, have far more elements than parts: every pair of parts is gone through once.
+fn elements<'v>(machine: &Machine<'v>, one: &List<'v>, two: &List<'v>) -> Result<Equality, Stop> {
+    if let Some(known) = machine.compared().get(one, two) {
+        return Ok(known);
+    }
+    let before = machine.comparisons();
+    let mut found = Equality::Equal;
+    if let Some(halves) = one.halves_with(two) {
+        for (one, two) in halves {
+            match elements(machine, one, two)? {
+                Equality::Equal => {}
+                Equality::Error => found = Equality::Error,
+                Equality::Different => {
+                    found = Equality::Different;
+                    break;
+                }
+            }
+        }
+    } else {
+        for (first, second) in one.iter().zip(two.iter()) {
+            match equal(machine, first, second)? {
+                Equality::Equal => {}
+                Equality::Error => found = Equality::Error,
+                Equality::Different => {
+                    found = Equality::Different;
+                    break;
+                }
+            }
         }
     }
-    // Only lists that were joined pass on an error of their elements.
-    Ok(if error && one.is_joined() { Equality::Error } else { Equality::Equal })
+    if machine.comparisons() - before >= WORTH_REMEMBERING {
+        machine.compared().remember(one, two, found);
+    }
+    Ok(found)
 }
 
 fn maps<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<Equality, Stop> {

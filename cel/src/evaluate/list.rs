@@ -40,6 +40,27 @@ impl<'v> List<'v> {
         matches!(self, List::Joined(_))
     }
 
+    /// Where its elements are: as long as either lives, two lists with the same address are the same list.
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            List::Items(items) => Arc::as_ptr(items).addr(),
+            List::Joined(joined) => Arc::as_ptr(joined).addr(),
+        }
+    }
+
+    /// The halves of two lists that were joined at the same place.
+    pub(crate) fn halves_with<'l>(&'l self, other: &'l List<'v>) -> Option<[(&'l Self, &'l Self); 2]> {
+        match (self, other) {
+            (List::Joined(one), List::Joined(two))
+                // From here on lengths are no longer exact.
+                if one.length < i64::MAX as u64 && one.first.len() == two.first.len() =>
+            {
+                Some([(&one.first, &two.first), (&one.second, &two.second)])
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn get(&self, index: u64) -> Option<&Value<'v>> {
         let (mut list, mut index) = (self, index);
         loop {

@@ -8,12 +8,14 @@ mod calls;
 mod collections;
 mod comparisons;
 mod loops;
+mod messages;
 mod selections;
 
 use smallvec::SmallVec;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use crate::device::DeviceView;
+use crate::evaluate::compared::Compared;
 use crate::evaluate::cost::{self, CostRule};
 use crate::evaluate::list::List;
 use crate::evaluate::map::Map;
@@ -52,6 +54,7 @@ pub(crate) struct Machine<'v> {
     limit: u64,
     memory: usize,
     comparisons: Cell<u32>,
+    compared: RefCell<Compared<'v>>,
 }
 
 /// The value of a node, seen while tracing.
@@ -71,6 +74,7 @@ impl<'v> Machine<'v> {
             limit,
             memory: 0,
             comparisons: Cell::new(0),
+            compared: RefCell::default(),
         }
     }
 
@@ -342,6 +346,7 @@ impl<'v> Machine<'v> {
             Op::CheckOptional { below, end, entry } => {
                 self.check_optional(*below, *end, *entry).unwrap_or(next)
             }
+            Op::CheckField { below, end, name } => self.check_field(*below, *end, name).unwrap_or(next),
             Op::MakeList { count } => {
                 self.make_list(*count, None)?;
                 next
@@ -352,6 +357,10 @@ impl<'v> Machine<'v> {
             }
             Op::MakeMap { count, optional } => {
                 self.make_map(*count, optional.as_deref())?;
+                next
+            }
+            Op::MakeMessage { message, fields } => {
+                self.make_message(message, fields)?;
                 next
             }
             Op::Charge(cost) => {

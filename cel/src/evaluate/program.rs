@@ -9,6 +9,7 @@ use super::cost::CostRule;
 use super::machine::{Machine, Stop};
 use super::value::{Side, Value};
 use crate::check::declarations::Overload;
+use crate::check::messages::{FieldKind, Message};
 use crate::syntax::ast::NodeId;
 
 /// Index of an instruction.
@@ -128,6 +129,17 @@ pub(crate) enum Op {
     MakeMap {
         count: u32,
         optional: Option<Arc<[bool]>>,
+    },
+    /// As `CheckOptional`, for the field of a message.
+    CheckField {
+        below: u32,
+        end: Address,
+        name: Arc<str>,
+    },
+    /// Makes a well-known message of the fields that are on the stack, as many as there are; whether each is optional.
+    MakeMessage {
+        message: &'static Message,
+        fields: Arc<[(FieldKind, &'static str, bool)]>,
     },
     /// Charges for a list or map that was or could not be made.
     Charge(u64),

@@ -78,6 +78,7 @@ fn write_literal<'v>(machine: &Machine<'v>, value: &Value<'v>, text: &mut String
         }
         Value::Timestamp(time) => write!(text, "timestamp(\"{time}\")"),
         Value::Type(name) => write!(text, "{name}"),
+        Value::Empty => write!(text, "{}{{}}", value.type_name()),
         Value::Optional(None) => write!(text, "optional.none()"),
         Value::Optional(Some(inner)) => {
             text.push_str("optional.of(");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::list::List;
 use super::map::Map;
+use crate::check::messages::EMPTY;
 use crate::check::types::Type;
 use crate::device::AttributeValue;
 use crate::functions::named_format::NamedFormat;
@@ -90,6 +91,8 @@ pub(crate) enum Value<'v> {
         side: Side,
         domain: Ref<'v, str>,
     },
+    /// `google.protobuf.Empty{}`, the only message that has no type of CEL's own.
+    Empty,
     /// A list or map that a comprehension is building, by its place in the machine.
     Growing(u32),
     GrowingMap(u32),
@@ -181,6 +184,7 @@ impl<'v> Value<'v> {
             Value::Cidr { .. } => "net.CIDR",
             Value::Url(_) => "kubernetes.URL",
             Value::Format(_) => "kubernetes.NamedFormat",
+            Value::Empty => EMPTY,
             Value::Error(_) => "error",
         }
     }
@@ -212,6 +216,7 @@ impl<'v> Value<'v> {
             Value::Cidr { .. } => "cel.CIDR",
             Value::Url(_) => "cel.URL",
             Value::Format(_) => "cel.Format",
+            Value::Empty => "*types.protoObj",
             Value::Error(_) => "*types.Err",
         }
     }
@@ -236,5 +241,6 @@ pub(crate) fn runtime_name(of: &Type) -> &'static str {
         Type::Timestamp => "google.protobuf.Timestamp",
         Type::Meta(_) => "type",
         Type::Uint => "uint",
+        Type::Wrapper(of) => runtime_name(of),
     }
 }

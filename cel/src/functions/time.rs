@@ -86,6 +86,15 @@ impl Timestamp {
         }
     }
 
+    /// As Go's `time.Unix(seconds, nanoseconds)`: whatever the range, and nanoseconds may be any number.
+    pub(crate) fn from_parts(seconds: i64, nanoseconds: i64) -> Self {
+        Timestamp {
+            seconds: seconds.wrapping_add(nanoseconds.div_euclid(NANOSECONDS)),
+            nanoseconds: nanoseconds.rem_euclid(NANOSECONDS) as u32,
+            offset: 0,
+        }
+    }
+
     pub(crate) fn seconds(&self) -> i64 {
         self.seconds
     }

@@ -1,6 +1,7 @@
 //! Lists, maps and loops.
 
 use super::{Planner, Scope, Task};
+use crate::check::messages;
 use crate::evaluate::program::Op;
 use crate::evaluate::value::Value;
 use crate::syntax::ast::{Comprehension, Kind, NodeId};
@@ -50,6 +51,38 @@ impl Planner<'_> {
         tasks.push(Task::Op(Op::MakeMap { count: entries.len() as u32, optional }));
         tasks.push(Task::Label(end));
         tasks.push(Task::Op(Op::Charge(30)));
+        self.queue(tasks);
+    }
+
+    pub(super) fn message(&mut self, node: NodeId, scope: Scope) {
+        let Kind::Message { name, fields } = self.ast.kind(node) else { return };
+        let (name, fields) = (name.clone(), fields.clone());
+        let end = self.label();
+        let mut tasks = Vec::new();
+        let mut kinds = Vec::new();
+        let message = messages::message(name.strip_prefix('.').unwrap_or(&name));
+        for (index, field) in fields.iter().enumerate() {
+            let below = index as u32;
+            tasks.push(Task::Node { node: field.value, scope, free: false });
+            tasks.push(Task::Op(if field.optional {
+                Op::CheckField { below, end, name: field.name.clone() }
+            } else {
+                Op::Check { below, end }
+            }));
+            let known =
+                message.and_then(|message| message.fields.iter().find(|(known, _)| **known == *field.name));
+            kinds.extend(known.map(|(name, kind)| (*kind, *name, field.optional)));
+        }
+        match message {
+            Some(message) => tasks.push(Task::Op(Op::MakeMessage { message, fields: kinds.into() })),
+            // The type of a device is declared, and unknown where messages are made.
+            None => {
+                tasks.push(Task::Op(Op::Fail(format!("unknown type '{name}'").into())));
+                tasks.push(Task::Op(Op::Check { below: fields.len() as u32, end }));
+            }
+        }
+        tasks.push(Task::Label(end));
+        tasks.push(Task::Op(Op::Charge(40)));
         self.queue(tasks);
     }
 

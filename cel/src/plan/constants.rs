@@ -6,6 +6,7 @@ use super::Planner;
 use super::calls::{call_target, is_in_list};
 use crate::check::checker::Reference;
 use crate::check::declarations::{Function, Overload, is_runtime_type, named_type};
+use crate::check::messages::NULL_VALUE;
 use crate::check::validators::collect_children;
 use crate::device::Device;
 use crate::evaluate::machine::{Machine, Stop};
@@ -57,6 +58,9 @@ impl Planner<'_> {
 
     pub(super) fn constant(&self, node: NodeId) -> Result<Option<Value<'static>>, String> {
         if let Reference::TypeName(name) = &self.checked.references[node as usize] {
+            if **name == *NULL_VALUE {
+                return Ok(Some(Value::Int(0)));
+            }
             if !is_runtime_type(name) {
                 return Err(format!("reference to undefined type: {name}"));
             }

@@ -30,6 +30,7 @@ pub(crate) struct Entry {
 pub(crate) struct Field {
     pub name: Arc<str>,
     pub value: NodeId,
+    pub optional: bool,
 }
 
 /// What every macro over a list or map expands to.

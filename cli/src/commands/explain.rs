@@ -178,7 +178,12 @@ impl Screen {
 
     fn reasons(&self, text: &mut String, reasons: &[ReasonCount], indent: &str) {
         for reason in reasons.iter().take(self.shown()) {
-            let said = self.said(&reason.reason, &reason.by);
+            let mut what = reason.reason.clone();
+            if !reason.beside.is_empty() {
+                let beside: Vec<&str> = reason.beside.iter().map(String::as_str).collect();
+                what = format!("{what} beside {}", some_of(&beside, self.shown()));
+            }
+            let said = self.said(&what, &reason.by);
             let _ = writeln!(text, "{indent}{:>4}  {}", reason.devices, printable(&said));
         }
         if reasons.len() > self.shown() {

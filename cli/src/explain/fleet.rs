@@ -61,6 +61,11 @@ impl<'s> Fleet<'s> {
         self.classes.contains_key(name)
     }
 
+    /// Whether the device, or something that it has in common with others, is in use.
+    pub fn is_touched(&self, place: usize) -> bool {
+        self.counters.is_touched(&self.places[place])
+    }
+
     /// The device as selectors see it.
     pub fn evaluated(&self, place: usize) -> Option<&tessera_cel::Device> {
         self.evaluated[place].as_ref()
@@ -109,10 +114,11 @@ impl<'s> Fleet<'s> {
                 }
             }
             Reason::Counter { set, counter, needed, left } => {
-                let by = self.counters.of(id, &set, &counter);
+                let users = self.counters.of(id, &set, &counter);
                 Obstacle::Counter {
                     message: format!("{left} of counter {counter} of {set} is left, {needed} is needed"),
-                    by,
+                    by: users.claims,
+                    beside: users.devices,
                 }
             }
             Reason::Taint { key, value, effect } => {

@@ -276,13 +276,16 @@ fn nearest_devices(
                 continue;
             }
             let selectors = fleet.selectors_of(request);
+            // What others have is no help: of devices that miss as much, the first that nobody uses.
             let mut best: Option<(Vec<String>, usize, &str, String)> = None;
+            let mut fewest = (usize::MAX, true);
             for (node, verdict) in verdicts {
                 let Some(place) = verdict.place else { continue };
                 let parts: Vec<String> =
                     selectors.iter().flat_map(|expression| fleet.false_parts(expression, place)).collect();
-                let is_better = best.as_ref().is_none_or(|(fewest, ..)| parts.len() < fewest.len());
-                if !parts.is_empty() && is_better {
+                let missed = (parts.len(), fleet.is_touched(place));
+                if !parts.is_empty() && missed < fewest {
+                    fewest = missed;
                     best = Some((parts, place, node, verdict.id.device.clone()));
                 }
             }

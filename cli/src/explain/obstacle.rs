@@ -53,6 +53,8 @@ pub enum Obstacle {
         message: String,
         /// Their claims.
         by: Vec<String>,
+        /// Their devices.
+        beside: Vec<String>,
     },
 }
 

@@ -43,6 +43,10 @@ pub struct ReasonCount {
     pub devices: usize,
     /// Whose claims, where claims are in the way.
     pub by: Vec<String>,
+    /// Devices of those claims that leave too little of what is shared with them: a card that is in use whole or in
+    /// part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
 }
 
 /// One device.
@@ -122,16 +126,30 @@ pub fn request_of<'c>(claim: &'c Claim, name: &str) -> Option<&'c DeviceRequest>
 pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
     let mut reasons: Vec<ReasonCount> = Vec::new();
     for obstacle in verdicts.iter().filter_map(|verdict| verdict.obstacle.as_ref()) {
-        let reason = obstacle.summary();
-        let counted = match reasons.iter_mut().find(|counted| counted.reason == reason) {
+        // A card has many counters and a fleet many cards: what counts is who has them.
+        let (reason, beside) = match obstacle {
+            Obstacle::Counter { beside, .. } if !beside.is_empty() => {
+                ("too little is left".to_owned(), beside.as_slice())
+            }
+            other => (other.summary(), [].as_slice()),
+        };
+        let is_same = |counted: &&mut ReasonCount| {
+            counted.reason == reason && (beside.is_empty() || counted.by == obstacle.by())
+        };
+        let counted = match reasons.iter_mut().find(is_same) {
             Some(counted) => counted,
             None => {
-                reasons.push(ReasonCount { reason, devices: 0, by: Vec::new() });
+                reasons.push(ReasonCount { reason, devices: 0, by: Vec::new(), beside: Vec::new() });
                 let last = reasons.len() - 1;
                 &mut reasons[last]
             }
         };
         counted.devices += 1;
+        for device in beside {
+            if !counted.beside.contains(device) {
+                counted.beside.push(device.clone());
+            }
+        }
         for claim in obstacle.by() {
             if !counted.by.contains(claim) {
                 counted.by.push(claim.clone());

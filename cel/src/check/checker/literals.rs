@@ -1,9 +1,21 @@
 //! Literals of lists, maps and messages.
 
 use super::{Checker, Named};
+use crate::check::messages::{self, FieldKind};
 use crate::check::types::{DEVICE, Type};
 use crate::check::unify::most_general;
 use crate::syntax::ast::{Kind, NodeId};
+
+/// Whose fields a literal of this type name has, if there may be one. Under their short names too, which fail when they
+/// are evaluated.
+fn makes(name: &str) -> Option<&str> {
+    match name {
+        "duration" => Some("google.protobuf.Duration"),
+        "timestamp" => Some("google.protobuf.Timestamp"),
+        "null_type" | DEVICE => Some(name),
+        name => messages::message(name).map(|message| message.name),
+    }
+}
 
 impl Checker<'_> {
     /// The type of elements so far and one more. Mixed types are dyn here; a validator refuses most of them later.
@@ -61,30 +73,38 @@ impl Checker<'_> {
         self.set(node, Type::map(key_type, value_type));
     }
 
-    /// Message literals: upstream can also make protobuf's well-known messages, which selectors have no use for.
+    /// Message literals: of the type of a device, which cannot be made, and of protobuf's well-known messages.
     pub(super) fn message(&mut self, node: NodeId) {
         let Kind::Message { name, fields } = self.ast.kind(node) else { return };
         let (name, fields) = (name.strip_prefix('.').unwrap_or(name).to_owned(), fields.clone());
         match self.look_up(&name) {
-            Some(Named::TypeName(_, _)) if name == DEVICE => {
+            Some(Named::TypeName(_, Type::Meta(Some(made)))) if makes(&name).is_some() => {
+                let fields_of = makes(&name).unwrap_or_default();
                 for field in fields {
-                    match self.device_field(&field.name) {
+                    let wanted = match messages::message(fields_of) {
+                        Some(message) => message.field(&field.name).map(FieldKind::wanted),
+                        None if fields_of == DEVICE => self.device_field(&field.name),
+                        None => None,
+                    };
+                    let mut found = self.get(field.value);
+                    if field.optional {
+                        found = self.unwrap_element(field.value, found);
+                    }
+                    match wanted {
+                        Some(wanted) if self.substitutions.assign(&wanted, &found) => {}
                         Some(wanted) => {
-                            let found = self.get(field.value);
-                            if !self.substitutions.assign(&wanted, &found) {
-                                let message = format!(
-                                    "expected type of field '{}' is '{}' but provided type is '{}'",
-                                    field.name,
-                                    wanted.in_messages(),
-                                    found.in_messages()
-                                );
-                                self.report(field.value, message);
-                            }
+                            let message = format!(
+                                "expected type of field '{}' is '{}' but provided type is '{}'",
+                                field.name,
+                                wanted.in_messages(),
+                                found.in_messages()
+                            );
+                            self.report(field.value, message);
                         }
                         None => self.report(field.value, format!("undefined field '{}'", field.name)),
                     }
                 }
-                self.set(node, Type::Struct(DEVICE));
+                self.set(node, (*made).clone());
             }
             Some(Named::TypeName(..)) => {
                 self.report(node, format!("'{name}' is not a message type"));

@@ -31,7 +31,7 @@ pub(super) struct Variable {
 
 /// Whether values of the type all have the size 1.
 pub(super) fn is_scalar(of: &Type) -> bool {
-    match of {
+    match of.unwrapped() {
         Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
         Type::Opaque(OPTIONAL, parameters) => parameters.first().is_some_and(is_scalar),
         _ => false,

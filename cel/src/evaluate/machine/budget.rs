@@ -1,15 +1,20 @@
 //! What an evaluation may cost, allocate and compare.
 
+use std::cell::RefMut;
+
 use super::Machine;
+use crate::evaluate::compared::Compared;
 use crate::evaluate::value::Value;
 
 /// Bytes that one evaluation may allocate in all. Upstream has no such limit; what it costs to get here is far beyond
 /// what selectors do.
 pub(super) const MEMORY_BUDGET: usize = 128 << 20;
 
-/// Values that one evaluation may compare in all: a list of lists that are all the same one has more elements than
-/// time, and upstream goes through them uncounted.
-pub(super) const COMPARISON_BUDGET: u32 = 2_000_000;
+/// Values that one evaluation may compare or go through in all. Upstream has no such limit: it charges a tenth of a
+/// list's length for comparing it, and nothing for lists inside it or for texts shorter than ten bytes in a list that is
+/// searched. The cost limit thus ends what compares ten million elements of lists themselves; only what is inside of
+/// them gets here.
+pub(super) const COMPARISON_BUDGET: u32 = 20_000_000;
 
 /// Why an evaluation ended without a value.
 #[derive(Debug)]
@@ -39,6 +44,16 @@ impl<'v> Machine<'v> {
         let made = self.comparisons.get() + 1;
         self.comparisons.set(made);
         if made > COMPARISON_BUDGET { Err(Stop::Memory) } else { Ok(()) }
+    }
+
+    /// Values that were compared or gone through so far.
+    pub(crate) fn comparisons(&self) -> u32 {
+        self.comparisons.get()
+    }
+
+    /// Pairs of lists that were compared so far.
+    pub(crate) fn compared(&self) -> RefMut<'_, Compared<'v>> {
+        self.compared.borrow_mut()
     }
 
     /// Counts a list of so many elements.

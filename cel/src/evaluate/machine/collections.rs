@@ -81,6 +81,17 @@ impl<'v> Machine<'v> {
         self.check(below, end)
     }
 
+    pub(super) fn check_field(&mut self, below: u32, end: u32, name: &str) -> Option<u32> {
+        if !matches!(self.stack.last(), Some(Value::Error(_) | Value::Optional(_))) {
+            let value = self.pop();
+            let shown = show(self, &value);
+            self.stack.push(Value::error(format!(
+                "cannot initialize optional entry '{name}' from non-optional value {shown}"
+            )));
+        }
+        self.check(below, end)
+    }
+
     pub(super) fn make_list(&mut self, count: u32, optional: Option<&[bool]>) -> Result<(), Stop> {
         self.allocate_elements(u64::from(count))?;
         let first = self.stack.len() - count as usize;

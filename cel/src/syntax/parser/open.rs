@@ -56,7 +56,7 @@ pub(super) enum Open {
         start: u32,
         name: Arc<str>,
         first: usize,
-        fields: Vec<Arc<str>>,
+        fields: Vec<(Arc<str>, bool)>,
     },
     Call {
         at: u32,

@@ -237,7 +237,8 @@ impl Parser<'_> {
         Ok(false)
     }
 
-    pub(super) fn field_name(&mut self) -> Result<Arc<str>, Issue> {
+    /// The name of a field, and whether it is optional.
+    pub(super) fn field_name(&mut self) -> Result<(Arc<str>, bool), Issue> {
         let optional = self.takes_question();
         let token = self.token();
         if token.kind == TokenKind::EscapedIdentifier {
@@ -252,9 +253,6 @@ impl Parser<'_> {
             return Err(self.unexpected("':'"));
         }
         self.at += 1;
-        if optional {
-            return Err(Issue::at(token.start, "optional fields of messages are not supported"));
-        }
-        Ok(name)
+        Ok((name, optional))
     }
 }

@@ -171,8 +171,11 @@ impl Parser<'_> {
             }
             Some(Open::Message { at, start, name, first, fields }) => {
                 let (nodes, depth) = self.take(first);
-                let fields =
-                    fields.into_iter().zip(nodes).map(|(name, value)| Field { name, value }).collect();
+                let fields = fields
+                    .into_iter()
+                    .zip(nodes)
+                    .map(|((name, optional), value)| Field { name, value, optional })
+                    .collect();
                 self.push(Kind::Message { name, fields }, at, start, depth)
             }
             Some(Open::Call { at, start, name, first }) => self.finish_call(at, start, name, None, first),

@@ -1,6 +1,6 @@
-//! Whose devices draw on a counter.
+//! Which devices in use draw on a counter, and whose they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::devices::{DeviceId, Place};
 use crate::objects::Objects;
@@ -10,9 +10,21 @@ use crate::world::reference;
 /// Driver, pool, counter set and counter.
 type Key = (String, String, String, String);
 
+/// Who draws on a counter.
+#[derive(Debug, Clone, Default)]
+pub struct Users {
+    /// Their claims.
+    pub claims: Vec<String>,
+    /// Names of their devices.
+    pub devices: Vec<String>,
+}
+
 /// Claims by the counters that their devices draw on.
 #[derive(Debug, Default)]
-pub struct CounterUsers(HashMap<Key, Vec<String>>);
+pub struct CounterUsers {
+    by_counter: HashMap<Key, Users>,
+    held: HashSet<DeviceId>,
+}
 
 impl CounterUsers {
     /// All allocated claims, except for those named in `without`.
@@ -37,21 +49,33 @@ impl CounterUsers {
             for consumption in place.device.consumes_counters.iter().flatten() {
                 for counter in consumption.counters.keys() {
                     let key = key(&place.id, &consumption.counter_set, counter);
-                    let of_counter = users.0.entry(key).or_default();
+                    let of_counter = users.by_counter.entry(key).or_default();
                     for claim in claims {
-                        if !of_counter.contains(claim) {
-                            of_counter.push(claim.clone());
+                        if !of_counter.claims.contains(claim) {
+                            of_counter.claims.push(claim.clone());
                         }
                     }
+                    of_counter.devices.push(place.id.device.clone());
                 }
             }
         }
+        users.held = holders.into_keys().collect();
         users
     }
 
-    /// The claims that draw on a counter of the device's pool.
-    pub fn of(&self, device: &DeviceId, set: &str, counter: &str) -> Vec<String> {
-        self.0.get(&key(device, set, counter)).cloned().unwrap_or_default()
+    /// Who draws on a counter of the device's pool.
+    pub fn of(&self, device: &DeviceId, set: &str, counter: &str) -> Users {
+        self.by_counter.get(&key(device, set, counter)).cloned().unwrap_or_default()
+    }
+
+    /// Whether the device, or something that it has in common with others, is in use.
+    pub fn is_touched(&self, place: &Place<'_>) -> bool {
+        self.held.contains(&place.id)
+            || place.device.consumes_counters.iter().flatten().any(|consumption| {
+                consumption.counters.keys().any(|counter| {
+                    self.by_counter.contains_key(&key(&place.id, &consumption.counter_set, counter))
+                })
+            })
     }
 }
 
