@@ -12,11 +12,14 @@ pub(crate) const WORTH_REMEMBERING: u32 = 16;
 /// compares once is not worth the memory.
 const MOST: usize = 4_096;
 
+/// Two lists, kept so that no other one gets their addresses, and what comparing them said.
+type Pair<'v> = (List<'v>, List<'v>, Equality);
+
 /// What comparing two lists said, by their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Compared<'v> {
-    // The lists are kept so that no other one gets their addresses.
-    pairs: Option<Box<HashMap<(usize, usize), (List<'v>, List<'v>, Equality)>>>,
+    // Most evaluations compare no long lists: a map would draw its keys for nothing.
+    pairs: Option<HashMap<(usize, usize), Pair<'v>>>,
 }
 
 impl<'v> Compared<'v> {
