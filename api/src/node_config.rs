@@ -59,6 +59,17 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeConfigError`], for an unknown field, another type or a value out of range.
     pub fn decode(fields: &Value) -> Result<Self, NodeConfigError> {
+        // Derived decoding takes a list for an object, too, as its fields in their order.
+        for path in ["", "/partitioning", "/sharing", "/sharing/mps", "/sharing/timeSlicing"] {
+            if fields
+                .pointer(path)
+                .is_some_and(|part| !part.is_object() && (path.is_empty() || part.is_array()))
+            {
+                let part = path.trim_start_matches('/').replace('/', ".");
+                let part = if part.is_empty() { "a configuration".to_owned() } else { part };
+                return Err(NodeConfigError::Invalid(format!("{part} must be a mapping")));
+            }
+        }
         let config: Self = serde_json::from_value(fields.clone())
             .map_err(|error| NodeConfigError::Invalid(error.to_string().chars().take(300).collect()))?;
         config.check()?;
@@ -173,6 +184,8 @@ mod tests {
             (json!({"sharing": {"mps": {"defaultShares": 101}}}), "sharing.mps.defaultShares"),
             (json!({"sharing": {"mps": {"maxClients": 0}}}), "sharing.mps.maxClients"),
             (json!({"sharing": {"mps": {"partitions": ["big"]}}}), "big"),
+            (json!({"partitioning": []}), "partitioning must be a mapping"),
+            (json!({"sharing": {"mps": [true]}}), "sharing.mps must be a mapping"),
             (json!({"sharing": {"mps": {"cards": false}}}), "sharing.mps"),
             (json!({"sharing": {"timeSlicing": {}}}), "replicas"),
             (json!({"sharing": {"timeSlicing": {"replicas": 1}}}), "sharing.timeSlicing.replicas"),
