@@ -45,7 +45,16 @@ async fn a_pod_runs_and_sees_what_it_should() {
     wanted["spec"]["securityContext"] = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
     cluster.create_pod(wanted).await.unwrap();
     cluster.wait_for_pod("default", "runs", PodState::Ready, LIMIT).await.unwrap();
-    let view: Value = serde_json::from_str(&cluster.logs_of("default", "runs", None).await.unwrap()).unwrap();
+    // Ready is when the program has started, which may be before it has said anything.
+    let end = std::time::Instant::now() + LIMIT;
+    let view: Value = loop {
+        let log = cluster.logs_of("default", "runs", None).await.unwrap();
+        match serde_json::from_str(&log) {
+            Ok(view) => break view,
+            Err(error) => assert!(std::time::Instant::now() < end, "{error} in {log:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
     assert_eq!(view["environment"]["GREETING"], "hello");
     let devices = view["devices"].as_array().unwrap();
     assert!(devices.iter().any(|device| device["path"] == "/dev/null" && device["kind"] == "character"));
