@@ -142,10 +142,6 @@ async fn check(node: &Node, scenario: Scenario, mine: &ClaimReference, neighbour
 async fn death_at_every_step() {
     for scenario in SCENARIOS {
         for moment in Moment::ALL {
-            // What is half written of a file differs for claims and for hardware, and is the same in all scenarios.
-            if moment == Moment::Half && !matches!(scenario, Scenario::Make | Scenario::DestroyBeside) {
-                continue;
-            }
             let mut deaths = 0;
             for number in 1.. {
                 let (node, mine, neighbour) = before(scenario).await;
@@ -201,9 +197,7 @@ async fn every_step_failing_once() {
 async fn every_call_of_the_driver_failing_once() {
     // Unknown, lost, in use, no resources; the last two had their effect all the same.
     let faults = [(999, false), (15, false), (19, false), (23, false), (999, true), (15, true)];
-    let scenarios =
-        [Scenario::Make, Scenario::DestroyBeside, Scenario::Move, Scenario::Whole, Scenario::WholeEnds];
-    for scenario in scenarios {
+    for scenario in SCENARIOS {
         for (code, has_effect) in faults {
             for number in 1.. {
                 let (node, mine, neighbour) = before(scenario).await;
