@@ -23,6 +23,7 @@ const CONTROLLERS: &[&str] = &[
     "deployment-controller",
     "replicaset-controller",
     "job-controller",
+    "statefulset-controller",
 ];
 
 /// It taints nodes without a living kubelet: not for nodes that are only API objects.

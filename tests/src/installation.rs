@@ -34,6 +34,8 @@ const IMAGE_REPOSITORY: &str = "tessera.test/kubelet-plugin";
 pub struct InstallationOptions {
     /// Name of the emulated machine that each node is (`gpu-emulator hardware` lists them).
     pub hardware: String,
+    /// Files of values, as `helm --values` takes them.
+    pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
     pub values: Vec<String>,
     /// Who is told of each phase.
@@ -42,7 +44,12 @@ pub struct InstallationOptions {
 
 impl Default for InstallationOptions {
     fn default() -> Self {
-        Self { hardware: "hgx-h100-80gb".to_owned(), values: Vec::new(), progress: Progress::default() }
+        Self {
+            hardware: "hgx-h100-80gb".to_owned(),
+            values_files: Vec::new(),
+            values: Vec::new(),
+            progress: Progress::default(),
+        }
     }
 }
 
@@ -200,6 +207,10 @@ impl Installation {
         ];
         values.extend(options.values.iter().cloned());
         let mut arguments = vec![verb, "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        let files: Vec<String> = options.values_files.iter().map(|file| file.display().to_string()).collect();
+        for file in &files {
+            arguments.extend(["--values", file]);
+        }
         for value in &values {
             arguments.extend(["--set", value]);
         }

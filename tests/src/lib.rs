@@ -40,6 +40,7 @@ mod image;
 pub mod installation;
 pub mod kubelet_stand_in;
 mod node;
+pub mod node_stand_in;
 pub mod progress;
 pub mod shared;
 pub mod skip;

@@ -1,0 +1,246 @@
+//! A node of the scheduler tier on which everything of Tessera is real: an emulated machine, and the plugin's own program
+//! with the arguments, environment, files and rights that the chart gives its pod there. Only kubelet and containers are
+//! missing; the [`KubeletStandIn`] does for bound pods what a kubelet does with claims.
+
+mod plugin_pod;
+mod pods;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use serde_json::Value;
+use thiserror::Error;
+
+pub use pods::{PodsOfNode, PreparedPod};
+
+use crate::{
+    Cluster, ClusterError,
+    host::{Host, HostError},
+    installation::{DRIVER, Installation, InstallationError},
+    kubelet_stand_in::{KubeletStandIn, Plugin, StandInError},
+};
+
+/// What the machine of a node is.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Name of the machine (`gpu-emulator hardware` lists them).
+    pub hardware: String,
+    /// Another number of cards than the machine's own.
+    pub cards: Option<usize>,
+    /// Whether all cards are in MIG mode before anything runs, as an administrator sets them up: on Ampere the mode comes
+    /// with a reset of the card, and stays.
+    pub mig_mode: bool,
+}
+
+/// Why a node's stand-in does not work.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NodeStandInError {
+    /// The cluster did not do its part.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The emulated machine cannot be made.
+    #[error(transparent)]
+    Installation(#[from] InstallationError),
+    /// The API answered with an error.
+    #[error("the Kubernetes API: {0}")]
+    Api(#[from] kube::Error),
+    /// The plugin cannot be started.
+    #[error("cannot start the kubelet plugin: {0}")]
+    Host(#[from] HostError),
+    /// The plugin does not answer.
+    #[error("the kubelet plugin (its log is {log}): {source}", log = log.display())]
+    Plugin {
+        /// The plugin's log.
+        log: PathBuf,
+        /// What is wrong.
+        source: StandInError,
+    },
+    /// The DaemonSet's pod is not as the chart makes it.
+    #[error("the kubelet plugin's pod of node {node}: {what}")]
+    Pod {
+        /// The node.
+        node: String,
+        /// What is missing.
+        what: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A node with the plugin running on it.
+#[derive(Debug)]
+pub struct NodeStandIn {
+    name: String,
+    directory: PathBuf,
+    machine: PathBuf,
+    emulator: PathBuf,
+    plugin: Plugin,
+    process: String,
+    host: Host,
+}
+
+impl NodeStandIn {
+    /// Makes the machine of a node that is an API object, runs the plugin for the pod that the DaemonSet made for the
+    /// node, and registers it as a kubelet does. The plugin publishes once it is registered.
+    ///
+    /// # Errors
+    /// See [`NodeStandInError`].
+    pub async fn start(
+        cluster: &Cluster,
+        tessera: &Installation,
+        node: &str,
+        machine: &Machine,
+    ) -> Result<Self, NodeStandInError> {
+        let directory = cluster.state().join(node);
+        let root = directory.join("gpus");
+        make_machine(tessera, &root, node, machine)?;
+        let pod = plugin_pod::wait(cluster, tessera, node).await?;
+        let command = plugin_pod::command(cluster, tessera, &pod, &directory, &root).await?;
+        let process = format!("kubelet-plugin-{node}");
+        let log = cluster.logs().join(format!("{process}.log"));
+        let host = cluster.control_plane();
+        host.spawn(&process, command, log.clone()).await?;
+        let plugin = KubeletStandIn::new(&kubelet_directory(&directory))
+            .register(DRIVER, Duration::from_secs(60))
+            .await
+            .map_err(|source| NodeStandInError::Plugin { log, source })?;
+        let (name, emulator) = (node.to_owned(), tessera.program("gpu-emulator"));
+        Ok(Self { name, directory, machine: root, emulator, plugin, process, host })
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The registered plugin.
+    #[must_use]
+    pub fn plugin(&self) -> &Plugin {
+        &self.plugin
+    }
+
+    /// The emulated machine's directory.
+    #[must_use]
+    pub fn machine(&self) -> &Path {
+        &self.machine
+    }
+
+    /// Where the container runtime would look for CDI specs.
+    #[must_use]
+    pub fn cdi_directory(&self) -> PathBuf {
+        cdi_directory(&self.directory)
+    }
+
+    /// Names of the journal's records of a kind (`claims`, `hardware`), in order.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn journal(&self, kind: &str) -> Result<Vec<String>, NodeStandInError> {
+        let journal = kubelet_directory(&self.directory).join("plugins").join(DRIVER).join("journal");
+        names(&journal.join(kind))
+    }
+
+    /// The CDI specs on the disk.
+    ///
+    /// # Errors
+    /// They cannot be read, or are no JSON.
+    pub fn specs(&self) -> Result<Vec<Value>, NodeStandInError> {
+        let directory = self.cdi_directory();
+        let read = |name: String| {
+            let path = directory.join(name);
+            let failed = |source| NodeStandInError::File { path: path.clone(), source };
+            let bytes = fs::read(&path).map_err(failed)?;
+            serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))
+        };
+        names(&directory)?.into_iter().map(read).collect()
+    }
+
+    /// The machine as it stands, as `gpu-emulator show -o json` prints it.
+    ///
+    /// # Errors
+    /// The emulator says none.
+    pub fn show(&self) -> Result<Value, NodeStandInError> {
+        let failed = |source| NodeStandInError::File { path: self.machine.clone(), source };
+        let output = Command::new(&self.emulator)
+            .args(["show", "-o", "json"])
+            .arg(&self.machine)
+            .output()
+            .map_err(failed)?;
+        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.into()))
+    }
+
+    /// Ends the plugin as a kubelet ends a container.
+    ///
+    /// # Errors
+    /// It was never started.
+    pub async fn stop(&self) -> Result<(), NodeStandInError> {
+        self.host.stop(&self.process, Duration::from_secs(30)).await?;
+        Ok(())
+    }
+}
+
+fn make_machine(
+    tessera: &Installation,
+    root: &Path,
+    seed: &str,
+    machine: &Machine,
+) -> Result<(), NodeStandInError> {
+    let directory = root.display().to_string();
+    let cards = machine.cards.map(|cards| cards.to_string());
+    let mut arguments = vec!["create", &directory, "--hardware", &machine.hardware, "--seed", seed];
+    if let Some(cards) = &cards {
+        arguments.extend(["--cards", cards]);
+    }
+    tessera.emulator(&arguments)?;
+    if machine.mig_mode {
+        let smi = root.join("bin/nvidia-smi");
+        let output = Command::new(&smi).args(["-mig", "1"]).output();
+        output.map_err(|source| NodeStandInError::File { path: smi, source })?;
+        // Later cards than Ampere's have switched already; a reset is no harm to them.
+        let count = fs::read_dir(root.join("proc/driver/nvidia/gpus")).map_or(0, Iterator::count);
+        for card in 0..count {
+            tessera.emulator(&["reset", &directory, "--card", &card.to_string()])?;
+        }
+    }
+    Ok(())
+}
+
+// Short, for sockets' paths end at 107 bytes.
+fn kubelet_directory(directory: &Path) -> PathBuf {
+    directory.join("k")
+}
+
+fn cdi_directory(directory: &Path) -> PathBuf {
+    directory.join("cdi")
+}
+
+/// What is in a directory, in order; hidden files aside. A missing directory is an empty one.
+fn names(directory: &Path) -> Result<Vec<String>, NodeStandInError> {
+    let failed = |source| NodeStandInError::File { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
