@@ -14,6 +14,7 @@ pub mod control;
 pub mod daemon;
 pub mod limits;
 pub mod log;
+pub mod partitions;
 pub mod place;
 pub mod server;
 pub mod shell;
@@ -38,6 +39,9 @@ pub const MPS_MAX_CLIENTS_REACHED: u32 = 808;
 /// `CUDA_ERROR_MPS_CLIENT_TERMINATED`
 pub const MPS_CLIENT_TERMINATED: u32 = 810;
 
+/// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`
+pub const INVALID_RESOURCE_CONFIGURATION: u32 = 914;
+
 /// Name of a code in `cuda.h`.
 pub fn error_name(code: u32) -> &'static str {
     match code {
@@ -50,6 +54,7 @@ pub fn error_name(code: u32) -> &'static str {
         MPS_SERVER_NOT_READY => "CUDA_ERROR_MPS_SERVER_NOT_READY",
         MPS_MAX_CLIENTS_REACHED => "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
         MPS_CLIENT_TERMINATED => "CUDA_ERROR_MPS_CLIENT_TERMINATED",
+        INVALID_RESOURCE_CONFIGURATION => "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
         _ => "CUDA_ERROR_UNKNOWN",
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::mps::place::Place;
 use crate::mps::wire::{self, FromDaemon, FromServer, Lines, ToDaemon, ToServer};
-use crate::mps::{MPS_CONNECTION_FAILED, MPS_RPC_FAILURE, limits};
+use crate::mps::{MPS_CONNECTION_FAILED, MPS_RPC_FAILURE, limits, partitions};
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct Client {
     pub memory_limit: Option<u64>,
     /// Percent of the device's multiprocessors.
     pub percentage: f64,
+    /// Multiprocessors of its static partition, where it has one.
+    pub multiprocessors: Option<u32>,
 }
 
 /// Whether a daemon answers at the place that the environment names.
@@ -41,6 +43,7 @@ impl Client {
             .and_then(|limit| limits::for_device(&limit, device, uuid));
         let percentage =
             variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").and_then(|text| limits::percentage(&text));
+        let partition = variable("CUDA_MPS_SM_PARTITION").and_then(|text| partitions::named(&text, uuid));
         let program = std::env::args().next().unwrap_or_default();
         let failed = |_| MPS_CONNECTION_FAILED;
         let mut lines = Lines::new(daemon).map_err(failed)?;
@@ -52,16 +55,17 @@ impl Client {
         };
         let stream = UnixStream::connect(Place::of_environment().server(server)).map_err(failed)?;
         let mut writer = stream.try_clone().map_err(failed)?;
-        wire::send(&mut writer, &ToServer::Connect { device, memory_limit, percentage, program })
+        wire::send(&mut writer, &ToServer::Connect { device, memory_limit, percentage, partition, program })
             .map_err(failed)?;
         let mut reader = io::BufReader::new(stream);
-        let (uuid, memory_limit, percentage) = match wire::receive(&mut reader).map_err(failed)? {
-            Some(FromServer::Connected { uuid, memory_limit, percentage }) => {
-                (uuid, memory_limit, percentage)
-            }
-            Some(FromServer::Error(code) | FromServer::Lost(code)) => return Err(code),
-            _ => return Err(MPS_CONNECTION_FAILED),
-        };
+        let (uuid, memory_limit, percentage, multiprocessors) =
+            match wire::receive(&mut reader).map_err(failed)? {
+                Some(FromServer::Connected { uuid, memory_limit, percentage, multiprocessors }) => {
+                    (uuid, memory_limit, percentage, multiprocessors)
+                }
+                Some(FromServer::Error(code) | FromServer::Lost(code)) => return Err(code),
+                _ => return Err(MPS_CONNECTION_FAILED),
+            };
         let (sender, answers) = channel();
         std::thread::spawn(move || {
             while let Ok(Some(answer)) = wire::receive(&mut reader) {
@@ -70,7 +74,7 @@ impl Client {
                 }
             }
         });
-        Ok(Client { writer, answers, server, uuid, memory_limit, percentage })
+        Ok(Client { writer, answers, server, uuid, memory_limit, percentage, multiprocessors })
     }
 
     /// Asks for something; how many bytes it holds then.

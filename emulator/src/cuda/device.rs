@@ -132,9 +132,22 @@ pub fn most_clients(machine: &Machine, device: &Device) -> usize {
     if machine.cards[device.card].board.architecture < Architecture::Volta {
         return 16;
     }
-    let version: Vec<u32> =
-        machine.driver.cuda_version.split('.').filter_map(|part| part.parse().ok()).collect();
-    if version.as_slice() >= [13, 1].as_slice() { 60 } else { 48 }
+    if has_static_partitions(machine) { 60 } else { 48 }
+}
+
+/// Whether the driver's MPS knows static SM partitions: from CUDA 13.1.
+pub fn has_static_partitions(machine: &Machine) -> bool {
+    numbers(&machine.driver.cuda_version).as_slice() >= [13, 1].as_slice()
+}
+
+/// Whether a fault stays with the clients of one static SM partition: from driver 610 (NVIDIA's MPS documentation, "Using
+/// Static SM Partitioning").
+pub fn contains_faults(machine: &Machine) -> bool {
+    numbers(&machine.driver.version).as_slice() >= [610].as_slice()
+}
+
+fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').filter_map(|part| part.parse().ok()).collect()
 }
 
 #[cfg(test)]

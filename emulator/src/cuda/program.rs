@@ -107,20 +107,23 @@ fn initialise() -> Result<Context, Ended> {
     let device = devices.first().ok_or(Ended::Cuda(NO_DEVICE))?;
     let Some(daemon) = daemon() else {
         let direct = Direct::new(&store, device)?;
-        told(device, None, None, 100.0);
+        told(device, None);
         return Ok(Context::Direct(direct));
     };
     let client = Client::connect(daemon, 0, &device.uuid).map_err(Ended::Cuda)?;
     // Of a daemon, a client sees the daemon's devices.
     let all = device::all(&machine, &state);
     let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(device);
-    told(device, Some(client.server), client.memory_limit, client.percentage);
+    told(device, Some(&client));
     Ok(Context::Mps(client))
 }
 
-fn told(device: &Device, server: Option<u32>, limit: Option<u64>, percentage: f64) {
+fn told(device: &Device, client: Option<&Client>) {
+    let (server, limit) = (client.map(|client| client.server), client.and_then(|client| client.memory_limit));
+    let percentage = client.map_or(100.0, |client| client.percentage);
     // CUDA reports the part of the multiprocessors that a client may use; it rounds to whole ones.
     let share = device.multiprocessors.map(|count| (f64::from(count) * percentage / 100.0).ceil() as u32);
+    let share = client.and_then(|client| client.multiprocessors).or(share);
     println!(
         "{}",
         json!({

@@ -2,20 +2,22 @@
 
 use std::process::ExitCode;
 
+use super::daemon::Mode;
 use super::place::Place;
 use super::{daemon, shell};
 
 /// Runs the program: `-d` and `-f` start a daemon, without options it is a shell to the running one.
 pub fn main() -> ExitCode {
     let mut start = None;
-    let mut multi_user = false;
+    let mut mode = Mode::default();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "-d" => start = Some(Start::Background),
             "-f" => start = Some(Start::Foreground),
-            "-M" | "-multiuser-server" | "--multiuser-server" => multi_user = true,
+            "-M" | "-multiuser-server" | "--multiuser-server" => mode.multi_user = true,
+            "-S" | "--static-partitioning" => mode.static_partitioning = true,
             other => {
-                eprintln!("nvidia-cuda-mps-control: {other}: this stub knows -d, -f and -M");
+                eprintln!("nvidia-cuda-mps-control: {other}: this stub knows -d, -f, -M and -S");
                 return ExitCode::FAILURE;
             }
         }
@@ -23,8 +25,8 @@ pub fn main() -> ExitCode {
     let place = Place::of_environment();
     let result = match start {
         None => return shell::main(&place),
-        Some(Start::Foreground) => daemon::run(&place, multi_user),
-        Some(Start::Background) => daemon::detach(&place, multi_user),
+        Some(Start::Foreground) => daemon::run(&place, mode),
+        Some(Start::Background) => daemon::detach(&place, mode),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,12 +11,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode};
+use rustix::fs::FlockOperation;
 
 use super::log::Log;
+use super::partitions::{Chunks, Partitions};
 use super::place::{Place, beside};
 use super::wire::{self, Client, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
 use super::{MPS_SERVER_NOT_READY, limits};
+use crate::cuda::device;
 
 /// How long the starting program waits for the daemon in the background.
 const STARTING: Duration = Duration::from_secs(10);
@@ -24,10 +26,19 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Between two looks at something that another process does.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// How a daemon was started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mode {
+    /// `-M`: one server for the clients of all users.
+    pub multi_user: bool,
+    /// `-S`: every client has multiprocessors of a partition.
+    pub static_partitioning: bool,
+}
+
 struct Daemon {
     place: Place,
     log: Log,
-    multi_user: bool,
+    mode: Mode,
     inner: Mutex<Inner>,
 }
 
@@ -35,6 +46,8 @@ struct Inner {
     percentage: f64,
     memory: BTreeMap<usize, u64>,
     servers: Vec<Server>,
+    /// Where they are enabled.
+    partitions: Option<Partitions>,
     quitting: bool,
 }
 
@@ -51,16 +64,15 @@ struct Server {
 ///
 /// # Errors
 /// When it cannot be started; the text is for standard error.
-pub fn detach(place: &Place, multi_user: bool) -> Result<(), String> {
+pub fn detach(place: &Place, mode: Mode) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     // What it would say has no reader later; a file takes it until it is known to live.
     let mut said = tempfile()?;
     let errors = said.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.arg("-f").stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-    if multi_user {
-        command.arg("-M");
-    }
+    command.args(mode.multi_user.then_some("-M"));
+    command.args(mode.static_partitioning.then_some("-S"));
     // SAFETY: setsid is async-signal-safe and touches nothing of this process.
     unsafe {
         command.pre_exec(|| {
@@ -99,15 +111,16 @@ fn tempfile() -> Result<File, String> {
 ///
 /// # Errors
 /// When one runs already, or its files cannot be made; the text is for standard error.
-pub fn run(place: &Place, multi_user: bool) -> Result<(), String> {
+pub fn run(place: &Place, mode: Mode) -> Result<(), String> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
         move |error: io::Error| format!("{path}: {error}")
     };
+    let partitions = if mode.static_partitioning { Some(partitions()?) } else { None };
     fs::create_dir_all(&place.pipe).map_err(failed(&place.pipe))?;
     let path = place.lock();
     let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path))?;
-    mode(&path, 0o666);
+    permit(&path, 0o666);
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err("An instance of this daemon is already running".to_owned());
     }
@@ -116,19 +129,25 @@ pub fn run(place: &Place, multi_user: bool) -> Result<(), String> {
     let listen = |path: &Path, permissions| {
         let _ = fs::remove_file(path);
         let listener = UnixListener::bind(path).map_err(failed(path))?;
-        mode(path, permissions);
+        permit(path, permissions);
         Ok::<_, String>(listener)
     };
     let clients = listen(&place.control(), 0o666)?;
     let commands = listen(&place.privileged(), 0o755)?;
     let pipe = place.log_pipe();
     let _ = fs::remove_file(&pipe);
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o777), 0)
-        .map_err(|error| failed(&pipe)(error.into()))?;
-    mode(&pipe, 0o777);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o777),
+        0,
+    )
+    .map_err(|error| failed(&pipe)(error.into()))?;
+    permit(&pipe, 0o777);
     let path = place.pid();
     fs::write(&path, format!("{}\n", std::process::id())).map_err(failed(&path))?;
-    mode(&path, 0o666);
+    permit(&path, 0o666);
     log.line(&format!("Starting control daemon using socket {}", place.control().display()));
     log.line(&format!(
         "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}",
@@ -140,9 +159,10 @@ pub fn run(place: &Place, multi_user: bool) -> Result<(), String> {
         percentage: percentage.and_then(|text| limits::percentage(&text)).unwrap_or(100.0),
         memory: limits::for_device(&memory, 0, "").map(|limit| (0, limit)).into_iter().collect(),
         servers: Vec::new(),
+        partitions,
         quitting: false,
     };
-    let daemon = Arc::new(Daemon { place: place.clone(), log, multi_user, inner: Mutex::new(inner) });
+    let daemon = Arc::new(Daemon { place: place.clone(), log, mode, inner: Mutex::new(inner) });
     for listener in [clients, commands] {
         let daemon = Arc::clone(&daemon);
         std::thread::spawn(move || {
@@ -158,7 +178,7 @@ pub fn run(place: &Place, multi_user: bool) -> Result<(), String> {
     }
 }
 
-fn mode(path: &Path, bits: u32) {
+fn permit(path: &Path, bits: u32) {
     // Of another user's file the bits are what that user made them.
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(bits));
 }
@@ -215,7 +235,7 @@ impl Daemon {
     /// Finds a client its server, and starts one where there is none.
     fn client(&self, pid: u32, user: u32) -> FromDaemon {
         self.log.line("Accepting connection...");
-        let user = if self.multi_user { 0 } else { user };
+        let user = if self.mode.multi_user { 0 } else { user };
         loop {
             let mut inner = self.lock();
             if inner.quitting {
@@ -281,6 +301,7 @@ impl Daemon {
             }
         }
         server.limit();
+        server.partition(inner.partitions.as_ref());
         self.log.line(&format!("NEW SERVER {pid}: Ready"));
         inner.servers.push(server);
         Ok(pid)
@@ -379,6 +400,7 @@ impl Daemon {
                     _ => format!("Invalid memory limit {limit} for device {device}"),
                 }
             }
+            ["lspart"] | ["sm_partition", ..] => self.partition(inner, words),
             ["terminate_client", pid, client] => of_server(inner, pid, &mut |server| {
                 let Ok(client) = client.parse() else { return format!("Client {client} not found") };
                 server.tell(&ToServerProcess::Terminate(client));
@@ -393,6 +415,25 @@ impl Daemon {
             }),
             _ => format!("Unknown command: {}", words.join(" ")),
         }
+    }
+
+    /// Orders about static SM partitions.
+    fn partition(&self, inner: &mut Inner, words: &[&str]) -> String {
+        let Inner { servers, partitions: Some(partitions), .. } = inner else {
+            return "Static partitioning is not enabled".to_owned();
+        };
+        let clients = servers.iter_mut().flat_map(|server| server.clients().unwrap_or_default().0);
+        let used: Vec<String> = clients.filter_map(|client| client.partition).collect();
+        let answer = match words {
+            ["lspart"] => return partitions.list(&used),
+            ["sm_partition", "add", device, chunks] => partitions.add(device, chunks),
+            ["sm_partition", "rm", device, id] => partitions.remove(device, id, &used),
+            _ => return format!("Unknown command: {}", words.join(" ")),
+        };
+        for server in servers {
+            server.partition(Some(partitions));
+        }
+        answer
     }
 
     /// Ends all servers: waits for their clients, or ends those after a time.
@@ -450,6 +491,16 @@ impl Server {
         }
     }
 
+    /// Tells it which static SM partitions there are.
+    fn partition(&mut self, partitions: Option<&Partitions>) {
+        let known = partitions.map(|partitions| {
+            let all = partitions.all().iter();
+            all.map(|partition| (partition.id.clone(), partition.multiprocessors)).collect()
+        });
+        self.tell(&ToServerProcess::Partitions(known));
+        self.hear();
+    }
+
     /// Hands it its limits.
     fn limit(&mut self) {
         let most = self.memory.keys().max().map_or(0, |device| device + 1);
@@ -457,6 +508,24 @@ impl Server {
         self.tell(&ToServerProcess::Limits { percentage: self.percentage, memory });
         self.hear();
     }
+}
+
+/// The partitions of the first device that the daemon sees: those that use this stub have one.
+fn partitions() -> Result<Partitions, String> {
+    let store = crate::cuda::machine::find()?;
+    let machine = store.machine().map_err(|error| error.to_string())?;
+    let state = store.state().map_err(|error| error.to_string())?;
+    if !device::has_static_partitions(&machine) {
+        return Err("nvidia-cuda-mps-control: unknown option -S".to_owned());
+    }
+    let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let devices = device::visible(device::all(&machine, &state), variable.as_deref());
+    let first = devices.first().ok_or("No devices are visible")?;
+    let capability = machine.cards[first.card].board.compute_capability;
+    let multiprocessors = first.multiprocessors.unwrap_or(0);
+    let chunks = Chunks::of(capability.major.unsigned_abs(), multiprocessors, first.instances.is_some());
+    let chunks = chunks.ok_or_else(|| format!("Static partitioning is not supported on {}", first.uuid))?;
+    Ok(Partitions::new(&first.uuid, multiprocessors, chunks))
 }
 
 fn lines(items: impl Iterator<Item = String>) -> String {

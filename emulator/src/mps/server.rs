@@ -13,8 +13,8 @@ use super::log::Log;
 use super::place::Place;
 use super::wire::{self, Client, FromServer, FromServerProcess, Lines, ToServer, ToServerProcess};
 use super::{
-    DEVICE_UNAVAILABLE, LAUNCH_FAILED, MPS_CLIENT_TERMINATED, MPS_MAX_CLIENTS_REACHED, MPS_SERVER_NOT_READY,
-    NO_DEVICE, OUT_OF_MEMORY,
+    DEVICE_UNAVAILABLE, INVALID_RESOURCE_CONFIGURATION, LAUNCH_FAILED, MPS_CLIENT_TERMINATED,
+    MPS_MAX_CLIENTS_REACHED, MPS_SERVER_NOT_READY, NO_DEVICE, OUT_OF_MEMORY,
 };
 use crate::cuda::contexts::Owner;
 use crate::cuda::device::{self, Device};
@@ -40,6 +40,8 @@ struct Server {
 struct Inner {
     percentage: f64,
     memory: Vec<Option<u64>>,
+    /// Static SM partitions with their multiprocessors, where they are enabled.
+    partitions: Option<Vec<(String, u32)>>,
     clients: BTreeMap<u64, Connected>,
     next: u64,
     /// A client faulted: nobody new until all who were there have gone.
@@ -129,6 +131,7 @@ impl Server {
         let inner = Inner {
             percentage: 100.0,
             memory: vec![None; devices.len()],
+            partitions: None,
             clients: BTreeMap::new(),
             next: 0,
             fault: false,
@@ -147,6 +150,10 @@ impl Server {
             ToServerProcess::Limits { percentage, memory } => {
                 inner.percentage = percentage;
                 inner.memory = memory;
+                FromServerProcess::Done(true)
+            }
+            ToServerProcess::Partitions(partitions) => {
+                inner.partitions = partitions;
                 FromServerProcess::Done(true)
             }
             ToServerProcess::Clients => FromServerProcess::Clients {
@@ -200,11 +207,12 @@ impl Server {
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { return };
         let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
         let (Ok(copy), Ok(mut lines)) = (stream.try_clone(), Lines::new(stream)) else { return };
-        let Ok(Some(ToServer::Connect { device, memory_limit, percentage, program })) = lines.receive()
+        let Ok(Some(ToServer::Connect { device, memory_limit, percentage, partition, program })) =
+            lines.receive()
         else {
             return;
         };
-        let client = Client { pid, device, program };
+        let client = Client { pid, device, program, partition };
         let number = match self.admit(client, memory_limit, percentage, copy) {
             Ok((number, connected)) => {
                 if lines.send(&connected).is_err() {
@@ -226,7 +234,7 @@ impl Server {
                 ToServer::Allocate(bytes) => self.allocate(number, Some(bytes)),
                 ToServer::Free => self.allocate(number, None),
                 ToServer::Fault => {
-                    self.fault(pid);
+                    self.fault(number, pid);
                     break;
                 }
             };
@@ -255,17 +263,30 @@ impl Server {
         if here >= device::most_clients(&self.machine, device) {
             return Err(MPS_MAX_CLIENTS_REACHED);
         }
+        // With static partitions a client must name one, and percentages are not looked at.
+        let multiprocessors = match &inner.partitions {
+            None => None,
+            Some(partitions) => {
+                let named = |(id, _): &&(String, u32)| client.partition.as_ref() == Some(id);
+                let (_, multiprocessors) =
+                    partitions.iter().find(named).ok_or(INVALID_RESOURCE_CONFIGURATION)?;
+                Some(*multiprocessors)
+            }
+        };
         // A client's own limits only tighten those of the server.
         let of_server = inner.memory.get(client.device).copied().flatten();
         let limit = limit.into_iter().chain(of_server).min();
-        let percentage = percentage.map_or(inner.percentage, |percentage| percentage.min(inner.percentage));
+        let percentage = match multiprocessors {
+            Some(_) => 100.0,
+            None => percentage.map_or(inner.percentage, |percentage| percentage.min(inner.percentage)),
+        };
         let process = device.process(client.pid, 0, ProcessKind::Mps);
         self.owner.put(device.card, process, |_| Ok::<(), CudaError>(())).map_err(|_| NO_DEVICE)?;
         let number = inner.next;
         inner.next += 1;
         inner.clients.insert(number, Connected { client, held: 0, limit, stream });
         let uuid = device.uuid.clone();
-        Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage }))
+        Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage, multiprocessors }))
     }
 
     /// Takes more memory for a client, or gives all of it back.
@@ -289,12 +310,17 @@ impl Server {
         }
     }
 
-    /// A fault is told to every client of the server's devices, and ends their contexts.
-    fn fault(&self, pid: u32) {
-        self.log.line(&format!("Client {pid} caused a fatal exception; ending all clients"));
+    /// A fault is told to every client of the server's devices, and ends their contexts; with static partitions and a driver
+    /// that contains it, to those of the client's partition.
+    fn fault(&self, number: u64, pid: u32) {
+        self.log.line(&format!("Client {pid} caused a fatal exception; ending its clients"));
         let mut inner = self.lock();
-        inner.fault = true;
-        for connected in inner.clients.values_mut() {
+        let own = inner.clients.get(&number).and_then(|connected| connected.client.partition.clone());
+        let contained = own.filter(|_| inner.partitions.is_some() && device::contains_faults(&self.machine));
+        inner.fault = contained.is_none();
+        let is_hit =
+            |connected: &&mut Connected| contained.is_none() || connected.client.partition == contained;
+        for connected in inner.clients.values_mut().filter(is_hit) {
             let _ = wire::send(&mut connected.stream, &FromServer::Lost(LAUNCH_FAILED));
             let _ = connected.stream.shutdown(std::net::Shutdown::Both);
         }

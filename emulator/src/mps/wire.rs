@@ -40,6 +40,8 @@ pub enum ToServer {
         memory_limit: Option<u64>,
         /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`
         percentage: Option<f64>,
+        /// `CUDA_MPS_SM_PARTITION`, without the device's UUID.
+        partition: Option<String>,
         /// Program that the client runs.
         program: String,
     },
@@ -63,6 +65,8 @@ pub enum FromServer {
         memory_limit: Option<u64>,
         /// Percent of the device's multiprocessors.
         percentage: f64,
+        /// Multiprocessors of its partition, where it has one.
+        multiprocessors: Option<u32>,
     },
     /// Done; it holds so many bytes now.
     Holds(u64),
@@ -83,6 +87,8 @@ pub enum ToServerProcess {
         /// By device, bytes.
         memory: Vec<Option<u64>>,
     },
+    /// The static SM partitions there are, each with its multiprocessors; `None` where they are not enabled.
+    Partitions(Option<Vec<(String, u32)>>),
     /// Lists the clients.
     Clients,
     /// Ends one client.
@@ -122,6 +128,9 @@ pub struct Client {
     pub device: usize,
     /// Program that it runs.
     pub program: String,
+    /// Its static SM partition.
+    #[serde(default)]
+    pub partition: Option<String>,
 }
 
 /// The longest line that is read.

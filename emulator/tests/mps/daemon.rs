@@ -15,11 +15,17 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(hardware: &str) -> Self {
+        Self::with(hardware, &[])
+    }
+
+    /// One made with more options.
+    pub fn with(hardware: &str, options: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("m").rand_bytes(5).tempdir_in("/tmp").unwrap();
         let machine = Machine { directory };
         let output = Command::new(env!("CARGO_BIN_EXE_gpu-emulator"))
             .args(["create".as_ref(), machine.root().as_os_str()])
             .args(["--hardware", hardware])
+            .args(options)
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -51,8 +57,18 @@ impl Machine {
 
     /// Starts the daemon for the first card.
     pub fn start(&self) -> Output {
+        self.start_with(&[])
+    }
+
+    pub fn start_with(&self, options: &[&str]) -> Output {
         let mut command = self.program("nvidia-cuda-mps-control");
-        command.args(["-d", "-M"]).env("CUDA_VISIBLE_DEVICES", "0").output().unwrap()
+        command.args(["-d", "-M"]).args(options).env("CUDA_VISIBLE_DEVICES", "0").output().unwrap()
+    }
+
+    /// UUID of the first card.
+    pub fn uuid(&self) -> String {
+        let text = fs::read_to_string(self.root().join("state/machine.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["cards"][0]["uuid"].as_str().unwrap().to_owned()
     }
 
     /// Hands the daemon a line; what it prints.

@@ -6,3 +6,4 @@ mod daemon;
 mod lifecycle;
 mod limits;
 mod modes;
+mod partitions;
