@@ -27,6 +27,8 @@ pub const MEMORY_MIB: &str = "memoryMiB";
 pub const MIG_CAPABLE: &str = "migCapable";
 /// MIG profile of a partition, `1g.10gb` (string).
 pub const PROFILE: &str = "profile";
+/// Whether shares have multiprocessors of their own, which no other share can use; on devices shared by MPS (bool).
+pub const STATIC_PARTITIONS: &str = "staticPartitions";
 /// UUID of the card that a partition or share belongs to (string).
 pub const PARENT_UUID: &str = "parentUUID";
 /// `<clusterUUID>.<cliqueId>` of the NVLink fabric; without a fabric, the lowest PCI address of the cards of this node

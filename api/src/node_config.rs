@@ -187,6 +187,11 @@ mod tests {
             (json!({"partitioning": []}), "partitioning must be a mapping"),
             (json!({"sharing": {"mps": [true]}}), "sharing.mps must be a mapping"),
             (json!({"sharing": {"mps": {"cards": false}}}), "sharing.mps"),
+            (json!({"sharing": {"mps": {"staticPartitions": 1}}}), "invalid type"),
+            (
+                json!({"sharing": {"mps": {"cards": false, "partitions": ["1g.10gb"], "staticPartitions": true}}}),
+                "sharing.mps.staticPartitions",
+            ),
             (json!({"sharing": {"timeSlicing": {}}}), "replicas"),
             (json!({"sharing": {"timeSlicing": {"replicas": 1}}}), "sharing.timeSlicing.replicas"),
             (json!({"sharing": {"timeSlicing": {"replicas": 2, "interval": "short"}}}), "short"),

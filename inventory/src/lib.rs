@@ -11,8 +11,10 @@ pub mod layout;
 pub mod machine;
 pub mod mig;
 pub mod pool;
+pub mod static_partitions;
 pub mod topology;
 
 pub use machine::Machine;
 pub use pool::{Pool, PoolOptions};
+pub use static_partitions::{NoStaticPartitions, StaticPartitions};
 pub use topology::Topology;

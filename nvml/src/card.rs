@@ -59,6 +59,8 @@ pub struct Card {
     pub architecture: Reading<Architecture>,
     /// CUDA compute capability.
     pub compute_capability: Reading<ComputeCapability>,
+    /// CUDA cores (`nvmlDeviceGetNumGpuCores`).
+    pub cores: Reading<u32>,
     /// Memory; `None` on cards that share the system's memory (GB10).
     pub memory: Reading<Memory>,
     /// MIG mode; `None` on cards without MIG.

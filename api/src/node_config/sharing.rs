@@ -23,6 +23,9 @@ pub struct Mps {
     pub cards: bool,
     /// The MIG profiles whose partitions are shared, too (`3g.40gb`).
     pub partitions: Vec<String>,
+    /// Whether shares of cards have multiprocessors of their own (NVIDIA's static SM partitioning, CUDA 13.1 and Ampere or
+    /// later). Cards that cannot are then not shared by MPS; partitions are shared as ever.
+    pub static_partitions: bool,
     /// A share that asks for no size gets the memory and the compute divided by this: so many always fit. 1 to 100.
     pub default_shares: u32,
     /// The most clients (processes) of one card; the hardware's limit where absent, which it can only lower.
@@ -32,7 +35,13 @@ pub struct Mps {
 
 impl Default for Mps {
     fn default() -> Self {
-        Self { cards: true, partitions: Vec::new(), default_shares: 4, max_clients: None }
+        Self {
+            cards: true,
+            partitions: Vec::new(),
+            static_partitions: false,
+            default_shares: 4,
+            max_clients: None,
+        }
     }
 }
 
@@ -89,6 +98,12 @@ impl Sharing {
                 return error(
                     "sharing.mps.maxClients",
                     "must be 1 or more; leave it out for the hardware's limit",
+                );
+            }
+            if mps.static_partitions && !mps.cards {
+                return error(
+                    "sharing.mps.staticPartitions",
+                    "needs sharing.mps.cards: MIG partitions have no static partitions",
                 );
             }
             if !mps.cards && mps.partitions.is_empty() {

@@ -24,6 +24,8 @@ pub struct Card {
     pub architecture: Option<String>,
     /// CUDA compute capability (`nvmlDeviceGetCudaComputeCapability`).
     pub compute_capability: Option<ComputeCapability>,
+    /// CUDA cores (`nvmlDeviceGetNumGpuCores`). Not published.
+    pub cores: Option<u32>,
     /// All memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
     pub memory_bytes: Option<u64>,
     /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
@@ -82,6 +84,7 @@ impl Card {
             brand: None,
             architecture: None,
             compute_capability: None,
+            cores: None,
             memory_bytes: None,
             mig_capable: None,
             mig: None,

@@ -16,6 +16,7 @@ use super::description::Description;
 use super::partition::Partition;
 use super::{Warning, counters};
 use crate::machine::Card;
+use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
 
 /// Memory is shared in steps of this, which is also the smallest share: no CUDA context fits into less.
 const MEMORY_STEP: i64 = 128 << 20;
@@ -42,12 +43,27 @@ impl SharedDevices<'_> {
     /// The card shared by MPS; `None` where its memory is unknown or too small to be shared.
     pub fn mps(&self, mps: &Mps, set: &CounterSet, warnings: &mut Vec<Warning>) -> Option<Device> {
         let memory = self.description.memory;
-        let capacity = memory.and_then(|memory| mps_capacities(memory, self.clients(mps, 1, 1), mps));
+        let card = self.card.pci;
+        let min_compute = match self.static_partitions(mps) {
+            None => 1,
+            Some(Ok(partitions)) => partitions.min_compute(),
+            Some(Err(reason)) => {
+                warnings.push(Warning::NoStaticPartitions { card, reason });
+                return None;
+            }
+        };
+        let capacity =
+            memory.and_then(|memory| mps_capacities(memory, self.clients(mps, 1, 1), mps, min_compute));
         let Some(capacity) = capacity else {
-            warnings.push(Warning::NotShared { card: self.card.pci, memory });
+            warnings.push(Warning::NotShared { card, memory });
             return None;
         };
+        if default_compute(mps, 1) < min_compute {
+            let shares = mps.default_shares;
+            warnings.push(Warning::FewerDefaultShares { card, shares, compute: min_compute });
+        }
         let mut attributes = self.attributes(DeviceType::Mps, warnings);
+        attributes.bool(attribute::STATIC_PARTITIONS, mps.static_partitions.then_some(true));
         attributes.int(attribute::MEMORY_MIB, memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
         Some(self.device(DeviceName::Mps(self.card.pci), attributes, capacity, counters::all_of(set)))
@@ -73,7 +89,7 @@ impl SharedDevices<'_> {
         let memory = partition.memory();
         // The number of clients shrinks with the compute instance (MIG User Guide, "CUDA Multi-Process Service").
         let clients = self.clients(mps, partition.compute_slices, card_slices);
-        let Some(capacity) = mps_capacities(memory, clients, mps) else {
+        let Some(capacity) = mps_capacities(memory, clients, mps, 1) else {
             warnings.push(Warning::NotShared { card: self.card.pci, memory: Some(memory) });
             return None;
         };
@@ -97,6 +113,11 @@ impl SharedDevices<'_> {
         let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
         let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
         self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set))
+    }
+
+    /// What is known of the card's static partitions, where the configuration asks for them.
+    fn static_partitions(&self, mps: &Mps) -> Option<Result<StaticPartitions, NoStaticPartitions>> {
+        mps.static_partitions.then(|| StaticPartitions::of(self.card, self.cuda_driver_version))
     }
 
     fn clients(&self, mps: &Mps, slices: u32, of: u32) -> u32 {
@@ -134,8 +155,19 @@ impl SharedDevices<'_> {
     }
 }
 
-/// What shares of `memory` bytes are cut from; `None` where there are fewer than one step for each default share.
-fn mps_capacities(memory: i64, clients: u32, mps: &Mps) -> Option<BTreeMap<String, DeviceCapacity>> {
+/// Percent of the multiprocessors of a share that asks for none, at least `min`.
+fn default_compute(mps: &Mps, min: u32) -> u32 {
+    (100 / mps.default_shares.max(1)).max(min)
+}
+
+/// What shares of `memory` bytes are cut from, each with at least `min_compute` percent of the multiprocessors; `None` where
+/// there are fewer than one step for each default share.
+fn mps_capacities(
+    memory: i64,
+    clients: u32,
+    mps: &Mps,
+    min_compute: u32,
+) -> Option<BTreeMap<String, DeviceCapacity>> {
     let steps = |bytes: i64| bytes / MEMORY_STEP * MEMORY_STEP;
     let default = steps(memory / i64::from(mps.default_shares.max(1)));
     if default < MEMORY_STEP || steps(memory) < 2 * MEMORY_STEP {
@@ -145,8 +177,11 @@ fn mps_capacities(memory: i64, clients: u32, mps: &Mps) -> Option<BTreeMap<Strin
     let memory =
         shared(Quantity::binary(steps(memory)), Quantity::binary(default), range(step, None, Some(step)));
     let one = Quantity::decimal(1);
-    let percent = Quantity::decimal((100 / i64::from(mps.default_shares.max(1))).max(1));
-    let compute = shared(Quantity::decimal(100), percent, range(one, None, Some(one)));
+    let percent = Quantity::decimal(default_compute(mps, min_compute).into());
+    let least = Quantity::decimal(min_compute.into());
+    // A step must fit on top of the minimum; of one share there is nothing to step to.
+    let compute_step = (min_compute < 100).then_some(one);
+    let compute = shared(Quantity::decimal(100), percent, range(least, None, compute_step));
     // A step must fit on top of the minimum; of one client there is nothing to step to.
     let client_step = (clients > 1).then_some(one);
     let clients = shared(Quantity::decimal(clients.into()), one, range(one, None, client_step));

@@ -1,5 +1,7 @@
 use tessera_api::PciBusId;
 
+use crate::static_partitions::NoStaticPartitions;
+
 /// Something of the machine that could not be published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -100,6 +102,27 @@ pub enum Warning {
         card: PciBusId,
         /// Bytes of memory.
         memory: Option<i64>,
+    },
+    /// A card that cannot give its shares multiprocessors of their own, as the configuration asks for.
+    #[error("card {card} is not shared by MPS, since sharing.mps.staticPartitions is on: {reason}")]
+    NoStaticPartitions {
+        /// The card.
+        card: PciBusId,
+        /// Why.
+        reason: NoStaticPartitions,
+    },
+    /// The configured number of default shares is more than a card can be sure to have static partitions for.
+    #[error(
+        "card {card}: sharing.mps.defaultShares of {shares} would be less than one static partition each: a default share is \
+         {compute} % of the card's multiprocessors"
+    )]
+    FewerDefaultShares {
+        /// The card.
+        card: PciBusId,
+        /// The configured number.
+        shares: u32,
+        /// Percent of the multiprocessors that a default share has.
+        compute: u32,
     },
     /// The card was published with other counters, on which a held device still draws.
     #[error(

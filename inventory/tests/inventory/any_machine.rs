@@ -48,7 +48,7 @@ fn card() -> impl Strategy<Value = Card> {
     use prop::option::of;
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let number = || prop_oneof![0u32..16, any::<u32>()];
-    let numbers = (of(number()), of(number()), of(any::<u64>()), of(0u32..3));
+    let numbers = (of(number()), of(number()), of(any::<u64>()), of(0u32..3), of(any::<u32>()));
     let mig = (of(any::<bool>()), prop_oneof![2 => Just(None), 1 => mig().prop_map(Some)]);
     let capability = of((number(), number()).prop_map(|(major, minor)| ComputeCapability { major, minor }));
     let links = of(prop::collection::vec(link(), 0..20));
@@ -64,6 +64,7 @@ fn card() -> impl Strategy<Value = Card> {
             minor: numbers.1,
             memory_bytes: numbers.2,
             numa_node: numbers.3,
+            cores: numbers.4,
             mig_capable: mig.0,
             mig: mig.1,
             compute_capability,

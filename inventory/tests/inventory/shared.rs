@@ -6,7 +6,7 @@ use tessera_api::Quantity;
 use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_inventory::pool::{PoolOptions, Warning};
-use tessera_inventory::{Machine, Pool};
+use tessera_inventory::{Machine, NoStaticPartitions, Pool};
 
 use crate::api_limits::violations;
 use crate::known_machines::address;
@@ -120,7 +120,7 @@ fn the_number_of_clients_is_the_hardwares() {
 
 #[test]
 fn partitions_shared_by_mps() {
-    let mps = Mps { cards: false, partitions: vec!["3g.40gb".into()], default_shares: 2, max_clients: None };
+    let mps = Mps { cards: false, partitions: vec!["3g.40gb".into()], default_shares: 2, ..Mps::default() };
     let pool = Pool::new(&mig_models::named("H100-80GB").machine(1), &sharing(Some(mps), None));
     assert_eq!(violations(&pool), [""; 0]);
     let shared: Vec<&str> = pool
@@ -154,6 +154,46 @@ fn ampere_in_mig_mode_has_no_shares_of_the_card() {
     let pool = Pool::new(&model.machine_in_mig_mode(1), &sharing(Some(mps), Some(10)));
     let shared = pool.devices().filter(|device| device.allow_multiple_allocations == Some(true)).count();
     assert_eq!(shared, 2, "of the two 3g.40gb");
+}
+
+#[test]
+fn shares_with_multiprocessors_of_their_own() {
+    let mut machine = mig_models::named("H100-80GB").machine(1);
+    machine.cuda_driver_version = Some(13_010);
+    machine.cards[0].compute_capability = Some(ComputeCapability { major: 9, minor: 0 });
+    machine.cards[0].cores = Some(16_896);
+    let mps = Mps { static_partitions: true, partitions: vec!["3g.40gb".into()], ..Mps::default() };
+    let pool = Pool::new(&machine, &sharing(Some(mps.clone()), None));
+    assert_eq!(violations(&pool), [""; 0]);
+    assert_eq!(pool.warnings, []);
+    let says_so = |pool: &Pool, name| {
+        device(pool, name).attributes.as_ref().unwrap().get("staticPartitions").map(|value| value.bool)
+    };
+    let compute = |pool: &Pool, name| {
+        serde_json::to_value(&device(pool, name).capacity.as_ref().unwrap()["compute"]).unwrap()
+    };
+    assert_eq!(says_so(&pool, "gpu-10-00-mps"), Some(Some(true)));
+    assert_eq!(
+        compute(&pool, "gpu-10-00-mps"),
+        serde_json::json!({"value": "100", "requestPolicy": {"default": "25", "validRange": {"min": "12", "step": "1"}}})
+    );
+    let partition = "gpu-10-00-mig-3g40gb-4-mps";
+    assert_eq!(says_so(&pool, partition), None, "partitions are shared as ever");
+    assert_eq!(compute(&pool, partition)["requestPolicy"]["validRange"]["min"], "1");
+
+    let pool = Pool::new(&machine, &sharing(Some(Mps { default_shares: 10, ..mps.clone() }), None));
+    let fewer = Warning::FewerDefaultShares { card: address(0), shares: 10, compute: 12 };
+    assert_eq!(pool.warnings, [fewer]);
+    assert_eq!(compute(&pool, "gpu-10-00-mps")["requestPolicy"]["default"], "12");
+
+    machine.cuda_driver_version = Some(13_000);
+    let pool = Pool::new(&machine, &sharing(Some(mps), None));
+    let reason = NoStaticPartitions::Driver;
+    assert_eq!(pool.warnings, [Warning::NoStaticPartitions { card: address(0), reason }]);
+    assert!(
+        pool.devices().all(|device| device.name != "gpu-10-00-mps"),
+        "nothing weaker than what was asked for"
+    );
 }
 
 #[test]

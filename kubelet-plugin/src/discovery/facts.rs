@@ -59,6 +59,7 @@ pub(super) fn card(
     });
     next.compute_capability =
         problems.take(own, "cudaComputeCapability", capability, next.compute_capability);
+    next.cores = problems.take(own, "cores", read.cores, next.cores);
     next.memory_bytes = problems.take(
         own,
         "memory",

@@ -20,6 +20,7 @@ pub(super) fn read(functions: &Functions, handle: Handle, address: PciAddress) -
         brand: NvmlError::reading(functions.brand(handle)),
         architecture: NvmlError::reading(functions.architecture(handle)),
         compute_capability: NvmlError::reading(functions.compute_capability(handle)),
+        cores: NvmlError::reading(functions.cores(handle)),
         memory: NvmlError::reading(functions.memory(handle)),
         mig: NvmlError::reading(functions.mig_mode(handle)),
         compute_mode: NvmlError::reading(compute_mode),

@@ -100,6 +100,7 @@ fn one_failing_query_costs_one_fact_of_one_card() {
         ("nvmlDeviceGetBrand", "brand"),
         ("nvmlDeviceGetArchitecture", "architecture"),
         ("nvmlDeviceGetCudaComputeCapability", "compute_capability"),
+        ("nvmlDeviceGetNumGpuCores", "cores"),
         ("nvmlDeviceGetMemoryInfo", "memory"),
         ("nvmlDeviceGetMigMode", "mig"),
         ("nvmlDeviceGetComputeMode", "compute_mode"),
@@ -123,7 +124,7 @@ fn one_failing_query_costs_one_fact_of_one_card() {
                 }
             };
         }
-        restore!(name uuid index minor brand architecture compute_capability memory mig compute_mode addressing_mode
+        restore!(name uuid index minor brand architecture compute_capability cores memory mig compute_mode addressing_mode
                  memory_numa_node cpu_affinity links fabric);
         assert_eq!(broken, third, "{call} costs more than {fact}");
         assert_eq!(library.card(addresses[4]).unwrap(), fourth, "{call} costs another card something");

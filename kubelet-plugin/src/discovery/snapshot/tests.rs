@@ -36,6 +36,7 @@ fn card(bus: u8) -> tessera_nvml::Card {
         brand: Ok(Some(tessera_nvml::Brand(14))),
         architecture: Ok(Some(tessera_nvml::Architecture(9))),
         compute_capability: Ok(Some(ComputeCapability { major: 9, minor: 0 })),
+        cores: Ok(None),
         memory: Ok(Some(Memory { total: 80 << 30, reserved: 0, used: 0, free: 80 << 30 })),
         mig: Ok(Some(MigMode { current: false, pending: false })),
         compute_mode: Ok(None),

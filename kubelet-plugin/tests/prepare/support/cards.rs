@@ -399,6 +399,7 @@ impl Nvml for Cards {
                     brand: Ok(None),
                     architecture: Ok(Some(slot.architecture)),
                     compute_capability: Ok(None),
+                    cores: Ok(None),
                     memory: Ok(None),
                     mig: Ok(mode),
                     compute_mode: Ok(None),

@@ -76,6 +76,10 @@ impl Functions {
         }
     }
 
+    pub(in crate::library) fn cores(&self, card: Handle) -> Result<u32, NvmlError> {
+        function!(self, nvmlDeviceGetNumGpuCores).read(card, 0)
+    }
+
     pub(in crate::library) fn memory(&self, card: Handle) -> Result<Memory, NvmlError> {
         let version = version_of::<sys::nvmlMemory_v2_t>(2);
         let empty = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
