@@ -17,6 +17,8 @@ pub mod layout;
 pub mod metrics;
 pub mod mps;
 pub mod node_config;
+pub mod node_events;
+pub mod node_label;
 pub mod options;
 pub mod prepare;
 pub mod publish;

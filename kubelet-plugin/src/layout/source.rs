@@ -1,18 +1,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client};
+use kube::Client;
 use tessera_inventory::layout::{LayoutConfig, LayoutFile};
 
-use crate::error_text::{shorten, with_causes};
+use crate::node_label::{self, NodeLabelError};
 
 /// Largest layout file that is read, in bytes. NVIDIA's own for all its boards has 20 KB.
 const LARGEST_FILE: u64 = 1 << 20;
-
-/// Longest wait for the API server's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where layouts come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +36,8 @@ pub(super) enum SourceError {
     #[error("the layout file {path}: {reason}")]
     Content { path: PathBuf, reason: String },
     /// The Node can't be read.
-    #[error("cannot read the label {label} of this node: {reason}")]
-    Label { label: String, reason: String },
+    #[error(transparent)]
+    Label(#[from] NodeLabelError),
 }
 
 /// What is wanted now; `None` where no configuration is named.
@@ -53,7 +48,7 @@ pub(super) async fn wanted(
 ) -> Result<Option<Named>, SourceError> {
     let Some(path) = options.file.clone() else { return Ok(None) };
     let label = match &options.label {
-        Some(label) => label_of(client, node_name, label).await?,
+        Some(label) => node_label::read(client, node_name, label).await?,
         None => None,
     };
     let Some(name) = label.or_else(|| options.name.clone()) else { return Ok(None) };
@@ -73,19 +68,4 @@ fn read(path: &Path) -> Result<LayoutFile, SourceError> {
     let text = std::fs::read_to_string(path).map_err(failed)?;
     LayoutFile::parse(&text)
         .map_err(|error| SourceError::Content { path: path.to_owned(), reason: error.to_string() })
-}
-
-/// `None` where the node has no such label, or an empty one.
-async fn label_of(client: &Client, node_name: &str, label: &str) -> Result<Option<String>, SourceError> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let failed = |reason: String| SourceError::Label {
-        label: label.to_owned(),
-        reason: shorten(&reason, 500).to_owned(),
-    };
-    let node = tokio::time::timeout(PATIENCE, nodes.get_metadata(node_name))
-        .await
-        .map_err(|_| failed(format!("no answer within {PATIENCE:?}")))?
-        .map_err(|error| failed(with_causes(&error)))?;
-    let value = node.metadata.labels.and_then(|mut labels| labels.remove(label));
-    Ok(value.filter(|value| !value.is_empty()))
 }

@@ -1,20 +1,14 @@
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::Value;
 use tessera_api::{NodeConfig, NodeConfigs, node_config::NodeConfigError};
 
-use crate::error_text::{shorten, with_causes};
+use crate::error_text::shorten;
+use crate::node_label::{self, NodeLabelError};
 
 /// Largest file that is read, in bytes: more than a ConfigMap holds.
 const LARGEST_FILE: u64 = 2 << 20;
-
-/// Longest wait for the API server's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,13 +53,8 @@ pub enum SourceError {
         source: NodeConfigError,
     },
     /// The Node can't be read.
-    #[error("cannot read the label {label} of this node: {reason}")]
-    Label {
-        /// The label's key.
-        label: String,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    Label(#[from] NodeLabelError),
 }
 
 /// What the node offers now. Without a file, or where neither label nor option names a configuration, the default.
@@ -78,7 +67,7 @@ pub(super) async fn wanted(
     // A small file that is read once in a while. It is read whatever the label says, so that a slip is told soon.
     let configs = read(path)?;
     let label = match &options.label {
-        Some(label) => label_of(client, node_name, label).await?,
+        Some(label) => node_label::read(client, node_name, label).await?,
         None => None,
     };
     match label.or_else(|| options.name.clone()) {
@@ -101,21 +90,6 @@ fn read(path: &Path) -> Result<NodeConfigs, SourceError> {
         SourceError::Yaml { path: path.to_owned(), reason }
     })?;
     NodeConfigs::decode(&object).map_err(|source| SourceError::Content { path: path.to_owned(), source })
-}
-
-/// `None` where the node has no such label, or an empty one.
-async fn label_of(client: &Client, node_name: &str, label: &str) -> Result<Option<String>, SourceError> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let failed = |reason: String| SourceError::Label {
-        label: label.to_owned(),
-        reason: shorten(&reason, 500).to_owned(),
-    };
-    let node = tokio::time::timeout(PATIENCE, nodes.get_metadata(node_name))
-        .await
-        .map_err(|_| failed(format!("no answer within {PATIENCE:?}")))?
-        .map_err(|error| failed(with_causes(&error)))?;
-    let value = node.metadata.labels.and_then(|mut labels| labels.remove(label));
-    Ok(value.filter(|value| !value.is_empty()))
 }
 
 #[cfg(test)]
