@@ -7,6 +7,7 @@
 //!
 //! - One slice that changed is one write; nothing that changed is none ([`plan`]).
 //! - What somebody else deletes or changes is put right at once, and later and later when that goes on ([`rivalry`]).
+//! - Where another driver of the same name publishes cards of this node, nothing is written ([`other_driver`]).
 //! - What an API server does not keep (feature gates) or refuses (invalid) is left out, said once, and tried again after
 //!   a while or when the hardware changes ([`target`], [`features`]).
 //! - Of several instances on a node the newest writes ([`lock`]).
@@ -21,6 +22,7 @@ pub mod failure;
 pub mod features;
 pub mod lock;
 pub mod names;
+mod other_driver;
 pub mod plan;
 mod publisher;
 pub mod rivalry;

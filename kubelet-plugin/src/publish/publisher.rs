@@ -11,6 +11,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::node_events::NodeEvents;
+
 use super::{
     backoff::{Backoff, WatchBackoff},
     desired::PoolIdentity,
@@ -46,6 +48,7 @@ pub struct PublishOptions {
 /// Keeps the ResourceSlices of this node equal to what the hardware offers.
 pub struct Publisher {
     server: Server,
+    events: NodeEvents,
     identity: PoolIdentity,
     lock: PublishLock,
     probe_interval: Duration,
@@ -57,6 +60,7 @@ impl Publisher {
     #[must_use]
     pub fn new(client: Client, options: PublishOptions) -> Self {
         Self {
+            events: NodeEvents::new(client.clone(), &options.driver_name, &options.node_name),
             server: Server::new(client),
             identity: PoolIdentity::new(&options.driver_name, &options.node_name),
             lock: PublishLock::new(&options.lock_directory, &options.instance),
@@ -84,9 +88,9 @@ impl Publisher {
     /// Whatever the API server and others do, this keeps trying. At the end the slices stay: an upgrade of the plugin
     /// must not take the node's devices away.
     pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
-        let Self { server, identity, mut lock, probe_interval, status } = self;
+        let Self { server, events: node_events, identity, mut lock, probe_interval, status } = self;
         let mut events = pin!(server.watch(&identity).backoff(WatchBackoff::default()));
-        let mut session = Session::new(server, identity, status.clone());
+        let mut session = Session::new(server, node_events, identity, status.clone());
         let mut lock_failures = Backoff::default();
         let mut lock_retry = Instant::now();
         let mut due: Option<Instant> = None;

@@ -8,6 +8,8 @@ use kube::runtime::watcher::Event;
 use tessera_inventory::Pool;
 use tokio::{sync::watch, time::Instant};
 
+use crate::node_events::{NodeEvents, Severity};
+
 use super::{
     backoff::Backoff,
     condition::Condition,
@@ -15,6 +17,7 @@ use super::{
     dispute,
     failure::{Attempt, Failure, FailureKind},
     lock::PublishLock,
+    other_driver::OtherDriver,
     plan::{Plan, Write, plan},
     rivalry::Rivalry,
     server::Server,
@@ -32,6 +35,7 @@ const CONFLICTS: usize = 2;
 /// See the module.
 pub struct Session {
     server: Server,
+    events: NodeEvents,
     identity: PoolIdentity,
     store: Store,
     target: Target,
@@ -46,6 +50,8 @@ pub struct Session {
     /// Conflicts since the server last held the target.
     conflicts: usize,
     rivalry: Rivalry,
+    /// The other driver of our name while it is there, and whether the Node has an Event of it.
+    other: Option<(OtherDriver, bool)>,
     writing: Condition,
     watching: Condition,
     status: watch::Sender<PublishStatus>,
@@ -62,9 +68,15 @@ pub enum Next {
 
 impl Session {
     /// Nothing is known and nothing desired yet.
-    pub fn new(server: Server, identity: PoolIdentity, status: watch::Sender<PublishStatus>) -> Self {
+    pub fn new(
+        server: Server,
+        events: NodeEvents,
+        identity: PoolIdentity,
+        status: watch::Sender<PublishStatus>,
+    ) -> Self {
         Self {
             server,
+            events,
             target: Target::new(identity.clone()),
             identity,
             store: Store::default(),
@@ -75,6 +87,7 @@ impl Session {
             backoff: Backoff::default(),
             conflicts: 0,
             rivalry: Rivalry::default(),
+            other: None,
             writing: Condition::new("publishing ResourceSlices"),
             watching: Condition::new("watching ResourceSlices"),
             status,
@@ -132,6 +145,12 @@ impl Session {
             if !lock.may_write() {
                 return Next::Rest;
             }
+            if let Some(other) = OtherDriver::find(&self.identity, self.store.iter()) {
+                return self.stand_back(other).await;
+            }
+            if self.other.take().is_some() {
+                tracing::info!("the other driver's ResourceSlices are gone");
+            }
             let plan = match self.plan().await {
                 Ok(plan) => plan,
                 Err(failure) => return self.retry(failure),
@@ -167,6 +186,25 @@ impl Session {
             kind: FailureKind::Server,
             text: format!("they are not as written after {ROUNDS} rounds of writing"),
         })
+    }
+
+    /// Leaves everything as it is while another driver of our name is there, and says so once. What happens to its slices
+    /// the watch will tell.
+    async fn stand_back(&mut self, other: OtherDriver) -> Next {
+        let message = other.to_string();
+        self.synced = false;
+        self.status.send_modify(|status| status.in_sync = false);
+        self.report(Some(message.clone()));
+        let known = self.other.take().filter(|(known, _)| *known == other);
+        if known.is_none() {
+            tracing::error!("{message}");
+        }
+        let told = match known {
+            Some((_, true)) => true,
+            _ => self.events.send(Severity::Warning, "Publish", "AnotherDriver", &message).await,
+        };
+        self.other = Some((other, told));
+        if told { Next::Rest } else { Next::After(self.backoff.delay()) }
     }
 
     /// Asks a server that did not keep some feature whether it does by now.

@@ -29,6 +29,11 @@ impl Store {
         self.slices.values().cloned().collect()
     }
 
+    /// All slices, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &ResourceSlice> {
+        self.slices.values()
+    }
+
     /// The slice called `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ResourceSlice> {

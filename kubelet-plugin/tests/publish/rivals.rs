@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::{events::v1::Event, resource::v1::ResourceSlice};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use tessera_kubelet_plugin::publish::{FIELD_MANAGER, PublishStatus};
 use tokio::time::Instant;
 
 use crate::support::{DRIVER, TestNode, cards, eventually, marks};
@@ -67,9 +69,10 @@ async fn foreign_slices_of_our_driver_and_node_go_and_higher_generations_are_hon
         .expect("a slice")
     };
     let ours = format!("{DRIVER}/{}", node.name);
-    for slice in [junk("old", &node.name, 3), junk("same-pool", &ours, 17)] {
-        node.api().create(&PostParams::default(), &slice).await.expect("created");
-    }
+    // What an older version of this driver left in another pool, and what anybody put into ours.
+    let as_us = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    node.api().create(&as_us, &junk("old", &node.name, 3)).await.expect("created");
+    node.api().create(&PostParams::default(), &junk("same-pool", &ours, 17)).await.expect("created");
     let publisher = node.publisher(Some(cards(2, "a"))).await;
     let status = publisher.in_sync().await;
     assert_eq!(status.generation, Some(18));
@@ -126,4 +129,66 @@ async fn a_name_that_another_driver_took_is_said() {
     assert!(error.contains(&name) && error.contains("other.example.com"), "{error}");
     node.api().delete(&name, &DeleteParams::default()).await.expect("deleted");
     publisher.in_sync().await;
+}
+
+/// As NVIDIA's driver publishes: in a pool called as the node.
+fn of_another_driver(node: &TestNode) -> ResourceSlice {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"name": format!("{}-theirs", node.name)},
+        "spec": {"driver": DRIVER, "nodeName": node.name, "devices": [{"name": "gpu-0"}],
+            "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1}},
+    }))
+    .expect("a slice")
+}
+
+#[tokio::test]
+async fn another_driver_of_our_name_is_told_of_and_left_alone() {
+    let node = TestNode::new("twins").await;
+    let them = PostParams { field_manager: Some("gpu-kubelet-plugin".to_owned()), ..PostParams::default() };
+    let theirs = node.api().create(&them, &of_another_driver(&node)).await.expect("created");
+    let publisher = node.publisher(Some(cards(2, "a"))).await;
+    let told = |status: &PublishStatus| status.last_error.is_some() && !status.in_sync;
+    let status = publisher.until("refusing", told).await;
+    let error = status.last_error.expect("an error");
+    for part in
+        ["another driver is called", "gpu-kubelet-plugin", "kubectl delete resourceslices", "driverName"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    eventually("the Node's Event", || async {
+        let events: Api<Event> = Api::namespaced(node.client.clone(), "default");
+        let events = events.list(&ListParams::default()).await.expect("listed").items;
+        let of_node = |event: &Event| {
+            let regarding = event.regarding.as_ref();
+            regarding.is_some_and(|regarding| regarding.name.as_deref() == Some(&node.name))
+        };
+        let event = events.into_iter().find(of_node)?;
+        assert_eq!(
+            (event.reason.as_deref(), event.type_.as_deref()),
+            (Some("AnotherDriver"), Some("Warning"))
+        );
+        assert!(event.note.is_some_and(|note| note.contains("another driver")));
+        Some(())
+    })
+    .await;
+    let slices = node.slices().await;
+    let versions: Vec<_> = slices.iter().map(|slice| &slice.metadata.resource_version).collect();
+    assert_eq!((versions, publisher.status.borrow().writes), (vec![&theirs.metadata.resource_version], 0));
+
+    // It goes: its place is taken.
+    let name = format!("{}-theirs", node.name);
+    node.api().delete(&name, &DeleteParams::default()).await.expect("deleted");
+    let status = publisher.until("published", |status| status.in_sync && status.last_error.is_none()).await;
+    assert_eq!(marks(&node.slices().await), ["a", "a"]);
+
+    // It comes back and, as Kubernetes' library does, deletes the slices of pools that it does not know.
+    node.api().create(&them, &of_another_driver(&node)).await.expect("created");
+    publisher.until("refusing again", told).await;
+    node.api().delete(&node.slice_name("2-cards-0000"), &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(publisher.status.borrow().writes, status.writes, "no war of writes");
+    node.api().delete(&name, &DeleteParams::default()).await.expect("deleted");
+    publisher.until("published again", |status| status.in_sync && status.last_error.is_none()).await;
+    assert_eq!(marks(&node.slices().await), ["a", "a"]);
+    assert_eq!(publisher.status.borrow().repairs, 0, "nobody disputes");
 }
