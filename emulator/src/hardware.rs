@@ -57,7 +57,7 @@ macro_rules! data_files {
 
 const BOARDS: &[(&str, &str)] = data_files!("boards":
     "a100-sxm4-40gb", "a100-sxm4-80gb", "a30", "b200", "gb200", "gh200-96gb", "h100-nvl", "h100-sxm5-80gb", "h200", "l40s",
-    "rtx-pro-6000", "t4", "v100-sxm2-16gb", "v100-sxm3-32gb",
+    "p4", "rtx-pro-6000", "t4", "v100-sxm2-16gb", "v100-sxm3-32gb",
 );
 
 const MIG_MODELS: &[(&str, &str)] = data_files!("mig":
@@ -76,7 +76,7 @@ const TOPOLOGIES: &[(&str, &str)] = data_files!("topologies":
 const MACHINES: &[(&str, &str)] = data_files!("machines":
     "a30-x2", "dgx-1v",
     "dgx-2", "gb200-tray", "gh200", "h100-nvl-x8", "hgx-a100-40gb", "hgx-a100-80gb", "hgx-b200", "hgx-h100-80gb",
-    "hgx-h200", "l40s-x8",
+    "hgx-h200", "l40s-x8", "p4",
     "rtx-pro-6000", "t4",
 );
 

@@ -71,6 +71,17 @@ pub enum TimeSliceInterval {
 }
 
 impl TimeSliceInterval {
+    /// As configurations spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Short => "Short",
+            Self::Medium => "Medium",
+            Self::Long => "Long",
+        }
+    }
+
     /// The number that `nvidia-smi compute-policy --set-timeslice` takes.
     #[must_use]
     pub const fn number(self) -> u32 {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::card::Reading;
 use super::library::{Library, SmiError};
 use crate::cuda::machine;
-use crate::hardware::board::Architecture;
+use crate::hardware::board::ComputeCapability;
 use crate::state::StoreError;
 
 /// `NVML_ERROR_NOT_SUPPORTED`
@@ -59,6 +59,21 @@ pub(super) fn set_mode(library: &Library, readings: &[Reading], mode: u32) -> Re
     Ok(text)
 }
 
+/// Kernels are interrupted between instructions, after a time that can be set: on the P100 and from Volta on. A Tesla P4
+/// refuses (issue 41 of NVIDIA's DRA driver).
+fn has_time_slice_lengths(ComputeCapability { major, minor }: ComputeCapability) -> bool {
+    major >= 7 || (major == 6 && minor == 0)
+}
+
+/// The real one's words, as that issue has them.
+fn refusal(index: usize, slice: u32) -> String {
+    let value = ["Default", "Short", "Medium", "Long"][slice as usize];
+    format!(
+        "Failed to set timeslice policy with value {value} for GPU {index} : Not Supported\n\
+         Failed to set timeslice for requested devices : Not Supported"
+    )
+}
+
 /// Shows and sets time slices. NVML has no function for them: they are written to the machine's state.
 pub(super) fn policy(library: &Library, policy: &Policy) -> Result<String, SmiError> {
     let failed = |what: &str, code, text: String| SmiError::Nvml { what: what.to_owned(), code, text };
@@ -70,8 +85,8 @@ pub(super) fn policy(library: &Library, policy: &Policy) -> Result<String, SmiEr
         let card = &machine.cards[index];
         if let Some(slice) = policy.set_timeslice {
             let what = format!("Failed to set timeslice for GPU {}", card.pci);
-            if card.board.architecture < Architecture::Volta {
-                return Err(failed(&what, NOT_SUPPORTED, library.error_text(NOT_SUPPORTED)));
+            if !has_time_slice_lengths(card.board.compute_capability) {
+                return Err(SmiError::Plain { text: refusal(index, slice), code: NOT_SUPPORTED });
             }
             if let Err(code) = reading.uuid {
                 return Err(failed(&what, code, library.error_text(code)));

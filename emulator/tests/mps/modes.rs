@@ -48,3 +48,19 @@ fn time_slices_are_set_by_card_where_the_card_has_them() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("LONG"));
     assert_eq!(policy(&["--set-timeslice", "4"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_card_without_time_slices_refuses_in_the_words_of_the_real_tool() {
+    let machine = Machine::new("p4");
+    let set =
+        machine.program("nvidia-smi").args(["compute-policy", "-i", "0", "--set-timeslice", "1"]).output();
+    let set = set.unwrap();
+    assert_eq!(set.status.code(), Some(3));
+    let said = [set.stdout, set.stderr].concat();
+    assert_eq!(
+        String::from_utf8_lossy(&said).trim(),
+        "Failed to set timeslice policy with value Short for GPU 0 : Not Supported\n\
+         Failed to set timeslice for requested devices : Not Supported"
+    );
+    assert_eq!(machine.card(0)["timeSlice"], 0);
+}

@@ -26,6 +26,9 @@ pub struct Card {
     pub compute_capability: Option<ComputeCapability>,
     /// CUDA cores (`nvmlDeviceGetNumGpuCores`). Not published.
     pub cores: Option<u32>,
+    /// How it addresses the system's memory, `HMM`, `ATS` or `None` (`nvmlDeviceGetAddressingMode`); absent where the
+    /// platform has no such modes.
+    pub addressing_mode: Option<String>,
     /// All memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
     pub memory_bytes: Option<u64>,
     /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
@@ -53,6 +56,17 @@ pub struct ComputeCapability {
     pub major: u32,
     /// The number after the dot.
     pub minor: u32,
+}
+
+impl ComputeCapability {
+    /// Whether the driver can set how long each process computes before the next one's turn (`nvidia-smi compute-policy
+    /// --set-timeslice`). It is the time after which kernels are interrupted between instructions, which takes Volta or
+    /// later, or the P100: a Tesla P4 (6.1) answers "Not Supported" (issue 41 of NVIDIA's DRA driver, and what its
+    /// maintainers say in pull request 1183).
+    #[must_use]
+    pub const fn has_time_slice_lengths(self) -> bool {
+        self.major >= 7 || (self.major == 6 && self.minor == 0)
+    }
 }
 
 /// Whether a card works. One that does not stays published with a `NoSchedule` taint.
@@ -85,6 +99,7 @@ impl Card {
             architecture: None,
             compute_capability: None,
             cores: None,
+            addressing_mode: None,
             memory_bytes: None,
             mig_capable: None,
             mig: None,

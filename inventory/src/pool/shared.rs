@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceCounterConsumption,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
-use tessera_api::node_config::{Mps, TimeSlicing};
+use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_api::{DeviceName, DeviceType, Quantity, attribute, capacity, limits};
 
 use super::attributes::AttributeMap;
@@ -15,7 +15,7 @@ use super::attributes::Attributes;
 use super::description::Description;
 use super::partition::Partition;
 use super::{Warning, counters};
-use crate::machine::Card;
+use crate::machine::{Card, ComputeCapability};
 use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
 
 /// Memory is shared in steps of this, which is also the smallest share: no CUDA context fits into less.
@@ -98,13 +98,21 @@ impl SharedDevices<'_> {
         Some(self.device(name, attributes, capacity, partition.consumption.clone()))
     }
 
-    /// The card shared by time-slicing.
+    /// The card shared by time-slicing; `None` where the configuration says how long a slice is and the card has no such
+    /// setting: told now rather than by a claim's failure on the node.
     pub fn time_slices(
         &self,
         slicing: &TimeSlicing,
         set: &CounterSet,
         warnings: &mut Vec<Warning>,
-    ) -> Device {
+    ) -> Option<Device> {
+        let capability = self.card.compute_capability;
+        let has_lengths = capability.is_none_or(ComputeCapability::has_time_slice_lengths);
+        if !has_lengths && slicing.interval != TimeSliceInterval::Default {
+            let interval = slicing.interval.as_str();
+            warnings.push(Warning::NoTimeSliceLengths { card: self.card.pci, interval });
+            return None;
+        }
         let mut attributes = self.attributes(DeviceType::TimeSlice, warnings);
         attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
@@ -112,7 +120,7 @@ impl SharedDevices<'_> {
         let range = range(Quantity::decimal(1), Some(Quantity::decimal(1)), None);
         let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
         let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
-        self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set))
+        Some(self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set)))
     }
 
     /// What is known of the card's static partitions, where the configuration asks for them.

@@ -124,6 +124,17 @@ pub enum Warning {
         /// Percent of the multiprocessors that a default share has.
         compute: u32,
     },
+    /// The node's configuration says how long time-slices are, and the card has no such setting.
+    #[error(
+        "card {card} is not shared by time: its time-slices can't be made {interval}, which takes Volta or later, or a P100; \
+         leave timeSlicing.interval out of the node's configuration to share it with slices of the driver's own length"
+    )]
+    NoTimeSliceLengths {
+        /// The card.
+        card: PciBusId,
+        /// What the configuration says.
+        interval: &'static str,
+    },
     /// The card was published with other counters, on which a held device still draws.
     #[error(
         "card {0} is published as it was before, without partitions and shares, until the claims on it end: its MIG profiles \

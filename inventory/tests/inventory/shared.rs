@@ -227,3 +227,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_card_without_lengths_of_time_slices_says_so_where_one_is_asked_for() {
+    let pascal = |major, minor| {
+        let mut card = Card::new(address(0));
+        card.compute_capability = Some(ComputeCapability { major, minor });
+        Machine { cards: vec![card], ..Machine::default() }
+    };
+    let mut options = sharing(None, Some(10));
+    for (capability, is_shared) in
+        [((3, 7), false), ((6, 0), true), ((6, 1), false), ((6, 2), false), ((7, 0), true)]
+    {
+        let pool = Pool::new(&pascal(capability.0, capability.1), &options);
+        let named = pool.devices().any(|device| device.name == "gpu-10-00-ts");
+        assert_eq!(named, is_shared, "{capability:?}");
+        let warnings: Vec<String> = pool.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), usize::from(!is_shared), "{capability:?}: {warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("Short") && warning.contains("0000:10:00.0")));
+    }
+    options.config.sharing.time_slicing.as_mut().unwrap().interval = TimeSliceInterval::Default;
+    let pool = Pool::new(&pascal(6, 1), &options);
+    assert_eq!(device(&pool, "gpu-10-00-ts").allow_multiple_allocations, Some(true));
+    assert_eq!(pool.warnings, []);
+}

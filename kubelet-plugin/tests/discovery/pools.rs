@@ -22,7 +22,7 @@ const ASCENDING: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 type Expected = (&'static str, &'static [usize], [&'static str; 4], Option<&'static str>);
 
 /// As `inventory/tests/data/groups.txt` has them for these machine types.
-const EXPECTED: [Expected; 14] = [
+const EXPECTED: [Expected; 15] = [
     ("a30-x2", &[0, 1], ["{0,1}", "", "", ""], None),
     ("dgx-1v", &[0, 3, 2, 1, 5, 6, 7, 4], [CUBE_MESH, QUADS, CUBE_MESH, QUADS], Some("0000:06:00.0")),
     (
@@ -50,6 +50,7 @@ const EXPECTED: [Expected; 14] = [
     ("hgx-h100-80gb", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
     ("hgx-h200", ASCENDING.split_at(8).0, [PAIRS, QUADS, EIGHT, EIGHT], Some("0000:18:00.0")),
     ("l40s-x8", ASCENDING.split_at(8).0, [PAIRS, QUADS, "", ""], None),
+    ("p4", &[0], ["", "", "", ""], None),
     ("rtx-pro-6000", ASCENDING.split_at(8).0, [PAIRS, QUADS, "", ""], None),
     ("t4", &[0], ["", "", "", ""], None),
 ];
