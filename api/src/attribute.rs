@@ -21,6 +21,9 @@ pub const CUDA_COMPUTE_CAPABILITY: &str = "cudaComputeCapability";
 pub const DRIVER_VERSION: &str = "driverVersion";
 /// Newest CUDA version the driver supports, `13.0.0` (version).
 pub const CUDA_DRIVER_VERSION: &str = "cudaDriverVersion";
+/// How the card addresses the system's memory: `HMM` (the kernel keeps its page tables like the CPU's), `ATS` (it walks
+/// the CPU's), `None`; absent where the platform has no such modes (string).
+pub const ADDRESSING_MODE: &str = "addressingMode";
 /// Memory in MiB, rounded down, for selectors such as `memoryMiB >= 40000` (int).
 pub const MEMORY_MIB: &str = "memoryMiB";
 /// Whether the card can be partitioned by MIG (bool).

@@ -2,18 +2,28 @@
 
 /// Memory in bytes, as a BinarySI quantity.
 pub const MEMORY: &str = "memory";
-/// Streaming multiprocessors of a MIG partition.
+// The next six: of a MIG partition what it has; of a whole card that can be partitioned the most that one of its
+// partitions can have, as NVIDIA's driver says it.
+
+/// Streaming multiprocessors.
 pub const MULTIPROCESSORS: &str = "multiprocessors";
-/// Copy engines of a MIG partition.
+/// Copy engines.
 pub const COPY_ENGINES: &str = "copyEngines";
-/// Video decoders of a MIG partition.
+/// Video decoders.
 pub const DECODERS: &str = "decoders";
-/// Video encoders of a MIG partition.
+/// Video encoders.
 pub const ENCODERS: &str = "encoders";
-/// JPEG engines of a MIG partition.
+/// JPEG engines.
 pub const JPEG_ENGINES: &str = "jpegEngines";
-/// Optical flow accelerators of a MIG partition.
+/// Optical flow accelerators.
 pub const OFA_ENGINES: &str = "ofaEngines";
+
+/// A memory slice that a MIG partition which exists already lies on, 1 each: `memorySlice4`.
+#[must_use]
+pub fn memory_slice(index: u32) -> String {
+    format!("memorySlice{index}")
+}
+
 /// Share of the streaming multiprocessors of an MPS-shared card, in percent (1–100).
 pub const COMPUTE: &str = "compute";
 /// Number of client processes that a claim on an MPS-shared card declares.

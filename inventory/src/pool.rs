@@ -157,13 +157,14 @@ impl Publisher<'_> {
         }
         if offer.whole() {
             if config.whole_cards {
-                let device = self.whole_cards.device(position, card, &description, &set, warnings);
+                let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
                 self.tiers.cards.push(device);
             }
             let mps = mps.filter(|mps| mps.cards);
             self.tiers.shared.extend(mps.and_then(|mps| shared.mps(mps, &set, warnings)));
             let slicing = config.sharing.time_slicing.as_ref();
-            self.tiers.shared.extend(slicing.map(|slicing| shared.time_slices(slicing, &set, warnings)));
+            let device = slicing.and_then(|slicing| shared.time_slices(slicing, &set, warnings));
+            self.tiers.shared.extend(device);
         }
         self.tiers.counter_sets.push(set);
     }

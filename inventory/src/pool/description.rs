@@ -51,6 +51,7 @@ impl Description {
         attributes.version(attribute::CUDA_COMPUTE_CAPABILITY, capability);
         attributes.version(attribute::DRIVER_VERSION, versions.driver.clone());
         attributes.version(attribute::CUDA_DRIVER_VERSION, versions.cuda_driver.clone());
+        attributes.string(attribute::ADDRESSING_MODE, card.addressing_mode.as_deref());
         attributes.string(attribute::PCI_BUS_ID, Some(&card.pci.to_string()));
         attributes.string(attribute::PCIE_ROOT, card.pcie_root.as_deref());
         attributes.int(attribute::NUMA_NODE, card.numa_node);

@@ -10,8 +10,11 @@ use tessera_api::{
 use super::attributes::Attributes;
 use super::description::{Description, bytes, number};
 use super::{Warning, counters};
-use crate::machine::{Card, ComputeInstance, GpuInstance, Placement};
+use crate::machine::{Card, ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use crate::mig::{Grid, GridProfile};
+
+/// Memory slices that are told of a partition.
+const MOST_SLICES: u32 = 8;
 
 /// A partition of a card, not yet a device of some type.
 pub struct Partition<'a> {
@@ -24,6 +27,8 @@ pub struct Partition<'a> {
     /// Bytes of memory: its part of its GPU instance's.
     memory: i64,
     multiprocessors: Option<u32>,
+    /// The memory slices it lies on, of one that exists.
+    memory_slices: Option<Placement>,
     /// `MIG-…`, of one that exists.
     uuid: Option<&'a str>,
     pub consumption: DeviceCounterConsumption,
@@ -49,6 +54,7 @@ pub fn on_demand<'a>(card: &Card, grid: &'a Grid<'a>, set: &CounterSet) -> Vec<P
                 compute_slices: profile.facts.compute_slices,
                 memory: memory_of(profile, 1),
                 multiprocessors: Some(profile.facts.multiprocessors),
+                memory_slices: None,
                 uuid: None,
                 consumption: counters::of_partition(set, grid, profile, *placement),
                 is_full_width: true,
@@ -127,10 +133,23 @@ fn of_compute_instance<'a>(
             None if is_full_width => Some(profile.facts.multiprocessors),
             multiprocessors => multiprocessors,
         },
+        memory_slices: Some(instance.placement),
         uuid: Some(uuid),
         consumption: counters::part_of_slices(set, instance.placement, parts),
         is_full_width,
     })
+}
+
+/// Engines and multiprocessors of a profile, by the names of capacities.
+pub const fn engines(facts: &GpuInstanceProfile) -> [(&'static str, u32); 6] {
+    [
+        (capacity::MULTIPROCESSORS, facts.multiprocessors),
+        (capacity::COPY_ENGINES, facts.copy_engines),
+        (capacity::DECODERS, facts.decoders),
+        (capacity::ENCODERS, facts.encoders),
+        (capacity::JPEG_ENGINES, facts.jpeg_engines),
+        (capacity::OFA_ENGINES, facts.ofa_engines),
+    ]
 }
 
 /// The part of an instance's memory that one of `parts` users can count on: nothing divides it between them.
@@ -191,17 +210,18 @@ impl Partition<'_> {
 
     fn capacities(&self) -> BTreeMap<String, DeviceCapacity> {
         let facts = self.profile.facts;
-        let mut capacities = BTreeMap::from([(capacity::MEMORY.to_owned(), bytes(self.memory))]);
-        let engines = [
-            (capacity::MULTIPROCESSORS, self.multiprocessors),
-            (capacity::COPY_ENGINES, Some(facts.copy_engines)),
-            (capacity::DECODERS, Some(facts.decoders)),
-            (capacity::ENCODERS, Some(facts.encoders)),
-            (capacity::JPEG_ENGINES, Some(facts.jpeg_engines)),
-            (capacity::OFA_ENGINES, Some(facts.ofa_engines)),
-        ];
-        let engines = engines.into_iter().filter_map(|(name, value)| Some((name.to_owned(), number(value?))));
-        capacities.extend(engines);
+        let mut capacities: BTreeMap<_, _> =
+            engines(facts).into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect();
+        capacities.insert(capacity::MEMORY.to_owned(), bytes(self.memory));
+        match self.multiprocessors {
+            Some(count) => capacities.insert(capacity::MULTIPROCESSORS.to_owned(), number(count)),
+            None => capacities.remove(capacity::MULTIPROCESSORS),
+        };
+        // Where it lies is part of what it is. As many slices as there is room for within the API's 32 attributes and
+        // capacities of a device: all cards that are known have at most eight.
+        let slices = self.memory_slices.filter(|placement| placement.size <= MOST_SLICES);
+        let slices = slices.map(|placement| placement.start..placement.end()).into_iter().flatten();
+        capacities.extend(slices.map(|index| (capacity::memory_slice(index), number(1))));
         capacities
     }
 }

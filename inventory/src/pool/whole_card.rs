@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCapacity};
 use tessera_api::{DeviceName, DeviceType, attribute, capacity};
 
 use super::attributes::Attributes;
-use super::description::{Description, bytes};
-use super::{Warning, counters};
+use super::description::{Description, bytes, number};
+use super::{Warning, counters, partition};
 use crate::machine::Card;
+use crate::mig::Grid;
 use crate::topology::{Group, Groups, Topology};
 
 /// Makes the devices of whole cards.
@@ -23,12 +24,13 @@ impl<'a> WholeCards<'a> {
         Self { topology, groups, nvlink_domains: topology.nvlink_domains() }
     }
 
-    /// The card at `position` of the topology, drawing all of `counter_set`.
+    /// The card at `position` of the topology, which can be partitioned as `grid` says, drawing all of `counter_set`.
     pub fn device(
         &self,
         position: usize,
         card: &Card,
         description: &Description,
+        grid: &Grid<'_>,
         counter_set: &CounterSet,
         warnings: &mut Vec<Warning>,
     ) -> Device {
@@ -54,12 +56,26 @@ impl<'a> WholeCards<'a> {
         Device {
             name: DeviceName::Card(card.pci).to_string(),
             attributes: Some(attributes.into_map()),
-            capacity: description
-                .memory
-                .map(|memory| BTreeMap::from([(capacity::MEMORY.to_owned(), bytes(memory))])),
+            capacity: capacities(description, grid),
             consumes_counters: Some(vec![counters::all_of(counter_set)]),
             taints: description.taints.clone(),
             ..Device::default()
         }
     }
+}
+
+/// Its memory, and the most that a partition of it can have of the rest, which is all that the driver says of a whole card's
+/// engines. `None` where nothing is known.
+fn capacities(description: &Description, grid: &Grid<'_>) -> Option<BTreeMap<String, DeviceCapacity>> {
+    let mut most: BTreeMap<String, u32> = BTreeMap::new();
+    for (name, count) in grid.profiles.iter().flat_map(|profile| partition::engines(profile.facts)) {
+        let known = most.entry(name.to_owned()).or_default();
+        *known = count.max(*known);
+    }
+    let mut capacities: BTreeMap<_, _> =
+        most.into_iter().map(|(name, count)| (name, number(count))).collect();
+    if let Some(memory) = description.memory {
+        capacities.insert(capacity::MEMORY.to_owned(), bytes(memory));
+    }
+    (!capacities.is_empty()).then_some(capacities)
 }

@@ -46,7 +46,7 @@ fn text() -> impl Strategy<Value = String> {
 
 fn card() -> impl Strategy<Value = Card> {
     use prop::option::of;
-    let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
+    let names = (of(text()), of(text()), of(text()), of(text()), of(text()), of(text()));
     let number = || prop_oneof![0u32..16, any::<u32>()];
     let numbers = (of(number()), of(number()), of(any::<u64>()), of(0u32..3), of(any::<u32>()));
     let mig = (of(any::<bool>()), prop_oneof![2 => Just(None), 1 => mig().prop_map(Some)]);
@@ -60,6 +60,7 @@ fn card() -> impl Strategy<Value = Card> {
             brand: names.2,
             architecture: names.3,
             pcie_root: names.4,
+            addressing_mode: names.5,
             index: numbers.0,
             minor: numbers.1,
             memory_bytes: numbers.2,

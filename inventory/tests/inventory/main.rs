@@ -9,6 +9,7 @@ mod known_machines;
 mod layout;
 mod mig;
 mod mig_models;
+mod nvidia_names;
 mod pool;
 mod shared;
 mod topology;

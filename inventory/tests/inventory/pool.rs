@@ -38,6 +38,7 @@ pub fn hgx_h100() -> Machine {
         card.brand = Some("Nvidia".to_owned());
         card.architecture = Some("Hopper".to_owned());
         card.compute_capability = Some(ComputeCapability { major: 9, minor: 0 });
+        card.addressing_mode = Some("HMM".to_owned());
         card.memory_bytes = Some(85_520_809_984);
         card.mig_capable = Some(true);
         card.mig = Some(Mig { profiles: vec![whole_board(8)], ..Mig::default() });
@@ -100,6 +101,7 @@ fn a_whole_card_says_everything() {
         "brand": {"string": "Nvidia"},
         "architecture": {"string": "Hopper"},
         "cudaComputeCapability": {"version": "9.0.0"},
+        "addressingMode": {"string": "HMM"},
         "driverVersion": {"version": "580.95.5"},
         "cudaDriverVersion": {"version": "13.0.0"},
         "memoryMiB": {"int": 81559},
@@ -117,7 +119,16 @@ fn a_whole_card_says_everything() {
     assert_eq!(serde_json::to_value(written).unwrap(), expected);
 
     let capacity = serde_json::to_value(device.capacity.as_ref().unwrap()).unwrap();
-    assert_eq!(capacity, serde_json::json!({"memory": {"value": "81559Mi"}}));
+    let expected = serde_json::json!({
+        "memory": {"value": "81559Mi"},
+        "multiprocessors": {"value": "132"},
+        "copyEngines": {"value": "8"},
+        "decoders": {"value": "7"},
+        "encoders": {"value": "0"},
+        "jpegEngines": {"value": "7"},
+        "ofaEngines": {"value": "1"},
+    });
+    assert_eq!(capacity, expected, "the card's memory, and of engines what the largest partition has");
     assert_eq!(device.taints, None);
     let consumption = &device.consumes_counters.as_ref().unwrap()[0];
     assert_eq!(consumption.counter_set, "gpu-13-00-counter-set");

@@ -60,6 +60,9 @@ pub(super) fn card(
     next.compute_capability =
         problems.take(own, "cudaComputeCapability", capability, next.compute_capability);
     next.cores = problems.take(own, "cores", read.cores, next.cores);
+    let addressing_mode =
+        read.addressing_mode.map(|mode| mode.map(|mode| nvml::AddressingMode::name(mode).to_owned()));
+    next.addressing_mode = problems.take(own, "addressingMode", addressing_mode, next.addressing_mode);
     next.memory_bytes = problems.take(
         own,
         "memory",

@@ -41,6 +41,7 @@ fn whole_card(context: &str, card: &Card, facts: &Value) {
     assert_eq!(card.minor.map(u64::from), facts["minor"].as_u64(), "{context}");
     assert_eq!(card.product_name, text(&board["name"]), "{context}");
     assert_eq!(card.architecture, text(&board["architecture"]), "{context}");
+    assert_eq!(card.addressing_mode, text(&board["addressingMode"]), "{context}");
     assert_eq!(
         card.memory_bytes,
         board["memoryTotalMiB"].as_u64().map(|mebibytes| mebibytes << 20),

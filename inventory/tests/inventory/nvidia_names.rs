@@ -1,0 +1,133 @@
+//! The names of NVIDIA's DRA driver: what its manifests can refer to is there, of the same type and meaning.
+//!
+//! What it publishes: <https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu>, `cmd/gpu-kubelet-plugin/deviceinfo.go`
+//! (`GpuInfo.Attributes`, `MigDeviceInfo.GetDevice`), `mig.go` (`CommonAttributesMig`, `CommonCapacitiesMig`) and
+//! `partitions.go`, as of 0545e9e5.
+
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_inventory::machine::{ComputeInstance, GpuInstance, Placement};
+use tessera_inventory::pool::PoolOptions;
+use tessera_inventory::{Machine, Pool};
+
+use crate::mig_models;
+use crate::pool::hgx_h100;
+
+/// Attributes of whole cards and of partitions, with the type of their value.
+const COMMON: [(&str, &str); 11] = [
+    ("type", "string"),
+    ("productName", "string"),
+    ("brand", "string"),
+    ("architecture", "string"),
+    ("cudaComputeCapability", "version"),
+    ("driverVersion", "version"),
+    ("cudaDriverVersion", "version"),
+    ("addressingMode", "string"),
+    ("resource.kubernetes.io/pciBusID", "string"),
+    ("resource.kubernetes.io/pcieRoot", "string"),
+    ("resource.kubernetes.io/numaNode", "int"),
+];
+const OF_CARDS: [(&str, &str); 1] = [("uuid", "string")];
+const OF_PARTITIONS: [(&str, &str); 2] = [("profile", "string"), ("parentUUID", "string")];
+const CAPACITIES: [&str; 7] =
+    ["memory", "multiprocessors", "copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines"];
+
+/// An HGX H100 with the partitions of its kind of card.
+fn machine() -> Machine {
+    let mut machine = hgx_h100();
+    let mig = mig_models::named("H100-80GB").machine(1).cards[0].mig.clone();
+    machine.cards.iter_mut().for_each(|card| card.mig.clone_from(&mig));
+    machine
+}
+
+fn options() -> PoolOptions {
+    let mut options = PoolOptions::new("gpu.nvidia.com");
+    options.config.sharing.mps = Some(Mps { partitions: vec!["3g.40gb".to_owned()], ..Mps::default() });
+    options.config.sharing.time_slicing =
+        Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Short });
+    options
+}
+
+fn kind_of(value: &DeviceAttribute) -> &'static str {
+    match value {
+        DeviceAttribute { string: Some(_), .. } => "string",
+        DeviceAttribute { version: Some(_), .. } => "version",
+        DeviceAttribute { int: Some(_), .. } => "int",
+        _ => "another",
+    }
+}
+
+fn assert_has(device: &Device, attributes: &[(&str, &str)], capacities: &[&str]) {
+    let published = device.attributes.as_ref().unwrap();
+    for (name, kind) in attributes {
+        assert_eq!(published.get(*name).map(kind_of), Some(*kind), "{}: {name}", device.name);
+    }
+    let published = device.capacity.as_ref().unwrap();
+    for name in capacities {
+        assert!(published.contains_key(*name), "{}: {name}", device.name);
+    }
+}
+
+fn of_type<'a>(pool: &'a Pool, device_type: &str) -> Vec<&'a Device> {
+    let is_of_type =
+        |device: &&Device| device.attributes.as_ref().unwrap()["type"].string.as_deref() == Some(device_type);
+    pool.devices().filter(is_of_type).collect()
+}
+
+#[test]
+fn whole_cards_and_partitions_say_all_that_they_say_there() {
+    let pool = Pool::new(&machine(), &options());
+    let (cards, partitions) = (of_type(&pool, "gpu"), of_type(&pool, "mig"));
+    assert_eq!((cards.len(), partitions.len()), (8, 8 * 25));
+    for card in cards {
+        assert_has(card, &[COMMON.as_slice(), &OF_CARDS].concat(), &CAPACITIES);
+    }
+    for partition in partitions {
+        assert_has(partition, &[COMMON.as_slice(), &OF_PARTITIONS].concat(), &CAPACITIES);
+        assert!(!partition.attributes.as_ref().unwrap().contains_key("uuid"), "it does not exist yet");
+    }
+}
+
+#[test]
+fn partitions_that_exist_have_a_uuid_and_say_where_they_lie() {
+    let mut machine = machine();
+    let mig = machine.cards[0].mig.as_mut().unwrap();
+    let profile = mig.profiles.iter().find(|profile| profile.name == "3g.40gb").unwrap();
+    let compute = ComputeInstance {
+        id: 0,
+        placement: Placement { start: 0, size: 3 },
+        multiprocessors: None,
+        uuid: Some("MIG-5b696ac1-c323-589e-a082-e6045e980bf4".to_owned()),
+    };
+    let instance = GpuInstance {
+        id: 2,
+        profile_id: profile.id,
+        placement: Placement { start: 4, size: 4 },
+        compute_instances: vec![compute],
+    };
+    (mig.mode, mig.pending_mode, mig.instances) = (true, true, vec![instance]);
+    let pool = Pool::new(&machine, &options());
+    let partitions = of_type(&pool, "mig");
+    let partition = partitions.iter().find(|device| device.name.contains("-gi2-")).unwrap();
+    let slices = ["memorySlice4", "memorySlice5", "memorySlice6", "memorySlice7"];
+    assert_has(
+        partition,
+        &[COMMON.as_slice(), &OF_PARTITIONS, &OF_CARDS].concat(),
+        &[CAPACITIES.as_slice(), &slices].concat(),
+    );
+    let capacities = partition.capacity.as_ref().unwrap();
+    assert_eq!(capacities.keys().filter(|name| name.starts_with("memorySlice")).count(), 4);
+    assert_eq!(capacities["memorySlice4"].value.0, "1");
+    assert_eq!(crate::api_limits::violations(&pool), [""; 0]);
+}
+
+/// Their classes ask for nothing but the type.
+#[test]
+fn shares_are_of_no_type_that_they_have() {
+    let pool = Pool::new(&machine(), &options());
+    let shared = |device: &&&Device| device.allow_multiple_allocations == Some(true);
+    for device_type in ["gpu", "mig", "vfio"] {
+        assert_eq!(of_type(&pool, device_type).iter().filter(shared).count(), 0, "{device_type}");
+    }
+    assert_eq!(pool.devices().filter(|device| shared(&device)).count(), 8 * (1 + 2 + 1));
+}
