@@ -29,8 +29,21 @@ const NAMES: &[&str] = &[
     "other",
 ];
 
-const TEXTS: &[&str] =
-    &["MPS", "TimeSlicing", "Short", "Keep", "10Gi", "0", "-1", "1e30", "16Ei", "1e-99999", ".Ki", "", "ü\u{0}"];
+const TEXTS: &[&str] = &[
+    "MPS",
+    "TimeSlicing",
+    "Short",
+    "Keep",
+    "10Gi",
+    "0",
+    "-1",
+    "1e30",
+    "16Ei",
+    "1e-99999",
+    ".Ki",
+    "",
+    "ü\u{0}",
+];
 
 fn values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

@@ -30,5 +30,7 @@ pub use change::{
 pub use error::JournalError;
 pub(crate) use error::hint;
 pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE};
-pub use record::{ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, HardwareRecord, Stage, references};
+pub use record::{
+    ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,
+};
 pub use store::{Entry, Journal};

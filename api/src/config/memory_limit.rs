@@ -77,9 +77,16 @@ mod tests {
         ] {
             assert_eq!(mib(value.clone()).unwrap(), expected, "{value}");
         }
-        for value in
-            [json!("0"), json!("1023Ki"), json!("-5Gi"), json!(0), json!(-1), json!("ten"), json!(""), json!(true)]
-        {
+        for value in [
+            json!("0"),
+            json!("1023Ki"),
+            json!("-5Gi"),
+            json!(0),
+            json!(-1),
+            json!("ten"),
+            json!(""),
+            json!(true),
+        ] {
             assert!(mib(value.clone()).is_err(), "{value}");
         }
     }

@@ -61,8 +61,7 @@ struct MpsConfig {
 }
 
 const VIRTUAL_MACHINES: &str = "this driver does not hand cards to virtual machines";
-const COMPUTE_DOMAINS: &str =
-    "compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
+const COMPUTE_DOMAINS: &str = "compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
 
 /// Kinds of NVIDIA's for things that are not done here.
 const UNSUPPORTED: &[(&str, &str)] = &[
@@ -84,7 +83,10 @@ pub(super) fn decode(kind: &str, fields: Value) -> Result<DeviceConfig, ConfigEr
         MigDeviceConfig::KIND => {
             let config: Config<MigDeviceSharing> = from_fields(kind, fields)?;
             let sharing = config.sharing.map(MigDeviceSharing::translate).transpose().map_err(invalid)?;
-            Ok(DeviceConfig::Mig(MigDeviceConfig { sharing: sharing.flatten(), ..MigDeviceConfig::default() }))
+            Ok(DeviceConfig::Mig(MigDeviceConfig {
+                sharing: sharing.flatten(),
+                ..MigDeviceConfig::default()
+            }))
         }
         _ => Err(match UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == kind) {
             Some((kind, reason)) => ConfigError::Unsupported { kind, reason },
@@ -207,7 +209,11 @@ mod tests {
                 sharing(json!({"strategy": "MPS", "timeSlicingConfig": {}})),
                 ["timeSlicingConfig", "MPS"],
             ),
-            ("GpuConfig", sharing(json!({"strategy": "TimeSlicing", "mpsConfig": {}})), ["mpsConfig", "Time"]),
+            (
+                "GpuConfig",
+                sharing(json!({"strategy": "TimeSlicing", "mpsConfig": {}})),
+                ["mpsConfig", "Time"],
+            ),
             ("GpuConfig", sharing(json!({"strategy": "MPS", "mps": {}})), ["`mps`", "mpsConfig"]),
             (
                 "MigDeviceConfig",
@@ -216,14 +222,22 @@ mod tests {
             ),
             ("GpuConfig", mps(json!({"defaultActiveThreadPercentage": 101})), ["101", "0 to 100"]),
             ("GpuConfig", mps(json!({"defaultActiveThreadPercentage": -1})), ["-1", "0 to 100"]),
-            ("MigDeviceConfig", mps(json!({"defaultPinnedDeviceMemoryLimit": "1Ki"})), ["1Ki", "1Mi or more"]),
+            (
+                "MigDeviceConfig",
+                mps(json!({"defaultPinnedDeviceMemoryLimit": "1Ki"})),
+                ["1Ki", "1Mi or more"],
+            ),
             (
                 "GpuConfig",
                 mps(json!({"defaultPerDevicePinnedMemoryLimit": {"1": "0"}})),
                 ["defaultPerDevicePinnedMemoryLimit.1: ", "1Mi or more"],
             ),
             ("VfioDeviceConfig", json!({}), ["not supported", "virtual machines"]),
-            ("ComputeDomainChannelConfig", json!({"domainID": "1"}), ["not supported", "compute-domain.nvidia.com"]),
+            (
+                "ComputeDomainChannelConfig",
+                json!({"domainID": "1"}),
+                ["not supported", "compute-domain.nvidia.com"],
+            ),
             ("ComputeDomainDaemonConfig", json!({"domainID": "1"}), ["not supported", "beside"]),
             ("ImexChannelConfig", json!({}), ["ImexChannelConfig", "GpuConfig"]),
         ] {

@@ -133,7 +133,10 @@ mod tests {
                 json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "short"}}),
                 ["sharing.timeSlicing.interval: ", "`Short`"],
             ),
-            (mps(json!({"activeThreadPercentage": 0})), ["sharing.mps.activeThreadPercentage: 0", "1 to 100"]),
+            (
+                mps(json!({"activeThreadPercentage": 0})),
+                ["sharing.mps.activeThreadPercentage: 0", "1 to 100"],
+            ),
             (mps(json!({"activeThreadPercentage": 101})), ["101", "1 to 100"]),
             (mps(json!({"activeThreadPercentage": -1})), ["-1", "1 to 100"]),
             (mps(json!({"activeThreadPercentage": "50"})), ["activeThreadPercentage: ", "50"]),

@@ -13,7 +13,7 @@ use super::device::{self, Device};
 use super::direct::{CudaError, Direct};
 use super::machine;
 use crate::mps::wire::ToServer;
-use crate::mps::{LAUNCH_FAILED, NO_DEVICE, error_name};
+use crate::mps::{INVALID_DEVICE, LAUNCH_FAILED, NO_DEVICE, error_name};
 
 /// Uses an emulated card as a CUDA program uses a real one.
 ///
@@ -27,6 +27,9 @@ use crate::mps::{LAUNCH_FAILED, NO_DEVICE, error_name};
     the last line names; 2 for arguments that make no sense."
 )]
 struct Arguments {
+    /// Number of the device that it uses, as CUDA counts them.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    device: usize,
     /// Takes so much memory; several times one after the other.
     #[arg(long, value_name = "MIB")]
     allocate_mib: Vec<u64>,
@@ -77,7 +80,7 @@ impl From<CudaError> for Ended {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Ended> {
-    let mut context = initialise()?;
+    let mut context = initialise(arguments.device)?;
     for mib in &arguments.allocate_mib {
         let held = context.allocate(mib << 20)?;
         println!("{}", json!({"holdsMiB": held >> 20}));
@@ -96,24 +99,25 @@ fn run(arguments: &Arguments) -> Result<(), Ended> {
     Ok(())
 }
 
-/// `cuInit` and the first context, on device 0.
-fn initialise() -> Result<Context, Ended> {
+/// `cuInit` and the first context, on the device of this number.
+fn initialise(number: usize) -> Result<Context, Ended> {
     let store = machine::find().map_err(Ended::Other)?;
     let machine = store.machine().map_err(|error| Ended::Other(error.to_string()))?;
     let state = store.state().map_err(|error| Ended::Other(error.to_string()))?;
     let devices = device::granted(&machine, device::all(&machine, &state));
     let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let devices = device::visible(devices, variable.as_deref());
-    let device = devices.first().ok_or(Ended::Cuda(NO_DEVICE))?;
+    let first = devices.first().ok_or(Ended::Cuda(NO_DEVICE))?;
     let Some(daemon) = daemon() else {
+        let device = devices.get(number).ok_or(Ended::Cuda(INVALID_DEVICE))?;
         let direct = Direct::new(&store, device)?;
         told(device, None);
         return Ok(Context::Direct(direct));
     };
-    let client = Client::connect(daemon, 0, &device.uuid).map_err(Ended::Cuda)?;
+    let client = Client::connect(daemon, number, &first.uuid).map_err(Ended::Cuda)?;
     // Of a daemon, a client sees the daemon's devices.
     let all = device::all(&machine, &state);
-    let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(device);
+    let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(first);
     told(device, Some(&client));
     Ok(Context::Mps(client))
 }

@@ -373,13 +373,13 @@ impl Daemon {
                 }),
                 None => format!("Invalid percentage {text}"),
             },
-            ["get_default_device_pinned_mem_limit", device] => match device.parse::<usize>() {
-                Ok(device) => inner.memory.get(&device).map_or(String::new(), |limit| limits::text(*limit)),
-                Err(_) => format!("Invalid device {device}"),
+            ["get_default_device_pinned_mem_limit", device] => match number(device) {
+                Some(device) => inner.memory.get(&device).map_or(String::new(), |limit| limits::text(*limit)),
+                None => format!("Invalid device {device}"),
             },
             ["set_default_device_pinned_mem_limit", device, limit] => {
-                match (device.parse::<usize>(), limits::bytes(limit)) {
-                    (Ok(device), Some(limit)) => {
+                match (number(device), limits::bytes(limit)) {
+                    (Some(device), Some(limit)) => {
                         inner.memory.insert(device, limit);
                         String::new()
                     }
@@ -387,12 +387,12 @@ impl Daemon {
                 }
             }
             ["get_device_pinned_mem_limit", pid, device] => of_server(inner, pid, &mut |server| {
-                let limit = device.parse::<usize>().ok().and_then(|device| server.memory.get(&device));
+                let limit = number(device).and_then(|device| server.memory.get(&device));
                 limit.map_or(String::new(), |limit| limits::text(*limit))
             }),
             ["set_device_pinned_mem_limit", pid, device, limit] => {
-                match (device.parse::<usize>(), limits::bytes(limit)) {
-                    (Ok(device), Some(limit)) => of_server(inner, pid, &mut |server| {
+                match (number(device), limits::bytes(limit)) {
+                    (Some(device), Some(limit)) => of_server(inner, pid, &mut |server| {
                         server.memory.insert(device, limit);
                         server.limit();
                         String::new()
@@ -526,6 +526,13 @@ fn partitions() -> Result<Partitions, String> {
     let chunks = Chunks::of(capability.major.unsigned_abs(), multiprocessors, first.instances.is_some());
     let chunks = chunks.ok_or_else(|| format!("Static partitioning is not supported on {}", first.uuid))?;
     Ok(Partitions::new(&first.uuid, multiprocessors, chunks))
+}
+
+/// The number of a device that is named by number or by UUID, as NVIDIA's driver for Kubernetes does. By UUID only those are
+/// known here that the daemon was started with.
+fn number(device: &str) -> Option<usize> {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    device.parse().ok().or_else(|| visible.split(',').position(|uuid| uuid == device))
 }
 
 fn lines(items: impl Iterator<Item = String>) -> String {

@@ -13,7 +13,7 @@ use super::log::Log;
 use super::place::Place;
 use super::wire::{self, Client, FromServer, FromServerProcess, Lines, ToServer, ToServerProcess};
 use super::{
-    DEVICE_UNAVAILABLE, INVALID_RESOURCE_CONFIGURATION, LAUNCH_FAILED, MPS_CLIENT_TERMINATED,
+    DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_RESOURCE_CONFIGURATION, LAUNCH_FAILED, MPS_CLIENT_TERMINATED,
     MPS_MAX_CLIENTS_REACHED, MPS_SERVER_NOT_READY, NO_DEVICE, OUT_OF_MEMORY,
 };
 use crate::cuda::contexts::Owner;
@@ -254,7 +254,7 @@ impl Server {
         stream: UnixStream,
     ) -> Result<(u64, FromServer), u32> {
         let mut inner = self.lock();
-        let device = self.devices.get(client.device).ok_or(NO_DEVICE)?;
+        let device = self.devices.get(client.device).ok_or(INVALID_DEVICE)?;
         if inner.closing || inner.fault {
             return Err(MPS_SERVER_NOT_READY);
         }

@@ -70,15 +70,15 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
 /// Where a container finds its MPS daemon: where CUDA looks by itself.
 const PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
 
-/// Makes a container a client of an MPS daemon, with limits. They are those of each of its processes; device 0 is the only
-/// one that the daemon has.
+/// Makes a container a client of an MPS daemon, with limits. They are those of each of its processes; where one on memory is
+/// said here, device 0 is the only one that the daemon has.
 fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits {
     let Some(mps) = mps else { return edits };
-    edits.env.extend([
-        format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"),
-        format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={}M", mps.memory_limit_mib),
-        format!("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={}", mps.active_thread_percentage),
-    ]);
+    edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"));
+    let limit = mps.memory_limit_mib.map(|limit| format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limit}M"));
+    let percentage =
+        mps.active_thread_percentage.map(|percent| format!("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percent}"));
+    edits.env.extend(limit.into_iter().chain(percentage));
     let mount = |host: &String, container: &str| Mount {
         host_path: host.clone(),
         container_path: container.to_owned(),

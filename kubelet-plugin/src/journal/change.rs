@@ -25,10 +25,13 @@ pub enum HardwareChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MpsDaemonChange {
-    /// UUID of the card or partition that it shares, by which mps-host knows it. Of a partition that is not made yet there
-    /// is none, and then mps-host was not asked.
+    /// UUID of the card or partition by which mps-host knows the daemon: what it shares, or the first of the cards. Of a
+    /// partition that is not made yet there is none, and then mps-host was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_uuid: Option<String>,
+    /// UID of the claim for which alone it runs, where it is not that of all shares of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// How a card is shared by time.
@@ -165,8 +168,9 @@ mod tests {
         });
         let mode = json!({"kind": "migMode", "from": false, "to": true});
         let daemon = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1"});
+        let own = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1", "owner": "uid-1"});
         let slices = json!({"kind": "timeSlice", "interval": 1, "computeModeBefore": "ExclusiveProcess"});
-        for form in [partition, mode, daemon, slices] {
+        for form in [partition, mode, daemon, own, slices] {
             let change: HardwareChange = serde_json::from_value(form.clone()).unwrap();
             assert_eq!(Value::Object(change.to_map()), form);
         }

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::PciBusId;
+use tessera_api::config::Sharing;
 
 use super::{BootId, MemorySlices, PartitionInstances};
 
@@ -69,7 +70,10 @@ pub struct ClaimDevice {
     /// The partition that it is; `None` for a whole card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<ClaimPartition>,
-    /// What it may take of a device that is shared by MPS.
+    /// How the claim's own pods share it, where that was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<ClaimSharing>,
+    /// What its processes may take of a device that is shared by MPS, and by which daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mps: Option<ClaimMps>,
     /// The [`HardwareRecord`]s this device rests on.
@@ -80,14 +84,27 @@ pub struct ClaimDevice {
     pub other: Map<String, Value>,
 }
 
+/// How the pods and containers of a claim share a [`ClaimDevice`] that it holds for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimSharing {
+    /// Which configuration object of the allocation says so, by precedence from 0: cards of one object are shared together.
+    pub object: u32,
+    /// How.
+    pub how: Sharing,
+}
+
 /// The share by MPS of a [`ClaimDevice`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMps {
-    /// Memory that each process may take, MiB.
-    pub memory_limit_mib: u64,
-    /// Percent of the multiprocessors that each process may use.
-    pub active_thread_percentage: u8,
+    /// Memory that each process may take, MiB, as its environment says; `None` where it says nothing: then what the daemon
+    /// allows holds alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_mib: Option<u64>,
+    /// Percent of the multiprocessors that each process may use, in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_thread_percentage: Option<u8>,
     /// The daemon's `CUDA_MPS_PIPE_DIRECTORY` on the node, once it is known: always so in a complete record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipe_directory: Option<String>,

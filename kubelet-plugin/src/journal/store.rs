@@ -255,8 +255,10 @@ impl Journal {
             let whole = record_id(&file.name);
             let id =
                 whole.or_else(|| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))?;
-            let (name, _) = id.split_once("-mig-")?;
-            Some(name.parse::<DeviceName>().ok()?.card())
+            // A record's name begins with that of its card, or of a part of it.
+            let ends = id.match_indices('-').map(|(end, _)| end).chain([id.len()]);
+            let mut names = ends.filter_map(|end| id[..end].parse::<DeviceName>().ok());
+            Some(names.next_back()?.card())
         };
         let mut cards: BTreeSet<PciBusId> = files.iter().filter_map(card).collect();
         cards.extend(self.hardware()?.into_iter().filter_map(|entry| Some(entry.record.ok()?.card)));

@@ -10,7 +10,7 @@ use super::directory::DaemonDirectory;
 use super::driver::MpsProgram;
 use super::error::MpsError;
 use super::launch;
-use super::protocol::Settings;
+use super::record::Record;
 
 /// How long an answer of the control program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,7 +23,8 @@ const NO_DAEMON: &str = "Cannot find MPS control daemon";
 pub(super) struct Control {
     pub program: MpsProgram,
     pub directory: DaemonDirectory,
-    pub device: DeviceUuid,
+    /// The daemon's devices, in the order in which clients count them.
+    pub devices: Vec<DeviceUuid>,
     /// Whether the daemon has a `/dev/shm` of its own.
     pub own_shm: bool,
 }
@@ -57,11 +58,13 @@ impl Control {
         } else {
             Command::new(&program.path)
         };
+        let devices: Vec<&str> = self.devices.iter().map(DeviceUuid::as_str).collect();
+        let devices = devices.join(",");
         command
             .args(arguments)
             .env_clear()
             .env("PATH", program.search_path())
-            .env("CUDA_VISIBLE_DEVICES", self.device.as_str())
+            .env("CUDA_VISIBLE_DEVICES", devices)
             .env("CUDA_MPS_PIPE_DIRECTORY", &self.directory.pipe)
             .env("CUDA_MPS_LOG_DIRECTORY", &self.directory.log)
             .current_dir("/")
@@ -158,19 +161,20 @@ impl Control {
         Ok(clients)
     }
 
-    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run. Device 0 is the only one a
-    /// daemon sees.
-    pub async fn limit(&self, settings: Settings, servers: &[u32]) -> Result<(), MpsError> {
+    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run.
+    pub async fn limit(&self, record: &Record, servers: &[u32]) -> Result<(), MpsError> {
         let mut orders = Vec::new();
-        let percentage = settings.active_thread_percentage.unwrap_or(100);
+        let percentage = record.settings.active_thread_percentage.unwrap_or(100);
         orders.push(format!("set_default_active_thread_percentage {percentage}"));
         orders.extend(
             servers.iter().map(|server| format!("set_active_thread_percentage {server} {percentage}")),
         );
-        if let Some(limit) = settings.memory_limit_mib {
-            orders.push(format!("set_default_device_pinned_mem_limit 0 {limit}M"));
+        for (device, limit) in record.memory_limits() {
+            orders.push(format!("set_default_device_pinned_mem_limit {device} {limit}M"));
             orders.extend(
-                servers.iter().map(|server| format!("set_device_pinned_mem_limit {server} 0 {limit}M")),
+                servers
+                    .iter()
+                    .map(|server| format!("set_device_pinned_mem_limit {server} {device} {limit}M")),
             );
         }
         self.order(&orders.join("\n")).await.map(drop)

@@ -13,6 +13,9 @@ pub(super) enum MpsError {
     /// A percentage makes no sense.
     #[error("active thread percentage of {0}: 1 to 100")]
     Percentage(u8),
+    /// One daemon can't serve such devices.
+    #[error("one daemon serves several whole cards, each once, or one partition")]
+    Devices,
     /// The driver comes without MPS.
     #[error(
         "there is no nvidia-cuda-mps-control below {root}: MPS is part of the driver's compute utilities; install them, \
@@ -83,7 +86,9 @@ impl MpsError {
     /// As the protocol names it.
     pub fn code(&self) -> ErrorCode {
         match self {
-            MpsError::MemoryLimit(_) | MpsError::Percentage(_) => ErrorCode::InvalidRequest,
+            MpsError::MemoryLimit(_) | MpsError::Percentage(_) | MpsError::Devices => {
+                ErrorCode::InvalidRequest
+            }
             MpsError::ProgramMissing { .. } => ErrorCode::ProgramMissing,
             MpsError::InUse(_) => ErrorCode::DeviceInUse,
             _ => ErrorCode::Failed,

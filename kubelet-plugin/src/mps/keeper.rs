@@ -77,7 +77,7 @@ impl Supervisor {
         work.running = None;
         let has_server = !super::processes::all(&slot.directory).is_empty();
         let clients = match &work.record {
-            Some(record) if has_server => self.driver_card(record.card).clients().await.unwrap_or_default(),
+            Some(record) if has_server => self.clients_on(record).await.unwrap_or_default(),
             _ => Vec::new(),
         };
         self.tell(slot, EventKind::DaemonDied { pid, clients });

@@ -51,6 +51,26 @@ pub struct Ensure {
     /// What every client of the daemon is held to, whatever its own environment says.
     #[serde(default)]
     pub settings: Settings,
+    /// Further cards that the daemon serves, so that one process can use them all. Partitions have a daemon each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherDevice>,
+    /// Whose daemon it is, where it is not that of all shares of the device: the UID of a claim. A daemon of someone else
+    /// is ended first, unless it has clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// A further card of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OtherDevice {
+    /// The card.
+    pub device: DeviceUuid,
+    /// Where it is.
+    pub card: PciBusId,
+    /// As [`Settings::memory_limit_mib`], for this card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_mib: Option<u64>,
 }
 
 /// What every client process of a daemon is held to. A client's own environment can only tighten it (NVIDIA's MPS
@@ -59,7 +79,7 @@ pub struct Ensure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
-    /// Memory of the device that one process may take, MiB, at least 1; all of it where nothing is said.
+    /// Memory of the (first) device that one process may take, MiB, at least 1; all of it where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
     /// Percent of the device's multiprocessors that one process may use, 1 to 100; all where nothing is said.
@@ -75,6 +95,9 @@ pub struct Release {
     pub device: DeviceUuid,
     /// How long clients that are still there may take to leave, seconds; then they lose their contexts.
     pub grace_seconds: u32,
+    /// Whose daemon is meant, as in [`Ensure::owner`]: that of anybody else is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// An answer, or an event.
@@ -113,6 +136,12 @@ pub struct Daemon {
     pub card: PciBusId,
     /// What its clients are held to.
     pub settings: Settings,
+    /// Further cards that it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherDevice>,
+    /// Whose it is, where it is not that of all shares of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// How it is.
     pub state: DaemonState,
     /// Process id of the control daemon while it runs, as the supervisor sees it.
@@ -127,6 +156,22 @@ pub struct Daemon {
     pub log_directory: PathBuf,
     /// How often it was started again after it had died.
     pub restarts: u32,
+}
+
+impl Ensure {
+    /// A daemon for one device, of all its shares.
+    #[must_use]
+    pub const fn of_shares(device: DeviceUuid, card: PciBusId, settings: Settings) -> Self {
+        Self { device, card, settings, others: Vec::new(), owner: None }
+    }
+}
+
+impl Daemon {
+    /// Whether it serves this device.
+    #[must_use]
+    pub fn serves(&self, uuid: &str) -> bool {
+        self.device.as_str() == uuid || self.others.iter().any(|other| other.device.as_str() == uuid)
+    }
 }
 
 /// How a daemon is.

@@ -42,8 +42,8 @@ pub(super) async fn readopt(supervisor: &Arc<Supervisor>) {
 /// Takes a running daemon over.
 async fn adopt(supervisor: &Supervisor, slot: &Slot, work: &mut Work) {
     let device = slot.seen().device;
+    slot.show(work, DaemonState::Starting);
     let Some(daemon) = processes::daemon(&slot.directory) else {
-        slot.show(work, DaemonState::Starting);
         tracing::info!(%device, "the daemon is dead; starting it again");
         return;
     };

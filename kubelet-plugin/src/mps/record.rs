@@ -8,7 +8,7 @@ use tessera_api::PciBusId;
 use super::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::error::MpsError;
-use super::protocol::Settings;
+use super::protocol::{Ensure, OtherDevice, Settings};
 
 /// What the supervisor must know of a daemon after its own death. Written before anything is touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,12 @@ pub(super) struct Record {
     /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); none where it was not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<u32>,
+    /// Further cards that it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherCard>,
+    /// Whose it is, where it is not that of all shares of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// How often it was started again.
     #[serde(default)]
     pub restarts: u32,
@@ -35,8 +41,77 @@ pub(super) struct Record {
     pub other: Map<String, Value>,
 }
 
+/// A further card of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OtherCard {
+    #[serde(flatten)]
+    pub device: OtherDevice,
+    /// Its compute mode before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_mode_before: Option<u32>,
+}
+
 impl Record {
     pub const VERSION: u64 = 1;
+
+    /// Of a daemon that nobody has yet.
+    pub fn new(wanted: &Ensure) -> Self {
+        let other = |device: &OtherDevice| OtherCard { device: device.clone(), compute_mode_before: None };
+        Self {
+            version: Self::VERSION,
+            device: wanted.device.clone(),
+            card: wanted.card,
+            settings: wanted.settings,
+            wanted: true,
+            compute_mode_before: None,
+            others: wanted.others.iter().map(other).collect(),
+            owner: wanted.owner.clone(),
+            restarts: 0,
+            other: Map::new(),
+        }
+    }
+
+    /// Whether it is what is wanted, as far as that can't be changed.
+    pub fn is_of(&self, wanted: &Ensure) -> bool {
+        let own = self.others.iter().map(|other| &other.device.device);
+        self.owner == wanted.owner && own.eq(wanted.others.iter().map(|other| &other.device))
+    }
+
+    /// Takes changed limits over; whether there were any.
+    pub fn set_limits(&mut self, wanted: &Ensure) -> bool {
+        let mut are_other = self.settings != wanted.settings;
+        self.settings = wanted.settings;
+        for (own, wanted) in self.others.iter_mut().zip(&wanted.others) {
+            are_other |= own.device.memory_limit_mib != wanted.memory_limit_mib;
+            own.device.memory_limit_mib = wanted.memory_limit_mib;
+        }
+        are_other
+    }
+
+    /// All its cards.
+    pub fn cards(&self) -> impl Iterator<Item = PciBusId> {
+        std::iter::once(self.card).chain(self.others.iter().map(|other| other.device.card))
+    }
+
+    /// The cards whose compute mode is the daemon's, each with what it was before. Partitions have no mode of their own.
+    pub fn modes(&mut self) -> Vec<(PciBusId, &mut Option<u32>)> {
+        if self.device.is_partition() {
+            return Vec::new();
+        }
+        let others = self.others.iter_mut().map(|other| (other.device.card, &mut other.compute_mode_before));
+        std::iter::once((self.card, &mut self.compute_mode_before)).chain(others).collect()
+    }
+
+    /// Limits on memory, MiB, each with how the daemon's shell names the device.
+    pub fn memory_limits(&self) -> Vec<(String, u64)> {
+        if self.others.is_empty() {
+            return self.settings.memory_limit_mib.map(|limit| ("0".to_owned(), limit)).into_iter().collect();
+        }
+        let others = self.others.iter().map(|other| (&other.device.device, other.device.memory_limit_mib));
+        let all = std::iter::once((&self.device, self.settings.memory_limit_mib)).chain(others);
+        all.filter_map(|(device, limit)| Some((device.to_string(), limit?))).collect()
+    }
 
     /// Reads a daemon's record; none where there is none or it is damaged, which is told.
     pub fn read(directory: &DaemonDirectory) -> Option<Self> {

@@ -43,6 +43,8 @@ impl Slot {
             device: device.clone(),
             card,
             settings: Settings::default(),
+            others: Vec::new(),
+            owner: None,
             state: DaemonState::Starting,
             pid: None,
             server_pid: None,
@@ -74,6 +76,8 @@ impl Slot {
         if let Some(record) = &work.record {
             seen.card = record.card;
             seen.settings = record.settings;
+            seen.others = record.others.iter().map(|other| other.device.clone()).collect();
+            seen.owner.clone_from(&record.owner);
             seen.restarts = record.restarts;
         }
     }

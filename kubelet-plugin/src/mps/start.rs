@@ -29,7 +29,7 @@ impl Supervisor {
         let control = self.control(slot)?;
         self.end_left_behind(slot, work).await?;
         if let Some(record) = &mut work.record {
-            self.take_card(slot, record).await?;
+            self.take_cards(slot, record).await?;
         }
         let started = self.start_daemon(slot, work, &control).await;
         if started.is_err() {
@@ -47,7 +47,7 @@ impl Supervisor {
         if let Some(record) = &work.record
             && left.iter().any(|(role, _)| *role == Role::Server)
         {
-            let clients = self.driver_card(record.card).clients().await?;
+            let clients = self.clients_on(record).await?;
             if !clients.is_empty() {
                 return Err(MpsError::InUse(clients));
             }
@@ -58,21 +58,26 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets only one process use the card, which will be the server: else a container that does not want MPS would go past
+    /// Lets only one process use each card, which will be the server: else a container that does not want MPS would go past
     /// its limits. The mode before is written down first. Partitions have no mode of their own, and a card with partitions
     /// has one server each: NVIDIA's documentation says to leave the mode.
-    async fn take_card(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
-        if record.device.is_partition() {
+    async fn take_cards(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
+        let mut to_set = Vec::new();
+        for (card, before) in record.modes() {
+            let mode = self.driver_card(card).compute_mode().await?;
+            if mode != EXCLUSIVE_PROCESS {
+                *before = Some(mode);
+                to_set.push(card);
+            }
+        }
+        if to_set.is_empty() {
             return Ok(());
         }
-        let card = self.driver_card(record.card);
-        let mode = card.compute_mode().await?;
-        if mode == EXCLUSIVE_PROCESS {
-            return Ok(());
-        }
-        record.compute_mode_before = Some(mode);
         record.write(&slot.directory)?;
-        card.set_compute_mode(EXCLUSIVE_PROCESS).await
+        for card in to_set {
+            self.driver_card(card).set_compute_mode(EXCLUSIVE_PROCESS).await?;
+        }
+        Ok(())
     }
 
     async fn start_daemon(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
@@ -93,7 +98,7 @@ impl Supervisor {
         })?;
         work.running = Some(Running { daemon, server: None });
         if let Some(record) = &work.record {
-            control.limit(record.settings, &[]).await?;
+            control.limit(record, &[]).await?;
         }
         self.start_server(slot, work, control).await
     }
@@ -131,12 +136,14 @@ impl Supervisor {
 
     /// Why there is no server: mostly because somebody else is on the card.
     async fn no_server(&self, work: &Work, control: &Control, output: String) -> MpsError {
-        if let Some(record) = &work.record
-            && !record.device.is_partition()
-            && let Ok(holders) = self.driver_card(record.card).holders().await
-            && !holders.is_empty()
-        {
-            return MpsError::InUse(holders);
+        if let Some(record) = work.record.as_ref().filter(|record| !record.device.is_partition()) {
+            for card in record.cards() {
+                if let Ok(holders) = self.driver_card(card).holders().await
+                    && !holders.is_empty()
+                {
+                    return MpsError::InUse(holders);
+                }
+            }
         }
         MpsError::NoServer { output, log: control.log_end("control.log") }
     }

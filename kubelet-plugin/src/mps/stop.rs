@@ -7,6 +7,7 @@ use super::compute_mode::EXCLUSIVE_PROCESS;
 use super::error::MpsError;
 use super::processes;
 use super::protocol::{DaemonState, EventKind, Release};
+use super::record::Record;
 use super::shared_memory;
 use super::slot::{Slot, Work};
 use super::start::remove_tree;
@@ -20,7 +21,8 @@ impl Supervisor {
     pub async fn release(&self, order: &Release) -> Result<Vec<u32>, MpsError> {
         let Some(slot) = self.find(&order.device) else { return Ok(Vec::new()) };
         let mut work = slot.work.lock().await;
-        if work.gone {
+        let is_meant = work.record.as_ref().is_none_or(|record| record.owner == order.owner);
+        if work.gone || !is_meant {
             return Ok(Vec::new());
         }
         self.end(&slot, &mut work, order.grace_seconds).await
@@ -63,7 +65,8 @@ impl Supervisor {
         Ok(if were_ended { clients } else { Vec::new() })
     }
 
-    async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
+    /// Clients of a daemon, or of the server that a dead one left.
+    pub async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
         if work.running.as_ref().is_some_and(|running| running.daemon.is_alive())
             && let Ok(control) = self.control(slot)
             && let Ok(clients) = control.clients().await
@@ -72,7 +75,7 @@ impl Supervisor {
         }
         match &work.record {
             Some(record) if !processes::all(&slot.directory).is_empty() => {
-                self.driver_card(record.card).clients().await.unwrap_or_default()
+                self.clients_on(record).await.unwrap_or_default()
             }
             _ => Vec::new(),
         }
@@ -93,10 +96,9 @@ impl Supervisor {
     }
 
     async fn try_clear(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
-        if let Some(record) = &work.record
-            && let Some(before) = record.compute_mode_before
-        {
-            let card = self.driver_card(record.card);
+        for (card, before) in work.record.clone().as_mut().map(Record::modes).unwrap_or_default() {
+            let Some(before) = *before else { continue };
+            let card = self.driver_card(card);
             // Whoever set another one since meant it.
             if card.compute_mode().await? == EXCLUSIVE_PROCESS {
                 card.set_compute_mode(before).await?;

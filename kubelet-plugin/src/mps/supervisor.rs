@@ -1,9 +1,8 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::Map;
 use tessera_api::PciBusId;
 use tokio::sync::broadcast;
 
@@ -99,10 +98,11 @@ impl Supervisor {
     }
 
     pub fn control(&self, slot: &Slot) -> Result<Control, MpsError> {
+        let Daemon { device, others, .. } = slot.seen();
         Ok(Control {
             program: MpsProgram::find(&self.driver_root)?,
             directory: slot.directory.clone(),
-            device: slot.seen().device,
+            devices: std::iter::once(device).chain(others.into_iter().map(|other| other.device)).collect(),
             own_shm: self.own_shm,
         })
     }
@@ -111,13 +111,33 @@ impl Supervisor {
         DriverCard { driver_root: self.driver_root.clone(), card }
     }
 
+    /// Clients of MPS servers on a daemon's cards.
+    pub async fn clients_on(&self, record: &Record) -> Result<Vec<u32>, MpsError> {
+        let mut clients = Vec::new();
+        for card in record.cards() {
+            clients.extend(self.driver_card(card).clients().await?);
+        }
+        clients.sort_unstable();
+        clients.dedup();
+        Ok(clients)
+    }
+
     /// Lets a daemon run with these settings.
     pub async fn ensure(self: &Arc<Self>, wanted: Ensure) -> Result<Daemon, MpsError> {
-        check(wanted.settings)?;
+        check(&wanted)?;
         loop {
             let slot = self.slot(&wanted.device, wanted.card);
             let mut work = slot.work.lock().await;
             if work.gone {
+                continue;
+            }
+            if work.record.as_ref().is_some_and(|record| !record.is_of(&wanted)) {
+                let clients = self.clients(&slot, &work).await;
+                if !clients.is_empty() {
+                    return Err(MpsError::InUse(clients));
+                }
+                tracing::warn!(device = %wanted.device, "ending a daemon of someone else, who has not released it");
+                self.end(&slot, &mut work, 0).await?;
                 continue;
             }
             return self.ensure_slot(&slot, &mut work, &wanted).await;
@@ -126,18 +146,8 @@ impl Supervisor {
 
     async fn ensure_slot(&self, slot: &Slot, work: &mut Work, wanted: &Ensure) -> Result<Daemon, MpsError> {
         let is_new = work.record.is_none();
-        let mut record = work.record.clone().unwrap_or_else(|| Record {
-            version: Record::VERSION,
-            device: wanted.device.clone(),
-            card: wanted.card,
-            settings: wanted.settings,
-            wanted: true,
-            compute_mode_before: None,
-            restarts: 0,
-            other: Map::new(),
-        });
-        let are_other = record.settings != wanted.settings;
-        record.settings = wanted.settings;
+        let mut record = work.record.clone().unwrap_or_else(|| Record::new(wanted));
+        let are_other = record.set_limits(wanted);
         record.wanted = true;
         record.write(&slot.directory)?;
         work.record = Some(record);
@@ -183,22 +193,30 @@ impl Supervisor {
         }
         if let (true, Some(record)) = (are_other, &work.record) {
             let servers = control.servers().await?;
-            control.limit(record.settings, &servers).await?;
+            control.limit(record, &servers).await?;
         }
         Ok(())
     }
 }
 
-fn check(settings: Settings) -> Result<(), MpsError> {
-    match settings {
-        Settings { memory_limit_mib: Some(limit), .. } if limit == 0 || limit > LARGEST_LIMIT => {
-            Err(MpsError::MemoryLimit(limit))
+fn check(wanted: &Ensure) -> Result<(), MpsError> {
+    let Settings { memory_limit_mib, active_thread_percentage } = wanted.settings;
+    let limits = wanted.others.iter().filter_map(|other| other.memory_limit_mib).chain(memory_limit_mib);
+    for limit in limits {
+        if limit == 0 || limit > LARGEST_LIMIT {
+            return Err(MpsError::MemoryLimit(limit));
         }
-        Settings { active_thread_percentage: Some(percentage), .. }
-            if percentage == 0 || percentage > 100 =>
-        {
-            Err(MpsError::Percentage(percentage))
-        }
-        _ => Ok(()),
     }
+    if let Some(percentage) = active_thread_percentage
+        && !(1..=100).contains(&percentage)
+    {
+        return Err(MpsError::Percentage(percentage));
+    }
+    let mut devices = BTreeSet::from([&wanted.device]);
+    if wanted.others.iter().any(|other| !devices.insert(&other.device))
+        || (devices.len() > 1 && devices.iter().any(|device| device.is_partition()))
+    {
+        return Err(MpsError::Devices);
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use super::PrepareError;
 use super::config::{Configs, Settings};
 use super::reference::is_identifier;
 use super::sharing::ShareLimits;
-use crate::journal::{ClaimDevice, ClaimRecord};
+use crate::journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 
 /// A result of a claim's allocation that this driver has to prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,13 @@ pub(super) struct AllocatedDevice {
     pub settings: Settings,
     /// What each process may take of a device that is shared by MPS.
     pub share: Option<ShareLimits>,
+}
+
+impl AllocatedDevice {
+    /// How the claim's own pods share it. Whoever only looks at a device changes nothing of it.
+    pub fn own_sharing(&self) -> Option<&ClaimSharing> {
+        self.settings.sharing.as_ref().filter(|_| !self.admin_access)
+    }
 }
 
 /// The results of this driver. Those of others in the same claim are theirs to prepare.
@@ -112,8 +119,13 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
             && recorded.request == allocated.request
             && recorded.share_id == allocated.share_id
             && recorded.admin_access == allocated.admin_access
-            && recorded.mps.as_ref().map(|mps| (mps.memory_limit_mib, mps.active_thread_percentage))
-                == allocated.share.map(|share| (share.memory_limit_mib, share.active_thread_percentage))
+            && recorded.sharing.as_ref() == allocated.own_sharing()
+            && (recorded.sharing.is_some()
+                || recorded.mps.as_ref().map(|mps| (mps.memory_limit_mib, mps.active_thread_percentage))
+                    == allocated
+                        .share
+                        .map(ShareLimits::to_record)
+                        .map(|mps| (mps.memory_limit_mib, mps.active_thread_percentage)))
     };
     record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
 }
@@ -122,6 +134,7 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
 pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevice>, PrepareError> {
     let device = |device: &ClaimDevice| {
         let mut settings = Settings::default();
+        settings.sharing.clone_from(&device.sharing);
         settings.mig.compute_slices =
             device.partition.as_ref().and_then(|partition| partition.compute_slices);
         Ok(AllocatedDevice {

@@ -1,13 +1,15 @@
 use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, OpaqueDeviceConfiguration};
 use tessera_api::DeviceType;
-use tessera_api::config::{DeviceConfig, MigDeviceConfig};
+use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 
 use super::PrepareError;
+use crate::journal::ClaimSharing;
 
 /// The configuration objects of an allocation that are for this driver, by precedence: those of its DeviceClasses before
 /// those of the claim, each in their order. The later wins, each kind as a whole.
 pub(super) struct Configs<'a> {
     objects: Vec<Object<'a>>,
+    driver_name: &'a str,
 }
 
 struct Object<'a> {
@@ -26,6 +28,8 @@ enum Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub mig: MigDeviceConfig,
+    /// How the claim's own pods share it.
+    pub sharing: Option<ClaimSharing>,
 }
 
 /// How an object names a request.
@@ -38,7 +42,7 @@ enum Named {
 }
 
 impl<'a> Configs<'a> {
-    pub(super) fn new(configs: &'a [DeviceAllocationConfiguration], driver_name: &str) -> Self {
+    pub(super) fn new(configs: &'a [DeviceAllocationConfiguration], driver_name: &'a str) -> Self {
         let object = |config: &'a DeviceAllocationConfiguration| {
             let opaque = config.opaque.as_ref().filter(|opaque| opaque.driver == driver_name)?;
             let source = if config.source == "FromClass" { Source::Class } else { Source::Claim };
@@ -46,7 +50,7 @@ impl<'a> Configs<'a> {
         };
         let mut objects: Vec<Object<'a>> = configs.iter().filter_map(object).collect();
         objects.sort_by_key(|object| object.source);
-        Self { objects }
+        Self { objects, driver_name }
     }
 
     /// What is set for a device that was allocated for `request`, of a prioritised list `request/alternative`.
@@ -56,17 +60,17 @@ impl<'a> Configs<'a> {
     /// itself and says nothing about devices of this type.
     pub(super) fn of(&self, request: &str, device: DeviceType) -> Result<Settings, PrepareError> {
         let mut settings = Settings::default();
-        for object in &self.objects {
+        for (number, object) in (0..).zip(&self.objects) {
             let Some(named) = object.names(request) else { continue };
             let error = |reason: String| PrepareError::Config {
                 request: request.to_owned(),
                 origin: object.source.origin(),
                 reason,
             };
-            let config = DeviceConfig::decode(&object.opaque.parameters.0)
+            let config = DeviceConfig::decode(&object.opaque.parameters.0, self.driver_name)
                 .map_err(|invalid| error(invalid.to_string()))?;
             if config.is_for(device) {
-                settings.set(config);
+                settings.set(config, number);
             } else if named == Named::Exactly && object.source == Source::Claim {
                 // Of a class, the scheduler names each request that used it: such a class may be of devices of any type.
                 let kind = config.kind();
@@ -100,10 +104,27 @@ impl Source {
 }
 
 impl Settings {
-    fn set(&mut self, config: DeviceConfig) {
-        // A kind that a newer API has and this build does not handle is none that `decode` gives.
-        if let DeviceConfig::Mig(mig) = config {
-            self.mig = mig;
+    fn set(&mut self, config: DeviceConfig, object: u32) {
+        let sharing = match config {
+            DeviceConfig::Gpu(gpu) => gpu.sharing,
+            DeviceConfig::Mig(mig) => {
+                let sharing = mig.sharing.clone();
+                self.mig = mig;
+                sharing
+            }
+            // A kind that a newer API has and this build does not handle is none that `decode` gives.
+            _ => return,
+        };
+        self.sharing = sharing.map(|how| ClaimSharing { object, how });
+    }
+
+    /// Whether processes may not have all of the device's memory.
+    pub fn has_memory_limit(&self) -> bool {
+        match self.sharing.as_ref().map(|sharing| &sharing.how) {
+            Some(Sharing::Mps(mps)) => {
+                mps.memory_limit_mib.is_some() || !mps.device_memory_limits_mib.is_empty()
+            }
+            _ => false,
         }
     }
 }
@@ -172,6 +193,47 @@ mod tests {
         let error = of("FromClaim", &["a"], "a").unwrap_err().to_string();
         assert!(error.contains("claim") && error.contains("MigDeviceConfig"), "{error}");
         assert!(error.contains("type gpu"), "{error}");
+    }
+
+    #[test]
+    fn how_a_claim_shares_its_own_devices() {
+        let gpu = |interval: &str| json!({"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicing": {"interval": interval}}});
+        let configs = [
+            config("FromClaim", &["a"], gpu("Long")),
+            config("FromClass", &[], gpu("Short")),
+            config("FromClaim", &["b"], json!({"kind": "GpuConfig"})),
+            config("FromClaim", &[], json!({"sharing": {"strategy": "MPS"}})),
+        ];
+        let of =
+            |request, device| Configs::new(&configs, "gpu.tessera.dev").of(request, device).unwrap().sharing;
+        let text =
+            |sharing: Option<ClaimSharing>| sharing.map(|sharing| serde_json::to_string(&sharing).unwrap());
+        let long = r#"{"object":1,"how":{"timeSlicing":{"interval":"Long"}}}"#;
+        assert_eq!(text(of("a", DeviceType::Gpu)).as_deref(), Some(long));
+        let short = r#"{"object":0,"how":{"timeSlicing":{"interval":"Short"}}}"#;
+        assert_eq!(text(of("c", DeviceType::Gpu)).as_deref(), Some(short));
+        assert_eq!(of("b", DeviceType::Gpu), None, "the winner counts as a whole");
+        let mps = r#"{"object":3,"how":{"mps":{}}}"#;
+        assert_eq!(text(of("c", DeviceType::Mig)).as_deref(), Some(mps));
+        assert_eq!(of("c", DeviceType::Mps), None, "a share has its own limits");
+        let error = Configs::new(&configs, "gpu.tessera.dev").of("a", DeviceType::Mps).unwrap_err();
+        assert!(error.to_string().contains("GpuConfig is not for devices of type mps"), "{error}");
+    }
+
+    #[test]
+    fn nvidias_kinds_are_understood_under_its_name() {
+        let parameters = json!({
+            "apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"},
+        });
+        let of = |driver: &str| {
+            let config =
+                json!({"source": "FromClaim", "opaque": {"driver": driver, "parameters": parameters}});
+            let configs = [serde_json::from_value(config).unwrap()];
+            Configs::new(&configs, driver).of("a", DeviceType::Gpu)
+        };
+        assert!(matches!(of("gpu.nvidia.com").unwrap().sharing.unwrap().how, Sharing::Mps(_)));
+        let error = of("gpu.tessera.dev").unwrap_err().to_string();
+        assert!(error.contains("only where the driver's name is gpu.nvidia.com"), "{error}");
     }
 
     #[test]

@@ -222,6 +222,14 @@ pub enum PrepareError {
         /// Who uses it.
         clients: String,
     },
+    /// A device can't be shared by the claim's pods as its configuration says.
+    #[error("device {device} can't be shared as it is configured: {reason}")]
+    Sharing {
+        /// The device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A card or partition can't be shared by MPS, or not cease to be.
     #[error("device {device} can't be shared by MPS: {reason}")]
     Mps {
@@ -325,7 +333,7 @@ impl PrepareError {
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
             Self::OtherCard { .. } => "other_card",
             Self::MigMode { .. } => "mig_mode",
-            Self::Config { .. } | Self::ComputeSlices { .. } => "invalid_config",
+            Self::Config { .. } | Self::ComputeSlices { .. } | Self::Sharing { .. } => "invalid_config",
             Self::NoMig { .. } => "no_mig",
             Self::Profile { .. } => "no_profile",
             Self::ForeignInstance { .. } => "foreign_instance",

@@ -31,8 +31,9 @@ use super::locks::CardLocks;
 use super::sharing::Sharing;
 use crate::journal::{BootId, Journal};
 
-pub(super) use make::{Made, make};
+pub(super) use make::make;
 pub(super) use plan::{CardPlan, plan};
+pub(super) use share::make_shares;
 pub(super) use unmake::{Left, unmake};
 
 /// What all work on cards needs.
@@ -69,6 +70,18 @@ pub(super) fn partition_id(partition: &PartitionName) -> String {
 pub(super) fn mode_id(card: PciBusId) -> String {
     format!("{}-mig-mode", DeviceName::Card(card))
 }
+
+/// Id of the record of how the pods of one claim share a device that it holds for itself.
+pub(super) fn own_share_id(device: &str) -> String {
+    format!("{device}{OWN_SHARE}")
+}
+
+/// The device of a share's record.
+pub(super) fn device_of_share(id: &str) -> &str {
+    id.strip_suffix(OWN_SHARE).unwrap_or(id)
+}
+
+const OWN_SHARE: &str = "-sharing";
 
 /// A card's address as the driver takes it.
 pub(super) const fn address(card: PciBusId) -> PciAddress {

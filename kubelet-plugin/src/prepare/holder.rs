@@ -6,7 +6,7 @@ use tessera_api::{DeviceName, PciBusId};
 
 use super::ClaimReference;
 use super::conflict::Use;
-use super::hardware::mode_id;
+use super::hardware::{mode_id, own_share_id};
 use crate::cdi;
 use crate::journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
@@ -79,6 +79,7 @@ impl Holder {
             None => {
                 for (card, device) in &self.from_spec {
                     references.insert(mode_id(*card));
+                    references.extend([device.clone(), own_share_id(device)]);
                     let name = device.parse().ok();
                     let partition = name.as_ref().and_then(DeviceName::partition);
                     references.extend(partition.map(ToString::to_string));

@@ -8,6 +8,7 @@ use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
 use super::allocation::AllocatedDevice;
 use super::hardware::{address, partition_id};
+use super::sharing::OwnSharing;
 use super::{PrepareError, blocking};
 use crate::journal::MemorySlices;
 
@@ -20,6 +21,10 @@ pub(super) struct DeviceNeed {
     pub identity: Identity,
     /// What to make or find; `None` for a whole card.
     pub partition: Option<PartitionNeed>,
+    /// Memory of the device, MiB, where the driver says it.
+    pub memory_mib: Option<u64>,
+    /// How the claim's own pods share it.
+    pub own_sharing: Option<OwnSharing>,
 }
 
 /// A partition of an allocation.
@@ -131,8 +136,16 @@ fn of_card(
     };
     let need = |(index, allocated): (usize, AllocatedDevice)| {
         let name = allocated.device.to_string();
+        let mut memory_mib = None;
         let partition = match allocated.device.partition() {
-            None => None,
+            None => {
+                if allocated.settings.has_memory_limit() {
+                    // A card that does not say what it has, or has none of its own, is not held to it.
+                    let memory = nvml.memory(address(card)).ok().flatten();
+                    memory_mib = memory.map(|memory| memory.total >> 20);
+                }
+                None
+            }
             Some(partition) => {
                 let compute_slices = allocated.settings.mig.compute_slices;
                 let found = match partition.existing {
@@ -164,14 +177,18 @@ fn of_card(
                         })
                     }
                 };
-                Some(found.ok_or_else(|| PrepareError::Profile {
+                let found = found.ok_or_else(|| PrepareError::Profile {
                     device: name.clone(),
                     uuid: identity.uuid.clone(),
                     offered: list(&offered),
-                })?)
+                })?;
+                let profile = offered.iter().find(|profile| profile.id == found.profile_id);
+                memory_mib = profile.map(|profile| profile.memory_bytes >> 20);
+                Some(found)
             }
         };
-        Ok((index, DeviceNeed { allocated, name, identity: identity.clone(), partition }))
+        let identity = identity.clone();
+        Ok((index, DeviceNeed { allocated, name, identity, partition, memory_mib, own_sharing: None }))
     };
     devices.into_iter().map(need).collect()
 }

@@ -5,13 +5,23 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-use super::hardware::{self, CardPlan, Left, Made, Tools, address};
+use super::hardware::{self, CardPlan, Left, Tools, address};
 use super::holder::{holders, references};
 use super::locks::CardLocks;
 use super::need::DeviceNeed;
+use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{Operation, Phase, PrepareError, blocking};
-use crate::journal::{ClaimRecord, PartitionInstances, Stage};
+use crate::journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
+
+/// What was made of a claim's plans.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// Partitions, by the ids of their records.
+    pub partitions: BTreeMap<String, PartitionInstances>,
+    /// Shares by MPS, by the positions of their devices among the claim's.
+    pub shares: BTreeMap<usize, ClaimMps>,
+}
 
 impl Worker {
     fn tools(&self, nvml: &Arc<dyn Nvml>, locks: &CardLocks) -> Tools {
@@ -44,10 +54,11 @@ impl Worker {
         needs: &[DeviceNeed],
     ) -> Result<Vec<CardPlan>, PrepareError> {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
-        for (index, need) in needs.iter().enumerate() {
+        for (index, (need, own_sharing)) in needs.iter().zip(own_sharing(claim, needs)?).enumerate() {
             // Whoever only looks at a whole card needs nothing of it.
             if need.partition.is_some() || !need.allocated.admin_access {
-                cards.entry(need.allocated.device.card()).or_default().push((index, need.clone()));
+                let need = DeviceNeed { own_sharing, ..need.clone() };
+                cards.entry(need.allocated.device.card()).or_default().push((index, need));
             }
         }
         let references = Arc::new(self.references(Some(claim)).await?);
@@ -62,30 +73,29 @@ impl Worker {
         Ok(planned)
     }
 
-    /// Carries out plans whose intents are on the disk: all cards side by side, one step after the other on each. Gives
-    /// what was made by the ids of its records. Never broken off: a call of the driver has its effect all the same.
+    /// Carries out plans whose intents are on the disk: all cards side by side, one step after the other on each; shares
+    /// when all the rest is there, for a daemon may serve several cards. Never broken off: a call of the driver has its
+    /// effect all the same.
     pub(super) async fn make(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
         plans: Vec<CardPlan>,
     ) -> Result<Made, PrepareError> {
-        let makes = plans.into_iter().map(|plan| {
-            let tools = self.tools(nvml, locks);
+        let plans: Vec<Arc<CardPlan>> = plans.into_iter().map(Arc::new).collect();
+        let makes = plans.iter().map(|plan| {
+            let (tools, plan) = (self.tools(nvml, locks), plan.clone());
             blocking::run(move || hardware::make(&tools, &plan))
         });
-        let mut made = Made::default();
-        let mut failed = None;
-        for answer in join_all(makes).await {
-            match answer.and_then(|answer| answer) {
-                Ok(of_card) => {
-                    made.partitions.extend(of_card.partitions);
-                    made.shares.extend(of_card.shares);
-                }
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        failed.map_or(Ok(made), Err)
+        let partitions: BTreeMap<String, PartitionInstances> =
+            all(join_all(makes).await)?.into_iter().flatten().collect();
+        let partitions = Arc::new(partitions);
+        let makes = plans.iter().filter(|plan| plan.has_shares()).map(|plan| {
+            let (tools, plan, partitions) = (self.tools(nvml, locks), plan.clone(), partitions.clone());
+            blocking::run(move || hardware::make_shares(&tools, &plan, &partitions))
+        });
+        let shares = all(join_all(makes).await)?.into_iter().flatten().collect();
+        Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
     }
 
     /// Undoes what a claim's record says was changed on cards and no other claim rests on. The caller holds the locks of
@@ -246,4 +256,9 @@ impl Worker {
         }
         Ok(true)
     }
+}
+
+/// What all cards answered, or the first error.
+fn all<T>(answers: Vec<Result<Result<T, PrepareError>, PrepareError>>) -> Result<Vec<T>, PrepareError> {
+    answers.into_iter().map(|answer| answer.and_then(|answer| answer)).collect()
 }

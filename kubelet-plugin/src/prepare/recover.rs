@@ -145,7 +145,7 @@ impl Worker {
                 namespace = record.namespace,
                 name = record.name,
                 uid = record.uid,
-                "a partition of a prepared claim is gone: making it anew"
+                "a partition or MPS daemon of a prepared claim is gone: making it anew"
             );
             let claim = ClaimReference {
                 namespace: record.namespace.clone(),

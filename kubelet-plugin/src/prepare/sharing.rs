@@ -3,9 +3,13 @@
 //! A shared device has one hardware record, named after it, as long as a claim has a share of it. A share of MPS changes
 //! what the daemon allows, so that every Prepare of one asks mps-host; whoever takes a share of time comes to what is set
 //! already.
+//!
+//! A device that one claim holds for itself may be shared by the pods of that claim, in the same ways: its record is named
+//! after the device too, and is never another claim's.
 
 mod limits;
 mod mps;
+mod own;
 mod time_slice;
 
 use std::path::PathBuf;
@@ -21,6 +25,7 @@ use crate::journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
 use crate::mps::client::MpsHost;
 
 pub(super) use limits::ShareLimits;
+pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 
 /// What shares are made with.
 #[derive(Clone, Debug)]
@@ -41,15 +46,24 @@ impl Sharing {
 
     /// What must be recorded before a device is shared; none where it is not.
     pub fn change(&self, need: &DeviceNeed) -> Option<HardwareChange> {
+        let daemon =
+            |device_uuid, owner| Some(HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid, owner }));
+        match &need.own_sharing {
+            Some(OwnSharing::TimeSlicing { interval }) => {
+                return Some(HardwareChange::TimeSlice(TimeSliceChange {
+                    interval: *interval,
+                    compute_mode_before: None,
+                }));
+            }
+            Some(OwnSharing::Mps(own)) => {
+                return daemon(own.first_card().map(str::to_owned), Some(own.owner.clone()));
+            }
+            None => {}
+        }
         match need.allocated.device {
-            DeviceName::Mps(_) => {
-                let device_uuid = Some(need.identity.uuid.clone());
-                Some(HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid }))
-            }
+            DeviceName::Mps(_) => daemon(Some(need.identity.uuid.clone()), None),
             // Its UUID is not known before it is made.
-            DeviceName::PartitionMps(_) => {
-                Some(HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid: None }))
-            }
+            DeviceName::PartitionMps(_) => daemon(None, None),
             DeviceName::TimeSlice(_) => Some(HardwareChange::TimeSlice(TimeSliceChange {
                 interval: self.interval().number(),
                 compute_mode_before: None,

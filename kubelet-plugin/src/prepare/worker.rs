@@ -179,6 +179,7 @@ impl Worker {
             minor: need.identity.minor,
             cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
             partition,
+            sharing: allocated.own_sharing().cloned(),
             mps: allocated.share.map(ShareLimits::to_record),
             hardware: Vec::new(),
             other: Map::new(),

@@ -18,8 +18,14 @@ pub struct Client {
 impl Client {
     /// Starts one with this pipe directory and environment; it waits for orders.
     pub fn start(host: &Host, pipe: &Path, environment: &[(&str, &str)]) -> Self {
+        Self::start_on(host, pipe, environment, 0)
+    }
+
+    /// Starts one that uses the device of this number.
+    pub fn start_on(host: &Host, pipe: &Path, environment: &[(&str, &str)], device: usize) -> Self {
         let mut child = Command::new(host.machine.root().join("bin/cuda-sample"))
             .arg("--orders")
+            .args(["--device", &device.to_string()])
             .env_clear()
             .env("CUDA_MPS_PIPE_DIRECTORY", pipe)
             .envs(environment.iter().copied())

@@ -88,11 +88,8 @@ impl Host {
     /// The wish for a daemon of a card.
     pub fn wish(&self, card: usize, settings: Settings) -> Ensure {
         let card = &self.machine.cards()[card];
-        Ensure {
-            device: card["uuid"].as_str().unwrap().parse().unwrap(),
-            card: card["pci"].as_str().unwrap().parse().unwrap(),
-            settings,
-        }
+        let (uuid, pci) = (card["uuid"].as_str().unwrap(), card["pci"].as_str().unwrap());
+        Ensure::of_shares(uuid.parse().unwrap(), pci.parse().unwrap(), settings)
     }
 
     pub async fn ensure(&self, card: usize, settings: Settings) -> Result<Daemon, MpsHostError> {
@@ -108,7 +105,7 @@ impl Host {
 
     pub async fn release(&self, card: usize, grace_seconds: u32) -> Result<Vec<u32>, MpsHostError> {
         let device = self.wish(card, Settings::default()).device;
-        self.client().release(Release { device, grace_seconds }, LONG).await
+        self.client().release(Release { device, grace_seconds, owner: None }, LONG).await
     }
 
     pub async fn list(&self) -> Vec<Daemon> {

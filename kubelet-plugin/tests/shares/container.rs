@@ -17,7 +17,12 @@ pub struct Container {
 impl Container {
     /// With the first device of a spec.
     pub fn of(spec: &Value) -> Self {
-        let edits = &spec["devices"][0]["containerEdits"];
+        Self::with(spec, 0)
+    }
+
+    /// With one device of a spec.
+    pub fn with(spec: &Value, device: usize) -> Self {
+        let edits = &spec["devices"][device]["containerEdits"];
         let split = |variable: &Value| {
             let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
             (name.to_owned(), value.to_owned())
@@ -35,6 +40,11 @@ impl Container {
 
     /// Starts a program in it.
     pub fn run(&self, host: &Host) -> Client {
+        self.run_on(host, 0)
+    }
+
+    /// Starts a program in it, on the device of this number.
+    pub fn run_on(&self, host: &Host, device: usize) -> Client {
         let kept = |(name, value): &'_ (String, String)| {
             (name != "CUDA_MPS_PIPE_DIRECTORY").then(|| (name.clone(), value.clone()))
         };
@@ -42,6 +52,6 @@ impl Container {
         let environment: Vec<(&str, &str)> =
             environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let nowhere = PathBuf::from("/nowhere");
-        Client::start(host, self.pipe.as_ref().unwrap_or(&nowhere), &environment)
+        Client::start_on(host, self.pipe.as_ref().unwrap_or(&nowhere), &environment, device)
     }
 }

@@ -20,4 +20,6 @@ mod host;
 mod machine;
 mod mps;
 mod node;
+mod own;
+mod own_bad;
 mod time_slices;

@@ -26,6 +26,7 @@ pub struct Node {
     pub config: watch::Sender<Option<Arc<NodeConfig>>>,
     directory: TempDir,
     library: Arc<dyn Nvml>,
+    driver_name: &'static str,
 }
 
 impl Node {
@@ -42,7 +43,13 @@ impl Node {
         let library = Arc::new(Library::open_below(&host.machine.root()).unwrap());
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("kubelet")).unwrap();
-        Self { host, api: Api::default(), config: watch::Sender::new(None), directory, library }
+        let config = watch::Sender::new(None);
+        Self { host, api: Api::default(), config, directory, library, driver_name: "gpu.tessera.dev" }
+    }
+
+    /// With mps-host, and the plugin under the name of NVIDIA's driver.
+    pub fn named_as_nvidias(hardware: &str) -> Self {
+        Self { driver_name: "gpu.nvidia.com", ..Self::new(hardware) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -56,7 +63,7 @@ impl Node {
 
     pub async fn start_on(&self, file_system: Arc<dyn FileSystem>) -> Result<Preparer, PrepareError> {
         let machine = self.host.machine.root();
-        let mut options = PrepareOptions::new("gpu.tessera.dev", "node-a", &self.path("kubelet"));
+        let mut options = PrepareOptions::new(self.driver_name, "node-a", &self.path("kubelet"));
         options.cdi_directory = self.path("cdi");
         options.roots = Roots {
             driver: machine.clone(),
@@ -100,6 +107,41 @@ impl Node {
         self.api.put(claim, vec![share]);
     }
 
+    /// Allocates devices, each for a request, with configuration objects: the requests that each names, its kind and its
+    /// `sharing`.
+    pub fn allocate_configured(
+        &self,
+        claim: &ClaimReference,
+        devices: &[(&str, &str)],
+        configs: &[(&[&str], &str, Value)],
+    ) {
+        let result = |(request, device): &(&str, &str)| {
+            let mut result = result(request, device);
+            result["driver"] = json!(self.driver_name);
+            result["pool"] = json!(format!("{}/node-a", self.driver_name));
+            result
+        };
+        let api_version = if self.driver_name == "gpu.nvidia.com" {
+            "resource.nvidia.com/v1beta1"
+        } else {
+            "gpu.tessera.dev/v1alpha1"
+        };
+        let configs: Vec<_> = configs
+            .iter()
+            .map(|(requests, kind, sharing)| {
+                let parameters = json!({"apiVersion": api_version, "kind": kind, "sharing": sharing});
+                ("FromClaim", *requests, parameters)
+            })
+            .collect();
+        let results = devices.iter().map(result).collect();
+        self.api.put_configured(claim, results, self.driver_name, &configs);
+    }
+
+    /// UUID of a card.
+    pub fn uuid(&self, card: usize) -> String {
+        self.host.machine.cards()[card]["uuid"].as_str().unwrap().to_owned()
+    }
+
     /// Allocates a share by time.
     pub fn allocate_time_slice(&self, claim: &ClaimReference, device: &str) {
         let mut share = result("gpu", device);
@@ -127,7 +169,7 @@ impl Node {
 
     /// The journal's hardware records.
     pub fn hardware(&self) -> Vec<String> {
-        let names = self.names("kubelet/plugins/gpu.tessera.dev/journal/hardware");
+        let names = self.names(&format!("kubelet/plugins/{}/journal/hardware", self.driver_name));
         names.into_iter().map(|name| name.trim_end_matches(".json").to_owned()).collect()
     }
 
@@ -139,7 +181,7 @@ impl Node {
         };
         self.hardware().is_empty()
             && self.names("cdi").is_empty()
-            && self.names("kubelet/plugins/gpu.tessera.dev/journal/claims").is_empty()
+            && self.names(&format!("kubelet/plugins/{}/journal/claims", self.driver_name)).is_empty()
             && self.host.list().await.is_empty()
             && self.host.mps_processes().is_empty()
             && (0..self.host.machine.cards().len()).all(is_unset)

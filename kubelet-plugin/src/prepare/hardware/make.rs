@@ -6,28 +6,22 @@ use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlErr
 use super::clients::clients;
 use super::instances::describe;
 use super::plan::{CardPlan, Make, slices};
-use super::share::make_shares;
 use super::{Tools, address, on_or_off};
-use crate::journal::{ClaimMps, HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
+use crate::journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
 
 /// Number of the profile, in NVML's enumeration, of compute instances that have less than their share of what the width
 /// counts (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`): never meant by a width.
 const ONE_SLICE_REV1: u32 = 7;
 
-/// What was made of a plan.
-#[derive(Debug, Default)]
-pub(in crate::prepare) struct Made {
-    /// Partitions, by the ids of their records.
-    pub partitions: BTreeMap<String, PartitionInstances>,
-    /// Shares by MPS, by the positions of their devices among the claim's.
-    pub shares: BTreeMap<usize, ClaimMps>,
-}
-
-/// Carries out a plan whose intents are on the disk, and completes their records. Blocks, for seconds.
+/// Carries out a plan whose intents are on the disk, but for its shares, and completes their records. Gives the partitions
+/// by the ids of their records. Blocks, for seconds.
 ///
 /// After an error, whatever was made is undone by [`unmake`](super::unmake()) of the plan's records.
-pub(in crate::prepare) fn make(tools: &Tools, plan: &CardPlan) -> Result<Made, PrepareError> {
+pub(in crate::prepare) fn make(
+    tools: &Tools,
+    plan: &CardPlan,
+) -> Result<BTreeMap<String, PartitionInstances>, PrepareError> {
     let maker = Maker { tools, plan };
     if let Some(switch) = &plan.switch {
         maker.switch(switch)?;
@@ -50,8 +44,7 @@ pub(in crate::prepare) fn make(tools: &Tools, plan: &CardPlan) -> Result<Made, P
             elapsed = ?start.elapsed(), "made a partition");
         partitions.insert(make.record.id.clone(), instances);
     }
-    let shares = make_shares(tools, plan, &partitions)?;
-    Ok(Made { partitions, shares })
+    Ok(partitions)
 }
 
 struct Maker<'a> {

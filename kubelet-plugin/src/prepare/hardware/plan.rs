@@ -78,7 +78,7 @@ pub(in crate::prepare) fn plan(
             need.partition.as_ref().is_none_or(|partition| partition.placement.overlaps(there.placement))
         }),
         Some(HardwareChange::MigMode(mode)) => mode.to == whole.is_some(),
-        // What nobody shares holds the card, or a partition of it.
+        // What nobody shares holds the card, or a partition of it. What one claim had for itself has that claim's limits.
         Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => {
             held.iter().any(|need| need.name != record.id)
         }
@@ -345,6 +345,11 @@ impl CardPlan {
     pub(in crate::prepare) fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
         let shares = self.shares.iter().filter(|share| share.is_new).map(|share| &share.record);
         self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)
+    }
+
+    /// Whether shares are to be made.
+    pub(in crate::prepare) fn has_shares(&self) -> bool {
+        !self.shares.is_empty()
     }
 
     /// Whether anything is to be done.

@@ -6,12 +6,12 @@ use std::time::Instant;
 use tessera_api::DeviceName;
 
 use super::plan::CardPlan;
-use super::{Tools, partition_id};
+use super::{Tools, device_of_share, own_share_id, partition_id};
 use crate::journal::{
     ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
 };
 use crate::prepare::need::DeviceNeed;
-use crate::prepare::sharing::ShareLimits;
+use crate::prepare::sharing::{OwnDaemon, OwnSharing, ShareLimits};
 use crate::prepare::{HardwareWork, PrepareError};
 
 /// A share that is to be made.
@@ -19,6 +19,8 @@ use crate::prepare::{HardwareWork, PrepareError};
 pub(super) struct ShareMake {
     /// Position of the device among the claim's.
     pub index: usize,
+    /// The device.
+    pub device: String,
     pub record: HardwareRecord,
     /// Whether the record is an intent that is not on the disk yet.
     pub is_new: bool,
@@ -27,6 +29,8 @@ pub(super) struct ShareMake {
     /// The record of the partition that it shares.
     pub partition: Option<String>,
     pub limits: Option<ShareLimits>,
+    /// The daemon that only this claim has.
+    pub own: Option<OwnDaemon>,
 }
 
 impl ShareMake {
@@ -41,24 +45,30 @@ impl ShareMake {
         intent: impl FnOnce(String, HardwareChange) -> HardwareRecord,
     ) -> Option<Self> {
         let change = tools.sharing.change(need).filter(|_| !need.allocated.admin_access)?;
-        let recorded = records.iter().find(|record| record.id == need.name);
+        let id = need.own_sharing.as_ref().map_or_else(|| need.name.clone(), |_| own_share_id(&need.name));
+        let recorded = records.iter().find(|record| record.id == id);
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
-        let record = recorded.cloned().unwrap_or_else(|| intent(need.name.clone(), change));
+        let record = recorded.cloned().unwrap_or_else(|| intent(id, change));
         let partition = match &need.allocated.device {
-            DeviceName::PartitionMps(partition) => Some(partition_id(partition)),
+            DeviceName::PartitionMps(partition) | DeviceName::Partition(partition) => {
+                Some(partition_id(partition))
+            }
             _ => None,
         };
         let uuid = match &partition {
             None => Some(need.identity.uuid.clone()),
             Some(_) => instances.map(|instances| instances.uuid.clone()),
         };
-        Some(Self { index, record, is_new, uuid, partition, limits: need.allocated.share })
+        let own = need.own_sharing.as_ref().and_then(OwnSharing::daemon).cloned();
+        let (device, limits) = (need.name.clone(), need.allocated.share);
+        Some(Self { index, device, record, is_new, uuid, partition, limits, own })
     }
 }
 
-/// Makes a card's shares, after its partitions.
-pub(super) fn make_shares(
+/// Makes a card's shares, after the partitions of all of the claim's cards. Gives those by MPS by the positions of their
+/// devices among the claim's.
+pub(in crate::prepare) fn make_shares(
     tools: &Tools,
     plan: &CardPlan,
     made: &BTreeMap<String, PartitionInstances>,
@@ -82,7 +92,7 @@ fn make_share(
     made: &BTreeMap<String, PartitionInstances>,
 ) -> Result<Option<ClaimMps>, PrepareError> {
     let mut record = share.record.clone();
-    let device = record.id.clone();
+    let device = share.device.clone();
     match record.known_change() {
         Some(HardwareChange::MpsDaemon(_)) => {
             let of_partition =
@@ -92,18 +102,26 @@ fn make_share(
                 reason: "the partition has no UUID".to_owned(),
                 may_pass: false,
             })?;
-            let limits = share.limits.ok_or_else(|| PrepareError::Mps {
-                device: device.clone(),
-                reason: "the allocation has no limits".to_owned(),
-                may_pass: false,
-            })?;
             // Written before mps-host is asked: by it the daemon is found again.
-            record.change =
-                HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid: Some(uuid.clone()) }).to_map();
+            let (key, owner) = match &share.own {
+                None => (uuid.clone(), None),
+                Some(own) => (own.key(&uuid).to_owned(), Some(own.owner.clone())),
+            };
+            let change = MpsDaemonChange { device_uuid: Some(key), owner };
+            record.change = HardwareChange::MpsDaemon(change).to_map();
             if share.is_new || record != share.record {
                 tools.journal.put_hardware_unsynced(&record)?;
             }
-            let mps = tools.sharing.ensure_mps(&tools.journal, &device, record.card, &uuid, limits)?;
+            let mps = match (&share.own, share.limits) {
+                (Some(own), _) => tools.sharing.ensure_own_mps(&device, own, &uuid)?,
+                (None, Some(limits)) => {
+                    tools.sharing.ensure_mps(&tools.journal, &device, record.card, &uuid, limits)?
+                }
+                (None, None) => {
+                    let reason = "the allocation has no limits".to_owned();
+                    return Err(PrepareError::Mps { device, reason, may_pass: false });
+                }
+            };
             complete(tools, record)?;
             Ok(Some(mps))
         }
@@ -136,7 +154,8 @@ pub(super) fn end_daemon(
     // Without a UUID mps-host was not asked yet.
     let Some(uuid) = &change.device_uuid else { return Ok(()) };
     let start = Instant::now();
-    let ended = tools.sharing.release_mps(&record.id, uuid);
+    let device = device_of_share(&record.id);
+    let ended = tools.sharing.release_mps(device, uuid, change.owner.as_deref());
     tell(tools, start, &ended);
     ended
 }

@@ -47,8 +47,8 @@ impl ShareLimits {
     /// As a claim's record has it, before its daemon is known.
     pub fn to_record(self) -> ClaimMps {
         ClaimMps {
-            memory_limit_mib: self.memory_limit_mib,
-            active_thread_percentage: self.active_thread_percentage,
+            memory_limit_mib: Some(self.memory_limit_mib),
+            active_thread_percentage: Some(self.active_thread_percentage),
             pipe_directory: None,
             shm_directory: None,
         }
@@ -71,8 +71,8 @@ pub(super) fn most(
         }
         let shares = claim.devices.iter().filter(|share| share.device == device);
         for share in shares.filter_map(|share| share.mps.as_ref()) {
-            memory = memory.max(Some(share.memory_limit_mib));
-            percentage = percentage.max(Some(share.active_thread_percentage));
+            memory = memory.max(share.memory_limit_mib);
+            percentage = percentage.max(share.active_thread_percentage);
         }
     }
     Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tessera_api::PciBusId;
 use tokio::runtime::Handle;
 
-use super::Sharing;
 use super::limits::{ShareLimits, most};
+use super::{OwnDaemon, Sharing};
 use crate::journal::{ClaimMps, Journal};
 use crate::mps::client::MpsHostError;
-use crate::mps::protocol::{Ensure, ErrorCode, Release};
+use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release};
 use crate::prepare::PrepareError;
 
 /// How long one attempt waits for mps-host. Prepare tries again as long as the kubelet waits.
@@ -36,24 +36,47 @@ impl Sharing {
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
         let settings = most(journal, device, Some(limits))?;
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
-        let wanted = Ensure { device: uuid, card, settings };
-        let daemon = Handle::current()
-            .block_on(self.mps.ensure(wanted, PATIENCE))
-            .map_err(|error| failed(error.to_string(), may_pass(&error)))?;
-        let text = |path: std::path::PathBuf| path.display().to_string();
-        Ok(ClaimMps {
-            pipe_directory: Some(text(daemon.pipe_directory)),
-            shm_directory: daemon.shm_directory.map(text),
-            ..limits.to_record()
+        let daemon = self.ask(device, Ensure::of_shares(uuid, card, settings))?;
+        Ok(at(daemon, limits.to_record()))
+    }
+
+    /// Lets a daemon run for the processes of one claim. `uuid` is the device's; the caller holds the locks of all cards
+    /// that the daemon serves.
+    pub fn ensure_own_mps(
+        &self,
+        device: &str,
+        own: &OwnDaemon,
+        uuid: &str,
+    ) -> Result<ClaimMps, PrepareError> {
+        let wish =
+            own.wish(uuid).map_err(|reason| PrepareError::Sharing { device: device.to_owned(), reason })?;
+        let record = own.to_record(&wish);
+        let (others, owner) = (wish.others.clone(), wish.owner.clone());
+        let daemon = self.ask(device, wish)?;
+        if daemon.others != others || daemon.owner != owner {
+            let reason = "mps-host is of an older version, which knows no daemons of single claims; delete its pod on this \
+                          node when no MPS shares are in use there"
+                .to_owned();
+            return Err(PrepareError::Mps { device: device.to_owned(), reason, may_pass: false });
+        }
+        Ok(at(daemon, record))
+    }
+
+    fn ask(&self, device: &str, wish: Ensure) -> Result<Daemon, PrepareError> {
+        let answer = Handle::current().block_on(self.mps.ensure(wish, PATIENCE));
+        answer.map_err(|error| PrepareError::Mps {
+            device: device.to_owned(),
+            may_pass: may_pass(&error),
+            reason: error.to_string(),
         })
     }
 
-    /// Ends the daemon of a device that no claim shares any more.
-    pub fn release_mps(&self, device: &str, uuid: &str) -> Result<(), PrepareError> {
+    /// Ends the daemon of a device that no claim shares any more, or the one that a claim had for itself.
+    pub fn release_mps(&self, device: &str, uuid: &str, owner: Option<&str>) -> Result<(), PrepareError> {
         let failed =
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
-        let order = Release { device: uuid, grace_seconds: GRACE_SECONDS };
+        let order = Release { device: uuid, grace_seconds: GRACE_SECONDS, owner: owner.map(str::to_owned) };
         let ended = Handle::current()
             .block_on(self.mps.release(order, SHORT_PATIENCE))
             .map_err(|error| failed(error.to_string(), may_pass(&error)))?;
@@ -68,14 +91,22 @@ impl Sharing {
     /// nothing could be done about it.
     pub fn has_mps(&self, uuids: &[String]) -> bool {
         match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
-            Ok(daemons) => {
-                uuids.iter().all(|uuid| daemons.iter().any(|daemon| daemon.device.as_str() == uuid))
-            }
+            Ok(daemons) => uuids.iter().all(|uuid| daemons.iter().any(|daemon| daemon.serves(uuid))),
             Err(error) => {
                 tracing::warn!(%error, "cannot tell whether the MPS daemon of a prepared claim runs");
                 true
             }
         }
+    }
+}
+
+/// What a claim's record says, with where the daemon is.
+fn at(daemon: Daemon, record: ClaimMps) -> ClaimMps {
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    ClaimMps {
+        pipe_directory: Some(text(daemon.pipe_directory)),
+        shm_directory: daemon.shm_directory.map(text),
+        ..record
     }
 }
 

@@ -10,7 +10,7 @@ use tessera_nvml::{ComputeMode, Nvml};
 use super::Sharing;
 use crate::journal::{HardwareRecord, Journal, TimeSliceChange};
 use crate::prepare::PrepareError;
-use crate::prepare::hardware::address;
+use crate::prepare::hardware::{address, device_of_share};
 
 /// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ impl Sharing {
         record: &mut HardwareRecord,
         change: &mut TimeSliceChange,
     ) -> Result<(), PrepareError> {
-        let (card, device) = (record.card, record.id.clone());
+        let (card, device) = (record.card, device_of_share(&record.id).to_owned());
         let hardware = |source| PrepareError::Hardware { device: device.clone(), source };
         let mode = nvml.card(address(card)).and_then(|card| card.compute_mode).map_err(hardware)?;
         if let Some(mode) = mode.filter(|mode| *mode != ComputeMode::Default) {
@@ -51,9 +51,10 @@ impl Sharing {
         record: &HardwareRecord,
         change: &TimeSliceChange,
     ) -> Result<(), PrepareError> {
-        let hardware = |source| PrepareError::Hardware { device: record.id.clone(), source };
+        let device = device_of_share(&record.id);
+        let hardware = |source| PrepareError::Hardware { device: device.to_owned(), source };
         if change.interval != 0 {
-            self.set_interval(&record.id, record.card, &record.card_uuid, 0)?;
+            self.set_interval(device, record.card, &record.card_uuid, 0)?;
         }
         if let Some(before) = change.compute_mode_before.as_deref().and_then(mode_named) {
             let card = address(record.card);
@@ -78,7 +79,7 @@ impl Sharing {
         let found = DIRECTORIES.iter().map(|directory| root.join(directory).join("nvidia-smi"));
         let program: PathBuf = found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
             failed(format!(
-                "there is no nvidia-smi below {}; install the driver's utilities, or leave timeSlicing.interval out",
+                "there is no nvidia-smi below {}; install the driver's utilities, or leave the interval out",
                 root.display()
             ))
         })?;

@@ -60,6 +60,26 @@ impl Api {
         self.put_status(claim, json!({"allocation": {"devices": {"results": results}}}));
     }
 
+    /// Puts a claim with these results, and opaque parameters: for each its source (`FromClaim`, `FromClass`), the requests
+    /// it names, and the object.
+    #[allow(dead_code)]
+    pub fn put_configured(
+        &self,
+        claim: &ClaimReference,
+        results: Vec<Value>,
+        driver: &str,
+        configs: &[(&str, &[&str], Value)],
+    ) {
+        let config = |(source, requests, parameters): &(&str, &[&str], Value)| {
+            json!({
+                "source": source, "requests": requests,
+                "opaque": {"driver": driver, "parameters": parameters},
+            })
+        };
+        let configs: Vec<Value> = configs.iter().map(config).collect();
+        self.put_status(claim, json!({"allocation": {"devices": {"results": results, "config": configs}}}));
+    }
+
     pub fn put_status(&self, claim: &ClaimReference, status: Value) {
         let object = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",

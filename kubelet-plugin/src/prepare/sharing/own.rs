@@ -1,0 +1,170 @@
+//! Devices that one claim holds for itself, shared by its pods and containers.
+
+use std::collections::BTreeMap;
+
+use tessera_api::PciBusId;
+use tessera_api::config::{MpsSharing, Sharing};
+
+use crate::journal::ClaimMps;
+use crate::mps::protocol::{Ensure, OtherDevice, Settings};
+use crate::prepare::PrepareError;
+use crate::prepare::need::DeviceNeed;
+
+/// How the pods of a claim share a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::prepare) enum OwnSharing {
+    /// By time.
+    TimeSlicing {
+        /// As `nvidia-smi compute-policy` numbers it.
+        interval: u32,
+    },
+    /// By MPS.
+    Mps(OwnDaemon),
+}
+
+/// An MPS daemon of one claim: for all cards of one configuration object, because a process is client of one daemon only;
+/// or for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::prepare) struct OwnDaemon {
+    /// UID of the claim.
+    pub owner: String,
+    /// What its clients are held to.
+    limits: MpsSharing,
+    /// Its cards by UUID, each with its memory, MiB, where that is known; none where it is a partition's.
+    cards: BTreeMap<String, (PciBusId, Option<u64>)>,
+    /// The partition's card and memory.
+    partition: Option<(PciBusId, Option<u64>)>,
+}
+
+impl OwnSharing {
+    pub fn daemon(&self) -> Option<&OwnDaemon> {
+        match self {
+            Self::Mps(daemon) => Some(daemon),
+            Self::TimeSlicing { .. } => None,
+        }
+    }
+}
+
+/// How the pods of a claim share each of its devices.
+///
+/// # Errors
+/// [`PrepareError::Sharing`] where that can't be, as far as it can be told before anything is made.
+pub(in crate::prepare) fn own_sharing(
+    claim: &str,
+    needs: &[DeviceNeed],
+) -> Result<Vec<Option<OwnSharing>>, PrepareError> {
+    let of = |(index, need): (usize, &DeviceNeed)| {
+        let Some(sharing) = need.allocated.own_sharing() else { return Ok(None) };
+        let limits = match &sharing.how {
+            Sharing::TimeSlicing(slicing) => {
+                return Ok(Some(OwnSharing::TimeSlicing { interval: slicing.interval.number() }));
+            }
+            Sharing::Mps(limits) => limits.clone(),
+            _ => return Err(failed(need, "this version of the plugin does not know how".to_owned())),
+        };
+        let is_with = |other: &&DeviceNeed| {
+            other.partition.is_none()
+                && other.allocated.own_sharing().is_some_and(|its| its.object == sharing.object)
+        };
+        let mut daemon =
+            OwnDaemon { owner: claim.to_owned(), limits, cards: BTreeMap::new(), partition: None };
+        if need.partition.is_some() {
+            one_partition_a_request(need, &needs[..index])?;
+            daemon.partition = Some((need.allocated.device.card(), need.memory_mib));
+        } else {
+            let card = |need: &DeviceNeed| {
+                (need.identity.uuid.clone(), (need.allocated.device.card(), need.memory_mib))
+            };
+            daemon.cards = needs.iter().filter(is_with).map(card).collect();
+            daemon.memory_limits("").map_err(|reason| failed(need, reason))?;
+        }
+        Ok(Some(OwnSharing::Mps(daemon)))
+    };
+    needs.iter().enumerate().map(of).collect()
+}
+
+fn failed(need: &DeviceNeed, reason: String) -> PrepareError {
+    PrepareError::Sharing { device: need.name.clone(), reason }
+}
+
+/// A container can be client of one daemon only, and gets all that a request was given.
+fn one_partition_a_request(need: &DeviceNeed, earlier: &[DeviceNeed]) -> Result<(), PrepareError> {
+    let has_daemon = |other: &DeviceNeed| {
+        other.partition.is_some()
+            && other.allocated.request == need.allocated.request
+            && other.allocated.own_sharing().is_some()
+    };
+    if !earlier.iter().any(has_daemon) {
+        return Ok(());
+    }
+    Err(failed(
+        need,
+        format!(
+            "request {} was given several partitions. Each has an MPS daemon of its own, and a process can be client of one \
+             only: ask for one larger partition, or for several by requests of their own, each used by another container",
+            need.allocated.request
+        ),
+    ))
+}
+
+impl OwnDaemon {
+    /// The UUID by which mps-host knows the daemon, where it is one for cards.
+    pub fn first_card(&self) -> Option<&str> {
+        self.cards.keys().next().map(String::as_str)
+    }
+
+    /// The UUID by which mps-host knows the daemon; `partition` is that of the partition, where it is one's.
+    pub fn key<'a>(&'a self, partition: &'a str) -> &'a str {
+        self.first_card().unwrap_or(partition)
+    }
+
+    /// What each process may take of each device, MiB, in their order.
+    fn memory_limits(&self, partition: &str) -> Result<Vec<Option<u64>>, String> {
+        let devices: Vec<(&str, Option<u64>)> = match self.partition {
+            Some((_, memory)) => vec![(partition, memory)],
+            None => self.cards.iter().map(|(uuid, (_, memory))| (uuid.as_str(), *memory)).collect(),
+        };
+        let uuids: Vec<&str> = devices.iter().map(|(uuid, _)| *uuid).collect();
+        let limits = self.limits.memory_limits(&uuids).map_err(|error| error.to_string())?;
+        let held = |(limit, (uuid, memory)): (Option<u64>, (&str, Option<u64>))| match (limit, memory) {
+            (Some(limit), Some(memory)) if limit > memory && self.limits.may_exceed_device => Ok(None),
+            (Some(limit), Some(memory)) if limit > memory => Err(format!(
+                "its configuration limits each process to {limit}Mi of memory, and {uuid} has {memory}Mi: say less, or leave \
+                 the limit out"
+            )),
+            _ => Ok(limit),
+        };
+        limits.into_iter().zip(devices).map(held).collect()
+    }
+
+    /// What mps-host is asked for. `partition` is the UUID of the partition, where it is a daemon of one.
+    pub fn wish(&self, partition: &str) -> Result<Ensure, String> {
+        let limits = self.memory_limits(partition)?;
+        let uuid = |uuid: &str| uuid.parse().map_err(|error| format!("{error}"));
+        let limit = |index: usize| limits.get(index).copied().flatten();
+        let card = self.cards.values().next().or(self.partition.as_ref()).map(|(card, _)| *card);
+        let card = card.ok_or_else(|| "there is no card".to_owned())?;
+        let settings = Settings {
+            memory_limit_mib: limit(0),
+            active_thread_percentage: self.limits.active_thread_percentage,
+        };
+        let mut wish = Ensure::of_shares(uuid(self.key(partition))?, card, settings);
+        wish.owner = Some(self.owner.clone());
+        for (index, (other, (card, _))) in self.cards.iter().enumerate().skip(1) {
+            let memory_limit_mib = limit(index);
+            wish.others.push(OtherDevice { device: uuid(other)?, card: *card, memory_limit_mib });
+        }
+        Ok(wish)
+    }
+
+    /// What a claim's record says of one of its devices. By its environment a process knows devices by position only, and
+    /// which ones a container has is not known here: with several, the daemon's limits must do.
+    pub fn to_record(&self, wish: &Ensure) -> ClaimMps {
+        ClaimMps {
+            memory_limit_mib: wish.settings.memory_limit_mib.filter(|_| wish.others.is_empty()),
+            active_thread_percentage: wish.settings.active_thread_percentage,
+            pipe_directory: None,
+            shm_directory: None,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Configurations of sharing that can't be had, each refused with what is wrong, and nothing left of the attempt.
+
+use serde_json::{Value, json};
+use tessera_kubelet_plugin::mps::protocol::{OtherDevice, Release, Settings};
+use tessera_kubelet_plugin::prepare::PrepareError;
+
+use crate::client::Client;
+use crate::host::LONG;
+use crate::node::{Node, claim, prepare, unprepare};
+
+fn mps(mps: Value) -> Value {
+    json!({"strategy": "MPS", "mps": mps})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_be_is_said() {
+    let node = Node::new("hgx-h100-80gb");
+    let preparer = node.start().await;
+    let shared = claim("shared");
+    let (card, partition, other) =
+        (node.device(0, ""), node.device(1, "mig-1g10gb-0"), node.device(2, "mig-1g10gb-0"));
+    let one: &[(&str, &str)] = &[("r", &card)];
+    let part: &[(&str, &str)] = &[("r", &partition)];
+    let limit = |limit: &str| mps(json!({"pinnedDeviceMemoryLimit": limit}));
+    let percentage = |percentage: u32| mps(json!({"activeThreadPercentage": percentage}));
+    let slicing = json!({"strategy": "TimeSlicing"});
+    for (devices, kind, sharing, parts) in [
+        (one, "GpuConfig", limit("0"), ["invalid_config", "1Mi or more"]),
+        (one, "GpuConfig", limit("1023Ki"), ["invalid_config", "1Mi or more"]),
+        (one, "GpuConfig", limit("much"), ["invalid_config", "much"]),
+        (one, "GpuConfig", limit("81Gi"), ["invalid_config", "82944Mi of memory"]),
+        (part, "MigDeviceConfig", limit("10Gi"), ["invalid_config", "10240Mi of memory"]),
+        (one, "GpuConfig", percentage(0), ["invalid_config", "1 to 100"]),
+        (one, "GpuConfig", percentage(101), ["invalid_config", "1 to 100"]),
+        (one, "MigDeviceConfig", mps(json!({})), ["invalid_config", "not for devices of type gpu"]),
+        (part, "GpuConfig", mps(json!({})), ["invalid_config", "not for devices of type mig"]),
+        (part, "MigDeviceConfig", slicing.clone(), ["invalid_config", "no time-slices"]),
+        (
+            &[("r", &partition), ("r", &other)],
+            "MigDeviceConfig",
+            mps(json!({})),
+            ["invalid_config", "one larger partition"],
+        ),
+    ] {
+        node.allocate_configured(&shared, devices, &[(&["r"], kind, sharing.clone())]);
+        let error = prepare(&preparer, &shared).await.unwrap_err();
+        let text = format!("{} {error}", error.reason());
+        assert!(parts.iter().all(|part| text.contains(part)), "{sharing}: {text}");
+        assert!(node.is_empty().await, "{sharing}: {:?}", node.hardware());
+    }
+    // Not named by the object, devices of other types are none of its business.
+    node.allocate_configured(&shared, part, &[(&[], "GpuConfig", slicing)]);
+    prepare(&preparer, &shared).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nvidias_kinds_are_refused_under_another_name_and_so_is_what_is_not_done() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let shared = claim("shared");
+    let refused = async |driver: &str, kind: &str| {
+        let parameters = json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind});
+        let result = crate::api::result("gpu", &node.device(0, ""));
+        node.api.put_configured(&shared, vec![result], driver, &[("FromClaim", &["gpu"], parameters)]);
+        prepare(&preparer, &shared).await.unwrap_err().to_string()
+    };
+    let error = refused("gpu.tessera.dev", "GpuConfig").await;
+    assert!(error.contains("driverName") && error.contains("gpu.tessera.dev/v1alpha1"), "{error}");
+    let node = Node::named_as_nvidias("t4");
+    let preparer = node.start().await;
+    let limits = json!({"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"1": "1Gi"}}});
+    let device = node.device(0, "");
+    for (kind, sharing, part) in [
+        ("GpuConfig", limits, node.uuid(0)),
+        ("VfioDeviceConfig", Value::Null, "not supported".to_owned()),
+        ("ComputeDomainChannelConfig", Value::Null, "compute-domain.nvidia.com".to_owned()),
+    ] {
+        node.allocate_configured(&shared, &[("gpu", &device)], &[(&["gpu"], kind, sharing)]);
+        let error = prepare(&preparer, &shared).await.unwrap_err().to_string();
+        assert!(error.contains(&part), "{error}");
+    }
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_daemons_never_hold_one_card() {
+    let node = Node::new("hgx-h100-80gb");
+    let (host, client) = (&node.host, node.host.client());
+    let mut wish = host.wish(0, Settings::default());
+    let second = host.wish(1, Settings::default());
+    wish.others =
+        vec![OtherDevice { device: second.device.clone(), card: second.card, memory_limit_mib: Some(1024) }];
+    wish.owner = Some("uid-1".into());
+    let daemon = client.ensure(wish.clone(), LONG).await.unwrap();
+    assert_eq!(client.ensure(wish.clone(), LONG).await.unwrap(), daemon);
+    assert_eq!(Client::start_on(host, &daemon.pipe_directory, &[], 1).device["memoryLimitMiB"], 1024);
+    let error = host.ensure(1, Settings::default()).await.unwrap_err().to_string();
+    assert!(error.contains("hold the device"), "{error}");
+    // Limits change; what it serves does not, as long as it has clients.
+    wish.others[0].memory_limit_mib = Some(2048);
+    client.ensure(wish.clone(), LONG).await.unwrap();
+    let program = Client::start_on(host, &daemon.pipe_directory, &[], 1);
+    assert_eq!(program.device["memoryLimitMiB"], 2048);
+    let error = host.ensure(0, Settings::default()).await.unwrap_err().to_string();
+    assert!(error.contains(&program.pid().to_string()), "{error}");
+    // Whoever means another's daemon ends nothing.
+    for owner in [None, Some("uid-2".to_owned())] {
+        let order = Release { device: wish.device.clone(), grace_seconds: 0, owner };
+        assert_eq!(client.release(order, LONG).await.unwrap(), [0; 0]);
+    }
+    assert_eq!(host.list().await.len(), 1);
+    drop(program);
+    let shares = host.ensure(0, Settings::default()).await.unwrap();
+    assert_eq!((shares.owner, host.list().await.len()), (None, 1));
+    assert_eq!(host.card(1)["computeMode"], 0, "what it served besides is let go");
+    host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0);
+
+    wish.others[0].device = wish.device.clone();
+    let error = client.ensure(wish, LONG).await.unwrap_err().to_string();
+    assert!(error.contains("several whole cards"), "{error}");
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_several_cards_that_can_not_have_one_has_none() {
+    let node = Node::new("hgx-h100-80gb");
+    let preparer = node.start().await;
+    let program = Client::start_on(&node.host, "/nowhere".as_ref(), &[], 1);
+    let (shared, short) = (claim("shared"), claim("short"));
+    for claim in [&shared, &short] {
+        let cards = [node.device(0, ""), node.device(1, "")];
+        let devices: Vec<(&str, &str)> = cards.iter().map(|card| ("r", card.as_str())).collect();
+        node.allocate_configured(claim, &devices, &[(&["r"], "GpuConfig", mps(json!({})))]);
+    }
+    let waiting = {
+        let (preparer, shared) = (preparer.clone(), shared.clone());
+        tokio::spawn(async move { prepare(&preparer, &shared).await })
+    };
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished(), "it waits for the program on the second card");
+    drop(program);
+    waiting.await.unwrap().unwrap();
+    unprepare(&preparer, &shared).await.unwrap();
+    assert!(node.is_empty().await);
+    let error = {
+        let _program = Client::start_on(&node.host, "/nowhere".as_ref(), &[], 1);
+        prepare(&preparer, &short).await.unwrap_err()
+    };
+    assert!(matches!(error, PrepareError::Mps { may_pass: true, .. }), "{error}");
+    assert!(node.is_empty().await, "{:?}", node.hardware());
+}
