@@ -97,12 +97,21 @@ pub struct Process {
     /// Id of the compute instance in that.
     #[serde(default)]
     pub compute_instance: Option<u32>,
+    /// Number of whoever put it there and takes it away, 0 for nobody. Its process id alone does not tell it from others:
+    /// in containers most programs have the id 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub owner: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Process {
     /// A process on a card, on no partition of it.
     pub fn new(pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Self {
-        Process { pid, used_memory_bytes, kind, gpu_instance: None, compute_instance: None }
+        Process { pid, used_memory_bytes, kind, gpu_instance: None, compute_instance: None, owner: 0 }
     }
 }
 

@@ -14,8 +14,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Cluster, ClusterError, Image, ImageError, Node, Tier,
+    image::{CUDA_SAMPLE_IMAGE, write_cuda_sample_image},
     progress::Progress,
     timings::{Stopwatch, Timings},
+    tools::Module,
     workspace::{self, WorkspaceError},
 };
 
@@ -26,7 +28,7 @@ pub const DRIVER: &str = "gpu.tessera.dev";
 /// Label of the plugin's pods.
 pub const PLUGIN_SELECTOR: &str = "app.kubernetes.io/component=kubelet-plugin";
 /// Where each node has its emulated machine, as the node sees it.
-const MACHINE: &str = "/var/lib/emulated-gpus";
+pub const MACHINE: &str = "/var/lib/emulated-gpus";
 const IMAGE_REPOSITORY: &str = "tessera.test/kubelet-plugin";
 
 /// What is installed.
@@ -63,8 +65,8 @@ pub enum InstallationError {
     /// A program of this repository is missing.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// The plugin's image cannot be made.
-    #[error("cannot make the image of the kubelet plugin: {0}")]
+    /// An image cannot be made.
+    #[error("cannot make an image of Tessera's own programs: {0}")]
     Image(#[from] ImageError),
     /// The API answered with an error.
     #[error("the Kubernetes API: {0}")]
@@ -96,7 +98,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Makes the emulated machines, imports the plugin's image and installs the chart; returns once each node's slices
+    /// Makes the emulated machines, imports the images of the plugin and of `cuda-sample`, and installs the chart; returns once each node's slices
     /// are published. In the scheduler tier, whose nodes run nothing, the chart's objects are all there is.
     ///
     /// # Errors
@@ -114,6 +116,8 @@ impl Installation {
         if cluster.tier() == Tier::Node {
             installation.import_image(cluster, "v1").await?;
             stopwatch.reached("the plugin's image is made and imported");
+            installation.import_cuda_sample(cluster).await?;
+            stopwatch.reached(CUDA_SAMPLE_IMAGE);
         }
         installation.helm(cluster, "install", "v1", options).await?;
         stopwatch.reached("helm has installed the chart");
@@ -185,6 +189,14 @@ impl Installation {
         let archive = cluster.state().join(format!("kubelet-plugin-{tag}.tar"));
         let reference = format!("{IMAGE_REPOSITORY}:{tag}");
         Image::from_binary(reference, &self.programs.join("kubelet-plugin"))?.write(&archive)?;
+        cluster.import_image(&archive).await?;
+        Ok(())
+    }
+
+    async fn import_cuda_sample(&self, cluster: &Cluster) -> Result<(), InstallationError> {
+        let archive = cluster.state().join("cuda-sample.tar");
+        let commands = cluster.tools().path(Module::Testimage, "testimage").map_err(ClusterError::from)?;
+        write_cuda_sample_image(&self.programs.join("cuda-sample"), &commands, &archive)?;
         cluster.import_image(&archive).await?;
         Ok(())
     }

@@ -53,7 +53,7 @@ pub use cluster::{
     Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, PodState,
     Tier, Unavailable,
 };
-pub use image::{Image, ImageError, TEST_IMAGE, write_test_image};
+pub use image::{CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, write_test_image};
 pub use node::Node;
 pub use timings::Timings;
 

@@ -59,11 +59,12 @@ impl Owner {
             if is_new {
                 owned.push(context);
             }
+            let process = Process { owner: number(&self.name), ..process };
             let processes = &mut state.cards[card].processes;
-            match processes
-                .iter_mut()
-                .find(|other| !is_new && (other.pid, other.kind) == (process.pid, process.kind))
-            {
+            let is_it = |other: &&mut Process| {
+                (other.owner, other.pid, other.kind) == (process.owner, process.pid, process.kind)
+            };
+            match processes.iter_mut().find(|other| !is_new && is_it(other)) {
                 Some(old) => *old = process,
                 None => processes.push(process),
             }
@@ -81,7 +82,7 @@ impl Owner {
             if let Some(owned) = state.contexts.get_mut(&self.name) {
                 owned.retain(|other| *other != context);
             }
-            take_off(state, context);
+            take_off(state, number(&self.name), context);
             Ok(())
         })
     }
@@ -126,15 +127,51 @@ fn is_dead(store: &Store, name: &str) -> bool {
 
 fn end(state: &mut State, name: &str) {
     for context in state.contexts.remove(name).unwrap_or_default() {
-        take_off(state, context);
+        take_off(state, number(name), context);
     }
 }
 
-fn take_off(state: &mut State, context: Context) {
+/// Number of an owner: FNV-1a of its name.
+fn number(name: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+fn take_off(state: &mut State, owner: u64, context: Context) {
     let Some(card) = state.cards.get_mut(context.card) else { return };
-    let found =
-        card.processes.iter().position(|process| (process.pid, process.kind) == (context.pid, context.kind));
+    let is_it =
+        |process: &Process| (process.owner, process.pid, process.kind) == (owner, context.pid, context.kind);
+    let found = card.processes.iter().position(is_it);
     if let Some(position) = found {
         card.processes.remove(position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Options, build};
+
+    #[test]
+    fn processes_of_two_containers_with_one_id_are_two() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::new(directory.path());
+        let options = Options { hardware: "t4".into(), ..Options::default() };
+        store.create(&build::build(&options).expect("a T4")).expect("it is written");
+        let (one, other) = (Owner::new(&store).expect("an owner"), Owner::new(&store).expect("an owner"));
+        let put = |owner: &Owner, bytes| {
+            let process = Process::new(1, bytes, ProcessKind::Compute);
+            owner.put(0, process, |_| Ok::<(), StoreError>(())).expect("it is put there");
+        };
+        let held = || -> Vec<u64> {
+            let processes = store.state().expect("a state").cards.remove(0).processes;
+            processes.iter().map(|process| process.used_memory_bytes).collect()
+        };
+        put(&one, 10);
+        put(&other, 20);
+        put(&other, 30);
+        assert_eq!(held(), [10, 30]);
+        drop(one);
+        assert_eq!(held(), [30]);
     }
 }

@@ -1,7 +1,7 @@
 //! The command line of `cuda-sample`.
 
 use std::io::BufRead;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -42,6 +42,10 @@ struct Arguments {
     /// Stays and takes orders from standard input, one a line: allocate MIB, free, fault, exit.
     #[arg(long, conflicts_with = "hold")]
     orders: bool,
+    /// Runs so many processes, all with what else is said here, and ends when the last of them has.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "orders",
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    processes: u32,
 }
 
 enum Context {
@@ -52,6 +56,9 @@ enum Context {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.processes > 1 {
+        return several(&arguments);
+    }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Ended::Cuda(code)) => {
@@ -77,6 +84,27 @@ impl From<CudaError> for Ended {
             CudaError::Store(error) => Ended::Other(error.to_string()),
         }
     }
+}
+
+/// As a launcher does that runs a process for each part of the work.
+fn several(arguments: &Arguments) -> ExitCode {
+    let mut words: Vec<String> = Vec::new();
+    words.extend(arguments.allocate_mib.iter().map(|mib| format!("--allocate-mib={mib}")));
+    words.extend(arguments.fault.then(|| "--fault".to_owned()));
+    words.extend(arguments.hold.then(|| "--hold".to_owned()));
+    let start = || Command::new(std::env::current_exe()?).args(&words).stdin(Stdio::null()).spawn();
+    let mut is_well = true;
+    let started: Vec<_> = (0..arguments.processes).map(|_| start()).collect();
+    for process in started {
+        match process.and_then(|mut process| process.wait()) {
+            Ok(status) => is_well &= status.success(),
+            Err(error) => {
+                eprintln!("cuda-sample: {error}");
+                is_well = false;
+            }
+        }
+    }
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(arguments: &Arguments) -> Result<(), Ended> {

@@ -138,10 +138,25 @@ impl Cluster {
     /// # Errors
     /// The node does not come up again.
     pub async fn reboot_node(&self, index: usize) -> Result<(), ClusterError> {
+        self.cut_power(index).await?;
+        self.power_on(index).await
+    }
+
+    /// The first half of [`Cluster::reboot_node`]: everything on the node is killed.
+    ///
+    /// # Errors
+    /// It is off already.
+    pub async fn cut_power(&self, index: usize) -> Result<(), ClusterError> {
+        node::stop_machine(known(&self.record, index)?, &self.control_plane()).await
+    }
+
+    /// The second half: the node starts with what is on its disk.
+    ///
+    /// # Errors
+    /// It does not come up again.
+    pub async fn power_on(&self, index: usize) -> Result<(), ClusterError> {
         let node = known(&self.record, index)?;
-        let control_plane = self.control_plane();
-        node::stop_machine(node, &control_plane).await?;
-        node::boot(&self.record, node, &control_plane).await?;
+        node::boot(&self.record, node, &self.control_plane()).await?;
         node::wait_for_containerd(&self.record, node).await?;
         node::start_kubelet(&self.record, node).await
     }

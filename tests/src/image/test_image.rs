@@ -15,12 +15,14 @@ const NAMES: &[&str] =
 /// # Errors
 /// See [`ImageError`].
 pub fn write_test_image(program: &Path, archive: &Path) -> Result<(), ImageError> {
-    let mut image = Image::new(TEST_IMAGE).file("/bin/testimage", program, 0o755)?;
-    for name in NAMES {
-        image = image.link(&format!("/bin/{name}"), "testimage");
-    }
-    image
+    with_commands(Image::new(TEST_IMAGE), program)?
         .bytes("/etc/passwd", "root:x:0:0:root:/root:/bin/false\n", 0o644)
         .entrypoint(["/bin/hold"])
         .write(archive)
+}
+
+/// Adds the program, under all of its names.
+pub(super) fn with_commands(image: Image, program: &Path) -> Result<Image, ImageError> {
+    let image = image.file("/bin/testimage", program, 0o755)?;
+    Ok(NAMES.iter().fold(image, |image, name| image.link(&format!("/bin/{name}"), "testimage")))
 }

@@ -2,9 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod capacity;
+mod claim_of_many;
 mod container_view;
 mod disruption;
+mod mps_shares;
+mod node_labels;
 mod partitions;
+mod program;
 mod publication;
+mod share_disruption;
+mod shares;
 mod sharing;
 mod stage;
+mod time_slices;

@@ -34,6 +34,21 @@ pub const CLASS: &str = "gpu.tessera.dev";
 /// The DeviceClass of MIG partitions.
 pub const MIG_CLASS: &str = "mig.gpu.tessera.dev";
 
+/// Of the chart. The node offers everything at once; what a test does not ask for it does not notice.
+const VALUES: [&str; 11] = [
+    "extendedResourceNames.enabled=true",
+    "sharing.mps.enabled=true",
+    "nodeConfigs.default=everything",
+    "nodeConfigs.configs.everything.sharing.mps.defaultShares=4",
+    "nodeConfigs.configs.everything.sharing.mps.partitions={3g.40gb}",
+    "nodeConfigs.configs.everything.sharing.timeSlicing.replicas=10",
+    "nodeConfigs.configs.everything.sharing.timeSlicing.interval=Short",
+    "nodeConfigs.configs.notebooks.wholeCards=false",
+    "nodeConfigs.configs.notebooks.partitioning.mode=None",
+    "nodeConfigs.configs.notebooks.sharing.timeSlicing.replicas=4",
+    "nodeConfigs.configs.training.wholeCards=true",
+];
+
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 static SCENES: AtomicU32 = AtomicU32::new(0);
 
@@ -47,7 +62,7 @@ pub struct Stage {
 impl Stage {
     async fn set_up() -> Result<Self, Box<dyn std::error::Error>> {
         let options = InstallationOptions {
-            values: vec!["extendedResourceNames.enabled=true".to_owned()],
+            values: VALUES.iter().map(|value| (*value).to_owned()).collect(),
             ..InstallationOptions::default()
         };
         let cluster = Cluster::start(ClusterOptions { helm: true, ..ClusterOptions::node_tier(1) }).await?;

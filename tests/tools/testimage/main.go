@@ -130,7 +130,34 @@ func printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-func showEnvironment([]string) error { return printJSON(environment()) }
+// showEnvironment prints the environment. With arguments it is env(1): NAME=VALUE sets a variable, -u NAME takes one away,
+// and what follows is run with that.
+func showEnvironment(arguments []string) error {
+	if len(arguments) == 0 {
+		return printJSON(environment())
+	}
+	variables := environment()
+	for len(arguments) > 0 {
+		name, value, isSet := strings.Cut(arguments[0], "=")
+		if arguments[0] == "-u" && len(arguments) > 1 {
+			delete(variables, arguments[1])
+			arguments = arguments[2:]
+		} else if isSet {
+			variables[name] = value
+			arguments = arguments[1:]
+		} else {
+			break
+		}
+	}
+	if len(arguments) == 0 {
+		return printJSON(variables)
+	}
+	pairs := []string{}
+	for name, value := range variables {
+		pairs = append(pairs, name+"="+value)
+	}
+	return &os.PathError{Op: "exec", Path: arguments[0], Err: syscall.Exec(arguments[0], arguments, pairs)}
+}
 
 func showView([]string) error {
 	devices, err := below("/dev")

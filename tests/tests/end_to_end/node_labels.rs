@@ -1,0 +1,58 @@
+//! A label of the node says which of the chart's configurations is its own.
+
+use serde_json::{Value, json};
+
+use crate::{
+    shares::{share, time_slice},
+    stage::play,
+};
+
+const LABEL: &str = "gpu.tessera.dev/config";
+
+fn count(devices: &[Value], kind: &str) -> usize {
+    devices.iter().filter(|device| device["attributes"]["type"]["string"] == kind).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_running_pods() {
+    play("a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_running_pods", async |scene| {
+        let kubectl = &scene.stage.cluster;
+        let node = scene.stage.node().name();
+        scene.template("share", &[share("share", &json!({}))]).await;
+        scene.template("slice", &[time_slice("slice")]).await;
+        scene.program_from_template("share", "share", &["--hold"]).await;
+        scene.ready("share").await;
+        let shared = scene.device_of("share").await.device;
+
+        kubectl.kubectl(&["label", "node", node, &format!("{LABEL}=notebooks")]).await.unwrap();
+        // Four slots on each card; no card is whole, divided or shared by MPS but the one in use, which takes nobody else.
+        scene
+            .published("only time-slices, and what is in use", |devices| {
+                let held = devices.iter().find(|device| device["attributes"]["type"]["string"] == "mps");
+                let slots = |device: &&Value| device["capacity"]["slots"]["value"] == "4";
+                (count(devices, "gpu"), count(devices, "mig"), count(devices, "mps")) == (0, 0, 1)
+                    && devices.iter().filter(slots).count() == 8
+                    && held.is_some_and(|held| !held["taints"].as_array().is_none_or(Vec::is_empty))
+            })
+            .await;
+        scene.program_from_template("another", "share", &["--hold"]).await;
+        scene.unschedulable("another").await;
+        scene.program_from_template("slice", "slice", &["--hold"]).await;
+        scene.ready("slice").await;
+        let sliced = scene.device_of("slice").await.device;
+        assert_ne!(sliced, shared);
+        assert_eq!(scene.stage.card_use(&sliced).time_slice, 0, "notebooks have the driver's own interval");
+        scene.ready("share").await;
+
+        kubectl.kubectl(&["label", "node", node, &format!("{LABEL}-")]).await.unwrap();
+        scene
+            .published("everything again", |devices| {
+                (count(devices, "gpu"), count(devices, "mps"), count(devices, "timeslice")) == (8, 24, 8)
+            })
+            .await;
+        scene.ready("another").await;
+        scene.delete_pods(&["share", "another", "slice"]).await;
+        scene.stage.nothing_is_shared().await;
+    })
+    .await;
+}
