@@ -13,5 +13,6 @@ mod killed;
 mod load;
 mod mig;
 mod mig_crash;
+mod share_crash;
 mod storage;
 mod waiting;

@@ -3,13 +3,15 @@
 mod api;
 mod cards;
 mod disk;
+mod mps_host;
 mod node;
 mod observer;
 mod seat;
 
 pub use api::{Api, Behaviour, result};
-pub use cards::Cards;
+pub use cards::{Cards, real_uuid};
 pub use disk::{Disk, Fault, Moment};
+pub use mps_host::FakeMpsHost;
 pub use node::{Node, claim, names, prepare, unprepare};
 pub use observer::Seen;
 pub use seat::Seat;

@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use tessera_nvml::{
-    Architecture, Card, ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, Identity,
-    MigMode, MigModeSwitch, Nvml, NvmlError, PciAddress, Placement, Process, ProcessKind, Reading,
+    Architecture, Card, ComputeInstance, ComputeInstanceProfile, ComputeMode, GpuInstance,
+    GpuInstanceProfile, Identity, MigMode, MigModeSwitch, Nvml, NvmlError, PciAddress, Placement, Process,
+    ProcessKind, Reading,
 };
 
 /// Cards that say what a test wants, with MIG as an H100 with 80 GB has it.
@@ -31,6 +32,7 @@ struct Slot {
     architecture: Architecture,
     /// The mode that the administrator has given it.
     mode: bool,
+    compute_mode: ComputeMode,
     instances: Vec<GpuInstance>,
     /// Ids of the instances that the administrator made.
     admins: BTreeSet<u32>,
@@ -81,6 +83,7 @@ impl Cards {
                 before: Err(lost()),
                 architecture: Architecture::HOPPER,
                 mode: false,
+                compute_mode: ComputeMode::Default,
                 instances: Vec::new(),
                 admins: BTreeSet::new(),
                 processes: Vec::new(),
@@ -148,11 +151,34 @@ impl Cards {
             slot.admins.clear();
             slot.processes.clear();
             slot.mode = false;
+            slot.compute_mode = ComputeMode::Default;
             if let Ok(identity) = &mut slot.identity {
                 identity.mig_mode = identity.mig_mode.map(|_| false);
             }
         }
         let _ = fs::remove_dir_all(self.proc.join("driver"));
+    }
+
+    /// Gives the cards UUIDs as real ones have them, which programs of the driver take.
+    pub fn real_uuids(&self) {
+        for (index, slot) in (0..).zip(self.lock().cards.values_mut()) {
+            slot.identity.as_mut().unwrap().uuid = real_uuid(index);
+        }
+    }
+
+    /// How many cards there are.
+    pub fn count(&self) -> u8 {
+        u8::try_from(self.lock().cards.len()).unwrap()
+    }
+
+    /// The compute mode of a card.
+    pub fn compute_mode(&self, index: u8) -> ComputeMode {
+        self.slot(index, |slot| slot.compute_mode)
+    }
+
+    /// Somebody sets the compute mode of a card; what it was.
+    pub fn change_compute_mode(&self, index: u8, mode: ComputeMode) -> ComputeMode {
+        self.slot(index, |slot| std::mem::replace(&mut slot.compute_mode, mode))
     }
 
     pub fn architecture(&self, index: u8, architecture: Architecture) {
@@ -349,7 +375,10 @@ impl Cards {
                 id: 0,
                 profile_id,
                 placement: Placement { start: 0, size: profile_id },
-                uuid: Some(format!("MIG-{card}-{made}")),
+                uuid: Some(match card.get(12..) {
+                    Some(rest) => format!("MIG-{made:08x}{rest}"),
+                    None => format!("MIG-{card}-{made}"),
+                }),
             };
             instance.compute_instances.push(compute.clone());
             Ok(compute)
@@ -402,13 +431,22 @@ impl Nvml for Cards {
                     cores: Ok(None),
                     memory: Ok(None),
                     mig: Ok(mode),
-                    compute_mode: Ok(None),
+                    compute_mode: Ok(Some(slot.compute_mode)),
                     addressing_mode: Ok(None),
                     memory_numa_node: Ok(None),
                     cpu_affinity: Ok(None),
                     links: Ok(Vec::new()),
                     fabric: Ok(None),
                 })
+            })
+        })
+    }
+
+    fn set_compute_mode(&self, address: PciAddress, mode: ComputeMode) -> Result<(), NvmlError> {
+        self.call("nvmlDeviceSetComputeMode", || {
+            self.with(address, |slot| {
+                slot.compute_mode = mode;
+                Ok(())
             })
         })
     }
@@ -575,6 +613,11 @@ fn compute_profile(enumerator: u32, width: u32, most: u32) -> ComputeInstancePro
 
 fn widest(profile: u32) -> u32 {
     PROFILES.iter().find(|known| known.0 == profile).unwrap().2
+}
+
+/// UUID of a card, as [`Cards::real_uuids`] gives it.
+pub fn real_uuid(index: u8) -> String {
+    format!("GPU-00000000-0000-4000-8000-{index:012x}")
 }
 
 fn address(index: u8) -> PciAddress {

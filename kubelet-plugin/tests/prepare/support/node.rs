@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tessera_api::NodeConfig;
 use tessera_inventory::Machine;
 use tessera_kubelet_plugin::cdi::Roots;
 use tessera_kubelet_plugin::journal::FileSystem;
 use tessera_kubelet_plugin::prepare::{
     ClaimReference, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, Preparer,
 };
-use tessera_nvml::Nvml;
+use tessera_nvml::{ComputeMode, Nvml};
 use tokio::sync::watch;
 
-use super::{Api, Cards, Disk, Fault, Seat, Seen};
+use super::{Api, Cards, Disk, FakeMpsHost, Fault, Seat, Seen, real_uuid};
 
 /// A node: its directories outlive the plugin's instances.
 pub struct Node {
@@ -27,6 +28,10 @@ pub struct Node {
     pub hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     pub published: watch::Sender<Option<Arc<Machine>>>,
     pub seen: Arc<Seen>,
+    /// What the node offers.
+    pub config: watch::Sender<Option<Arc<NodeConfig>>>,
+    /// Who runs MPS daemons, where somebody does.
+    pub mps: Option<FakeMpsHost>,
     /// How long Prepare waits; not at all unless a test says so.
     pub answer_within: Duration,
     pub answer_at_the_latest: Duration,
@@ -44,6 +49,26 @@ impl Node {
         node
     }
 
+    /// A node on which cards can be shared: with mps-host, and a tool of the driver that sets time-slices.
+    pub fn sharing(cards: u8) -> Self {
+        let mut node = Self::new(cards);
+        node.cards.real_uuids();
+        fs::create_dir_all(node.path().join("mps")).unwrap();
+        node.mps = Some(FakeMpsHost::start(&node.path().join("mps"), node.cards.clone()));
+        let programs = node.path().join("driver/usr/bin");
+        fs::create_dir_all(&programs).unwrap();
+        fs::create_dir_all(node.path().join("driver/slices")).unwrap();
+        // A script may not be run from where the rest is; through a link it may.
+        std::os::unix::fs::symlink(slice_tool(), programs.join("nvidia-smi")).unwrap();
+        node
+    }
+
+    /// The time-slice of a card, as the driver's tool numbers it.
+    pub fn time_slice(&self, card: u8) -> u32 {
+        let text = fs::read_to_string(self.path().join("driver/slices").join(real_uuid(card)));
+        text.map_or(0, |text| text.trim().parse().unwrap())
+    }
+
     /// A node in a directory that someone else removes.
     pub fn at(path: &Path, cards: u8) -> Self {
         let cards = Arc::new(Cards::new(cards, &path.join("driver/proc")));
@@ -56,6 +81,8 @@ impl Node {
             hardware: watch::Sender::new(Some(nvml)),
             published: watch::Sender::new(None),
             seen: Arc::default(),
+            config: watch::Sender::new(None),
+            mps: None,
             answer_within: Duration::ZERO,
             answer_at_the_latest: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
@@ -77,6 +104,12 @@ impl Node {
         fs::write(directory.join("boot_id"), format!("{id}\n")).unwrap();
         let _ = fs::remove_dir_all(self.path().join("cdi"));
         self.cards.boot();
+        if let Some(mps) = &self.mps {
+            mps.boot();
+        }
+        for name in names(&self.path().join("driver/slices")) {
+            fs::remove_file(self.path().join("driver/slices").join(name)).unwrap();
+        }
     }
 
     /// What the kubelet's checkpoint says.
@@ -102,12 +135,17 @@ impl Node {
         options.answer_within = self.answer_within;
         options.answer_at_the_latest = self.answer_at_the_latest;
         options.drain_within = self.drain_within;
+        options.mps_directory = self.path().join("mps");
+        options.node_config = self.config.subscribe();
         options.file_system = file_system;
         options
     }
 
     /// Starts an instance of the plugin. Its disk does all but sync, which takes most of a test's time.
     pub async fn start(&self) -> Preparer {
+        if let Some(mps) = &self.mps {
+            mps.set_disk(None);
+        }
         self.try_start(Arc::new(Disk::new(None))).await.unwrap()
     }
 
@@ -116,6 +154,9 @@ impl Node {
         let disk = Arc::new(Disk::new(fault));
         let cards: Arc<dyn Nvml> = Arc::new(Seat { cards: self.cards.clone(), disk: disk.clone() });
         let (_, hardware) = watch::channel(Some(cards));
+        if let Some(mps) = &self.mps {
+            mps.set_disk(Some(disk.clone()));
+        }
         (self.start_with(disk.clone(), hardware).await, disk)
     }
 
@@ -157,7 +198,7 @@ impl Node {
         let claims = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
         let boot = fs::read_to_string(self.path().join("driver/proc/sys/kernel/random/boot_id")).unwrap();
         let mut recorded = BTreeMap::new();
-        let mut held = BTreeSet::new();
+        let mut held = BTreeMap::new();
         for name in names(&claims) {
             let uid = name.strip_suffix(".json").unwrap_or_else(|| panic!("left behind: {name}")).to_owned();
             let record: Value = serde_json::from_slice(&fs::read(claims.join(&name)).unwrap()).unwrap();
@@ -174,7 +215,10 @@ impl Node {
                     };
                     let card = device["card"].as_str().unwrap();
                     for slice in slices {
-                        assert!(held.insert((card.to_owned(), slice)), "{name} is held twice");
+                        // Shares of one device are held together.
+                        let earlier = held.insert((card.to_owned(), slice), name.clone());
+                        let is_shared = device["shareId"].is_string() && earlier.as_ref() == Some(&name);
+                        assert!(earlier.is_none() || is_shared, "{name} is held twice");
                     }
                 }
                 devices.insert(name);
@@ -218,6 +262,41 @@ impl Node {
         assert_eq!(self.cards.own_uuids(), used, "what is on the cards and what claims use differ");
         let switched: BTreeSet<String> = recorded.into_iter().filter(|id| id.ends_with("-mode")).collect();
         assert_eq!(self.cards.switched(), switched, "MIG modes that are not the administrator's");
+        if let Some(mps) = &self.mps {
+            self.shares_agree(mps, &directory);
+        }
+    }
+
+    /// Fails where hardware records and MPS daemons, or compute modes, or time-slices, say different things.
+    fn shares_agree(&self, mps: &FakeMpsHost, directory: &Path) {
+        let mut daemons = BTreeSet::new();
+        let mut slices = BTreeMap::new();
+        let mut exclusive = BTreeSet::new();
+        for name in names(directory) {
+            let record: Value = serde_json::from_slice(&fs::read(directory.join(&name)).unwrap()).unwrap();
+            let (change, card) = (&record["change"], record["cardUuid"].as_str().unwrap().to_owned());
+            if change["kind"] == "mpsDaemon" {
+                let uuid = change["deviceUuid"].as_str().unwrap().to_owned();
+                if uuid.starts_with("GPU-") {
+                    exclusive.insert(card);
+                }
+                daemons.insert((uuid, change["owner"].as_str().map(str::to_owned)));
+            } else if change["kind"] == "timeSlice" {
+                slices.insert(card, change["interval"].as_u64().unwrap() as u32);
+            }
+        }
+        assert_eq!(mps.daemons(), daemons, "MPS daemons and hardware records differ");
+        for card in 0..self.cards.count() {
+            let uuid = real_uuid(card);
+            let expected = match (exclusive.contains(&uuid), slices.contains_key(&uuid)) {
+                (true, _) => ComputeMode::ExclusiveProcess,
+                (false, true) => ComputeMode::Default,
+                (false, false) => mps.administrators_mode(card),
+            };
+            assert_eq!(self.cards.compute_mode(card), expected, "compute mode of card {card}");
+            let expected = slices.get(&uuid).copied().unwrap_or_default();
+            assert_eq!(self.time_slice(card), expected, "time-slice of card {card}");
+        }
     }
 }
 
@@ -250,4 +329,22 @@ pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<()
     let mut answers = preparer.unprepare(vec![claim.clone()]).await;
     assert_eq!(answers.len(), 1);
     answers.remove(&claim.uid).unwrap()
+}
+
+/// What stands for the driver's tool: it notes the time-slice that it is told of a card.
+fn slice_tool() -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    const SCRIPT: &str = "#!/bin/sh\necho \"$5\" >\"${0%/*}/../../slices/$3\"\n";
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (path, own) =
+        (directory.join("nvidia-smi-slices"), directory.join(format!("slices-{}", std::process::id())));
+    if fs::read_to_string(&path).is_ok_and(|text| text == SCRIPT) {
+        return path;
+    }
+    // Several tests may do this at once, each whole.
+    let own = own.with_extension(format!("{:?}", std::thread::current().id()).replace(['(', ')'], ""));
+    fs::write(&own, SCRIPT).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&own, &path).unwrap();
+    path
 }

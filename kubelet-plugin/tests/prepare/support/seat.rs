@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use tessera_nvml::{
-    Card, ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, Identity, MigModeSwitch,
-    Nvml, NvmlError, PciAddress, Placement, Process, Reading,
+    Card, ComputeInstance, ComputeInstanceProfile, ComputeMode, GpuInstance, GpuInstanceProfile, Identity,
+    MigModeSwitch, Nvml, NvmlError, PciAddress, Placement, Process, Reading,
 };
 
 use super::{Cards, Disk};
@@ -26,6 +26,10 @@ impl Nvml for Seat {
     fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {
         self.disk.card_look()?;
         self.cards.card(address)
+    }
+
+    fn set_compute_mode(&self, address: PciAddress, mode: ComputeMode) -> Result<(), NvmlError> {
+        self.disk.card_effect(|| self.cards.set_compute_mode(address, mode))
     }
 
     fn processes(&self, address: PciAddress) -> Reading<Vec<Process>> {
