@@ -1,0 +1,56 @@
+//! MIG partitions.
+
+use std::collections::BTreeSet;
+
+use crate::stage::{play, text};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_partitions_of_one_card() {
+    play("partitions-of-one-card", async |scene| {
+        let mut uuids = BTreeSet::new();
+        for container in ["ctr0", "ctr1", "ctr2", "ctr3"] {
+            uuids.insert(scene.view("pod", container).await.partition());
+        }
+        assert_eq!(uuids.len(), 4);
+        let allocated = scene.allocated().await;
+        let profiles: Vec<String> = allocated.iter().map(|device| text(device, "profile")).collect();
+        assert_eq!(profiles, ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"]);
+        let parents: BTreeSet<String> = allocated.iter().map(|device| text(device, "parentUUID")).collect();
+        assert_eq!(parents.len(), 1);
+        let parent = &scene.stage.cards()[parents.first().unwrap()];
+        let instances = parent["mig"]["instances"].as_array().unwrap().len();
+        assert!(instances >= 4, "{parent}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_containers_have_a_partition_each() {
+    play("two-partitions", async |scene| {
+        assert_ne!(scene.view("pod", "ctr0").await.partition(), scene.view("pod", "ctr1").await.partition());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_of_two_profiles() {
+    play("partition-or-larger", async |scene| {
+        scene.view("pod", "ctr").await.partition();
+        let allocated = scene.allocated().await;
+        assert_eq!(allocated.iter().map(|device| text(device, "profile")).collect::<Vec<_>>(), ["7g.80gb"]);
+    })
+    .await;
+}
+
+/// A class of an admin's own, as NVIDIA's demonstration has it for each profile.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_extended_resource_of_a_profile() {
+    play("extended-resource-of-partitions", async |scene| {
+        scene.view("pod", "cuda-container").await.partition();
+        let allocated = scene.allocated().await;
+        assert_eq!(allocated.iter().map(|device| text(device, "profile")).collect::<Vec<_>>(), ["1g.10gb"]);
+        let class = ["delete", "deviceclass", "mig-1g-10gb.gpu.nvidia.com"];
+        scene.stage.cluster.kubectl(&class).await.unwrap();
+    })
+    .await;
+}
