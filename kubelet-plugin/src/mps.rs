@@ -20,6 +20,7 @@ mod error;
 mod keeper;
 pub mod launch;
 pub mod options;
+mod partitions;
 mod processes;
 pub mod protocol;
 mod readopt;

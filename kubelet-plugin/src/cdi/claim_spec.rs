@@ -76,9 +76,13 @@ fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits
     let Some(mps) = mps else { return edits };
     edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"));
     let limit = mps.memory_limit_mib.map(|limit| format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limit}M"));
-    let percentage =
-        mps.active_thread_percentage.map(|percent| format!("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percent}"));
-    edits.env.extend(limit.into_iter().chain(percentage));
+    let compute = match &mps.static_partition {
+        Some(partition) => Some(format!("CUDA_MPS_SM_PARTITION={partition}")),
+        None => {
+            mps.active_thread_percentage.map(|percent| format!("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percent}"))
+        }
+    };
+    edits.env.extend(limit.into_iter().chain(compute));
     let mount = |host: &String, container: &str| Mount {
         host_path: host.clone(),
         container_path: container.to_owned(),

@@ -22,7 +22,7 @@ pub enum HardwareChange {
 }
 
 /// An MPS daemon that runs, or shall.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MpsDaemonChange {
     /// UUID of the card or partition by which mps-host knows the daemon: what it shares, or the first of the cards. Of a
@@ -32,6 +32,9 @@ pub struct MpsDaemonChange {
     /// UID of the claim for which alone it runs, where it is not that of all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Whether it gives each share multiprocessors of its own, which it does from its start to its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub static_partitions: bool,
 }
 
 /// How a card is shared by time.
@@ -169,8 +172,9 @@ mod tests {
         let mode = json!({"kind": "migMode", "from": false, "to": true});
         let daemon = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1"});
         let own = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1", "owner": "uid-1"});
+        let partitioned = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1", "staticPartitions": true});
         let slices = json!({"kind": "timeSlice", "interval": 1, "computeModeBefore": "ExclusiveProcess"});
-        for form in [partition, mode, daemon, own, slices] {
+        for form in [partition, mode, daemon, own, partitioned, slices] {
             let change: HardwareChange = serde_json::from_value(form.clone()).unwrap();
             assert_eq!(Value::Object(change.to_map()), form);
         }

@@ -105,6 +105,12 @@ pub struct ClaimMps {
     /// Percent of the multiprocessors that each process may use, in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
+    /// Percent of the device's multiprocessors that all processes have together. Records of earlier versions don't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<u8>,
+    /// `CUDA_MPS_SM_PARTITION`, where the share has multiprocessors of its own: then the percentage means nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_partition: Option<String>,
     /// The daemon's `CUDA_MPS_PIPE_DIRECTORY` on the node, once it is known: always so in a complete record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipe_directory: Option<String>,
@@ -157,6 +163,12 @@ pub struct HardwareRecord {
 }
 
 impl ClaimDevice {
+    /// Its name in the claim's CDI spec: no two results of a node have the same.
+    #[must_use]
+    pub fn cdi_name(&self) -> &str {
+        self.cdi_device_id.rsplit('=').next().unwrap_or_default()
+    }
+
     /// UUID of the card or partition that it is, or a share of; none of a partition that is not made yet.
     #[must_use]
     pub fn uuid(&self) -> Option<&str> {

@@ -77,11 +77,13 @@ impl Control {
 
     /// Starts the daemon in the background, for clients of any user, and waits until the starting program has ended. What
     /// that says goes into a file: the daemon might keep a pipe open.
-    pub async fn start(&self) -> Result<(), MpsError> {
+    /// `is_static` is whether shares are to have multiprocessors of their own.
+    pub async fn start(&self, is_static: bool) -> Result<(), MpsError> {
         let output = self.directory.output();
         let file = || std::fs::File::create(&output).map_err(MpsError::at(&output));
         let shm = self.own_shm.then_some(self.directory.shm.as_path());
-        let mut command = self.command(&["-d", "-M"], shm);
+        let arguments: &[&str] = if is_static { &["-d", "-M", "-S"] } else { &["-d", "-M"] };
+        let mut command = self.command(arguments, shm);
         let failed = |source| MpsError::Program { program: self.program.path.clone(), source };
         let file = file()?;
         let copy = file.try_clone().map_err(MpsError::at(&output))?;
@@ -161,14 +163,17 @@ impl Control {
         Ok(clients)
     }
 
-    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run.
+    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run. With static partitions
+    /// percentages mean nothing.
     pub async fn limit(&self, record: &Record, servers: &[u32]) -> Result<(), MpsError> {
         let mut orders = Vec::new();
-        let percentage = record.settings.active_thread_percentage.unwrap_or(100);
-        orders.push(format!("set_default_active_thread_percentage {percentage}"));
-        orders.extend(
-            servers.iter().map(|server| format!("set_active_thread_percentage {server} {percentage}")),
-        );
+        if !record.is_static() {
+            let percentage = record.settings.active_thread_percentage.unwrap_or(100);
+            orders.push(format!("set_default_active_thread_percentage {percentage}"));
+            orders.extend(
+                servers.iter().map(|server| format!("set_active_thread_percentage {server} {percentage}")),
+            );
+        }
         for (device, limit) in record.memory_limits() {
             orders.push(format!("set_default_device_pinned_mem_limit {device} {limit}M"));
             orders.extend(
@@ -176,6 +181,9 @@ impl Control {
                     .iter()
                     .map(|server| format!("set_device_pinned_mem_limit {server} {device} {limit}M")),
             );
+        }
+        if orders.is_empty() {
+            return Ok(());
         }
         self.order(&orders.join("\n")).await.map(drop)
     }

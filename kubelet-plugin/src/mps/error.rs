@@ -16,6 +16,51 @@ pub(super) enum MpsError {
     /// One daemon can't serve such devices.
     #[error("one daemon serves several whole cards, each once, or one partition")]
     Devices,
+    /// A share of the multiprocessors makes no sense.
+    #[error("a share of {0} % of the multiprocessors: 1 to 100")]
+    StaticShare(u8),
+    /// Shares that cannot all be there, as when one that leaves is not gone yet.
+    #[error(
+        "the shares of the device have {0} % of its multiprocessors together: one of them must end first"
+    )]
+    StaticShares(u32),
+    /// The running daemon is of the other kind.
+    #[error(
+        "the MPS daemon of the device runs {} static SM partitions: that changes when its last share has ended",
+        if *.is_static { "with" } else { "without" }
+    )]
+    OtherKind {
+        /// Whether it has static partitions.
+        is_static: bool,
+    },
+    /// A share is smaller than what the device's multiprocessors are given out in.
+    #[error(
+        "{compute} % of the {chunks} chunks of multiprocessors are less than one: ask for a larger share"
+    )]
+    LessThanAChunk {
+        /// What was asked for.
+        compute: u8,
+        /// How many chunks the device has.
+        chunks: u32,
+    },
+    /// The daemon does not make a partition.
+    #[error(
+        "the MPS control daemon made no partition of {chunks} chunks: {answer}{}",
+        if *.left > 0 { format!("; processes of a share that has ended still hold {left} chunks") } else { String::new() }
+    )]
+    NoPartition {
+        /// What was asked for.
+        chunks: u32,
+        /// What it said.
+        answer: String,
+        /// Chunks that nobody claims and that cannot be taken back.
+        left: u32,
+    },
+    /// The daemon does not list its partitions.
+    #[error(
+        "the MPS control daemon does not list its static SM partitions, which come with CUDA 13.1: {0:.200}"
+    )]
+    NotListed(String),
     /// The driver comes without MPS.
     #[error(
         "there is no nvidia-cuda-mps-control below {root}: MPS is part of the driver's compute utilities; install them, \
@@ -86,9 +131,11 @@ impl MpsError {
     /// As the protocol names it.
     pub fn code(&self) -> ErrorCode {
         match self {
-            MpsError::MemoryLimit(_) | MpsError::Percentage(_) | MpsError::Devices => {
-                ErrorCode::InvalidRequest
-            }
+            MpsError::MemoryLimit(_)
+            | MpsError::Percentage(_)
+            | MpsError::Devices
+            | MpsError::StaticShare(_)
+            | MpsError::LessThanAChunk { .. } => ErrorCode::InvalidRequest,
             MpsError::ProgramMissing { .. } => ErrorCode::ProgramMissing,
             MpsError::InUse(_) => ErrorCode::DeviceInUse,
             _ => ErrorCode::Failed,

@@ -3,6 +3,7 @@
 //! Every request may be sent again: what is done already is done nothing about. A connection takes one request after
 //! the other; [`Operation::Subscribe`] turns it into a stream of events.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,10 @@ pub struct Ensure {
     /// is ended first, unless it has clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// All shares of the device, where each has multiprocessors of its own; nothing where they don't. A daemon is of one
+    /// kind or the other from its start to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_shares: Option<StaticShares>,
 }
 
 /// A further card of a daemon.
@@ -71,6 +76,22 @@ pub struct OtherDevice {
     /// As [`Settings::memory_limit_mib`], for this card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
+}
+
+/// Shares with multiprocessors of their own: their names, chosen by whoever asks, with the percent of the device's
+/// multiprocessors that each has, 1 to 100.
+pub type StaticShares = BTreeMap<String, u8>;
+
+/// Multiprocessors that only the clients of one share use (NVIDIA's MPS documentation, "Using Static SM Partitioning").
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticPartition {
+    /// `CUDA_MPS_SM_PARTITION` of its clients: `GPU-…/<id>`. Another one after each start of the daemon.
+    pub name: String,
+    /// How many chunks it has.
+    pub chunks: u32,
+    /// How many multiprocessors these are; 0 where the daemon does not say.
+    pub multiprocessors: u32,
 }
 
 /// What every client process of a daemon is held to. A client's own environment can only tighten it (NVIDIA's MPS
@@ -142,6 +163,9 @@ pub struct Daemon {
     /// Whose it is, where it is not that of all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The partitions of its shares by their names, where shares have multiprocessors of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_partitions: Option<BTreeMap<String, StaticPartition>>,
     /// How it is.
     pub state: DaemonState,
     /// Process id of the control daemon while it runs, as the supervisor sees it.
@@ -162,7 +186,7 @@ impl Ensure {
     /// A daemon for one device, of all its shares.
     #[must_use]
     pub const fn of_shares(device: DeviceUuid, card: PciBusId, settings: Settings) -> Self {
-        Self { device, card, settings, others: Vec::new(), owner: None }
+        Self { device, card, settings, static_shares: None, others: Vec::new(), owner: None }
     }
 }
 

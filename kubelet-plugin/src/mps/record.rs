@@ -8,6 +8,7 @@ use tessera_api::PciBusId;
 use super::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::error::MpsError;
+use super::partitions::SharePartition;
 use super::protocol::{Ensure, OtherDevice, Settings};
 
 /// What the supervisor must know of a daemon after its own death. Written before anything is touched.
@@ -22,6 +23,9 @@ pub(super) struct Record {
     pub card: PciBusId,
     /// What its clients are held to.
     pub settings: Settings,
+    /// The partitions of its shares, oldest first, where shares have multiprocessors of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_partitions: Option<Vec<SharePartition>>,
     /// Whether it shall run or end.
     pub wanted: bool,
     /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); none where it was not set.
@@ -63,6 +67,7 @@ impl Record {
             device: wanted.device.clone(),
             card: wanted.card,
             settings: wanted.settings,
+            static_partitions: wanted.static_shares.as_ref().map(|_| Vec::new()),
             wanted: true,
             compute_mode_before: None,
             others: wanted.others.iter().map(other).collect(),
@@ -111,6 +116,11 @@ impl Record {
         let others = self.others.iter().map(|other| (&other.device.device, other.device.memory_limit_mib));
         let all = std::iter::once((&self.device, self.settings.memory_limit_mib)).chain(others);
         all.filter_map(|(device, limit)| Some((device.to_string(), limit?))).collect()
+    }
+
+    /// Whether shares have multiprocessors of their own.
+    pub const fn is_static(&self) -> bool {
+        self.static_partitions.is_some()
     }
 
     /// Reads a daemon's record; none where there is none or it is damaged, which is told.

@@ -45,6 +45,7 @@ impl Slot {
             settings: Settings::default(),
             others: Vec::new(),
             owner: None,
+            static_partitions: None,
             state: DaemonState::Starting,
             pid: None,
             server_pid: None,
@@ -78,6 +79,10 @@ impl Slot {
             seen.settings = record.settings;
             seen.others = record.others.iter().map(|other| other.device.clone()).collect();
             seen.owner.clone_from(&record.owner);
+            seen.static_partitions = record.static_partitions.as_ref().map(|shares| {
+                let made = shares.iter().filter_map(|share| Some((share.share.clone(), share.made.clone()?)));
+                made.collect()
+            });
             seen.restarts = record.restarts;
         }
     }

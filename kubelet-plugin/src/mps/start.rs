@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::compute_mode::EXCLUSIVE_PROCESS;
 use super::control::{Control, ServerStatus};
 use super::error::MpsError;
+use super::partitions;
 use super::processes::{self, Process, Role};
 use super::record::Record;
 use super::shared_memory;
@@ -91,7 +92,8 @@ impl Supervisor {
         if self.own_shm {
             shared_memory::make(&directory.shm)?;
         }
-        control.start().await?;
+        let is_static = work.record.as_ref().is_some_and(Record::is_static);
+        control.start(is_static).await?;
         let daemon = processes::daemon(directory).ok_or_else(|| MpsError::NotStarted {
             output: "it ended again".to_owned(),
             log: control.log_end("control.log"),
@@ -100,7 +102,23 @@ impl Supervisor {
         if let Some(record) = &work.record {
             control.limit(record, &[]).await?;
         }
+        self.partition(slot, work, control).await?;
         self.start_server(slot, work, control).await
+    }
+
+    /// Lets a daemon with static partitions have those of its shares. Before the server, for that is how NVIDIA shows it:
+    /// the first such order lets the daemon look at the device.
+    pub async fn partition(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
+        let Some(record) = &mut work.record else { return Ok(()) };
+        let Some(mut shares) = record.static_partitions.clone() else { return Ok(()) };
+        let made = partitions::reconcile(control, &mut shares, |shares| {
+            record.static_partitions = Some(shares.to_vec());
+            record.write(&slot.directory)
+        })
+        .await;
+        record.static_partitions = Some(shares);
+        made?;
+        record.write(&slot.directory)
     }
 
     /// Lets the daemon start its server, and waits until that takes clients. Without this the first client would start it,

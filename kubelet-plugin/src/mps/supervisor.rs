@@ -11,6 +11,7 @@ use super::compute_mode::DriverCard;
 use super::control::Control;
 use super::driver::MpsProgram;
 use super::error::MpsError;
+use super::partitions;
 use super::protocol::{Daemon, DaemonState, Ensure, Event, EventKind, Settings};
 use super::record::Record;
 use super::slot::{Slot, Work};
@@ -147,6 +148,12 @@ impl Supervisor {
     async fn ensure_slot(&self, slot: &Slot, work: &mut Work, wanted: &Ensure) -> Result<Daemon, MpsError> {
         let is_new = work.record.is_none();
         let mut record = work.record.clone().unwrap_or_else(|| Record::new(wanted));
+        if record.is_static() != wanted.static_shares.is_some() {
+            return Err(MpsError::OtherKind { is_static: record.is_static() });
+        }
+        let shares = record.static_partitions.as_deref().zip(wanted.static_shares.as_ref());
+        let static_partitions = shares.map(|(known, shares)| partitions::wanted(known, shares));
+        record.static_partitions = static_partitions;
         let are_other = record.set_limits(wanted);
         record.wanted = true;
         record.write(&slot.directory)?;
@@ -174,7 +181,14 @@ impl Supervisor {
                 Err(error)
             }
             Err(error) => {
-                slot.show(work, DaemonState::Failed { message: error.to_string() });
+                let state = match &error {
+                    // One share cannot be made; the others are none the worse for it.
+                    MpsError::LessThanAChunk { .. } | MpsError::NoPartition { .. } if is_running => {
+                        DaemonState::Running
+                    }
+                    error => DaemonState::Failed { message: error.to_string() },
+                };
+                slot.show(work, state);
                 Err(error)
             }
         }
@@ -184,7 +198,8 @@ impl Supervisor {
     async fn renew(&self, slot: &Slot, work: &mut Work, are_other: bool) -> Result<(), MpsError> {
         let has_server =
             work.running.as_ref().and_then(|running| running.server.as_ref()).is_some_and(|s| s.is_alive());
-        if has_server && !are_other {
+        let is_static = work.record.as_ref().is_some_and(Record::is_static);
+        if has_server && !are_other && !is_static {
             return Ok(());
         }
         let control = self.control(slot)?;
@@ -195,11 +210,20 @@ impl Supervisor {
             let servers = control.servers().await?;
             control.limit(record, &servers).await?;
         }
-        Ok(())
+        self.partition(slot, work, &control).await
     }
 }
 
 fn check(wanted: &Ensure) -> Result<(), MpsError> {
+    if let Some(shares) = &wanted.static_shares {
+        if let Some(wrong) = shares.values().find(|compute| !(1..=100).contains(*compute)) {
+            return Err(MpsError::StaticShare(*wrong));
+        }
+        let together = shares.values().map(|compute| u32::from(*compute)).sum();
+        if together > 100 {
+            return Err(MpsError::StaticShares(together));
+        }
+    }
     let Settings { memory_limit_mib, active_thread_percentage } = wanted.settings;
     let limits = wanted.others.iter().filter_map(|other| other.memory_limit_mib).chain(memory_limit_mib);
     for limit in limits {

@@ -5,6 +5,7 @@ use super::PrepareError;
 use super::config::{Configs, Settings};
 use super::reference::is_identifier;
 use super::sharing::ShareLimits;
+use crate::cdi;
 use crate::journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 
 /// A result of a claim's allocation that this driver has to prepare.
@@ -17,6 +18,8 @@ pub(super) struct AllocatedDevice {
     pub share_id: Option<String>,
     pub admin_access: bool,
     pub settings: Settings,
+    /// By what name the container runtime finds it: no two results of a node have the same.
+    pub cdi_name: String,
     /// What each process may take of a device that is shared by MPS.
     pub share: Option<ShareLimits>,
 }
@@ -43,7 +46,8 @@ pub(super) fn allocated_devices(
     let Some(devices) = &allocation.devices else { return Ok(Vec::new()) };
     let configs = Configs::new(devices.config.as_deref().unwrap_or_default(), driver_name);
     let results = devices.results.iter().flatten().filter(|result| result.driver == driver_name);
-    let allocated = results.map(|result| device(result, pool_name, &configs));
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let allocated = results.map(|result| device(result, uid, pool_name, &configs));
     let allocated = allocated.collect::<Result<Vec<_>, _>>()?;
     one_share_a_request(&allocated)?;
     Ok(allocated)
@@ -71,6 +75,7 @@ fn one_share_a_request(allocated: &[AllocatedDevice]) -> Result<(), PrepareError
 
 fn device(
     result: &DeviceRequestAllocationResult,
+    claim_uid: &str,
     pool_name: &str,
     configs: &Configs<'_>,
 ) -> Result<AllocatedDevice, PrepareError> {
@@ -100,6 +105,7 @@ fn device(
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
     }
     let request = result.request.split_once('/').map_or(&*result.request, |(request, _)| request);
+    let cdi_name = cdi::device_name(claim_uid, &device.to_string(), result.share_id.as_deref());
     Ok(AllocatedDevice {
         request: request.to_owned(),
         device,
@@ -107,6 +113,7 @@ fn device(
         share_id: result.share_id.clone(),
         admin_access: result.admin_access == Some(true),
         settings,
+        cdi_name,
         share,
     })
 }
@@ -144,6 +151,7 @@ pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevi
             share_id: device.share_id.clone(),
             admin_access: device.admin_access,
             settings,
+            cdi_name: device.cdi_name().to_owned(),
             share: None,
         })
     };

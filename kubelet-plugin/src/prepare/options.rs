@@ -45,7 +45,7 @@ pub struct PrepareOptions {
     pub short_patience: Duration,
     /// Where mps-host works.
     pub mps_directory: PathBuf,
-    /// What the node offers, once that is known: how long time-slices are.
+    /// What the node offers, once that is known: how long time-slices are, what kind of shares by MPS.
     pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
@@ -71,7 +71,7 @@ impl PrepareOptions {
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(2),
             mps_directory: DEFAULT_DIRECTORY.into(),
-            node_config: watch::channel(None).1,
+            node_config: watch::channel(Some(Arc::default())).1,
             file_system: Arc::new(LocalFileSystem),
         }
     }

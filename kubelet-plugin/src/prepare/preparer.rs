@@ -70,7 +70,7 @@ impl Preparer {
         let locks = Locks::open(journal.directory().join("locks"))?;
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
-            sharing: Sharing::new(&options),
+            sharing: Sharing::new(&options, published.clone()),
             options,
             client,
             hardware,

@@ -12,7 +12,7 @@ use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{Operation, Phase, PrepareError, blocking};
-use crate::journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
+use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, PartitionInstances, Stage};
 
 /// What was made of a claim's plans.
 #[derive(Debug, Default)]
@@ -216,12 +216,16 @@ impl Worker {
     /// Whether the MPS daemons of a complete record are there. What can't be told is taken for there.
     async fn has_daemons(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
         let shares = record.devices.iter().filter(|device| device.mps.is_some());
-        let uuids: Vec<String> = shares.filter_map(|device| device.uuid().map(str::to_owned)).collect();
-        if uuids.is_empty() {
+        let share = |device: &ClaimDevice| {
+            let partition = device.mps.as_ref().and_then(|mps| mps.static_partition.clone());
+            Some((device.uuid()?.to_owned(), partition))
+        };
+        let shares: Vec<_> = shares.filter_map(share).collect();
+        if shares.is_empty() {
             return Ok(true);
         }
         let sharing = self.sharing.clone();
-        blocking::run(move || sharing.has_mps(&uuids)).await
+        blocking::run(move || sharing.has_mps(&shares)).await
     }
 
     /// Whether the partitions and daemons of a complete record are there. What can't be told is taken for there.

@@ -16,15 +16,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tessera_api::node_config::TimeSliceInterval;
-use tessera_api::{DeviceName, NodeConfig};
+use tessera_api::{DeviceName, NodeConfig, PciBusId};
+use tessera_inventory::{Machine, StaticPartitions};
 use tokio::sync::watch;
 
-use super::PrepareOptions;
 use super::need::DeviceNeed;
+use super::{PrepareError, PrepareOptions};
 use crate::journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
 use crate::mps::client::MpsHost;
 
 pub(super) use limits::ShareLimits;
+pub(super) use mps::Share;
 pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 
 /// What shares are made with.
@@ -33,42 +35,75 @@ pub(super) struct Sharing {
     mps: MpsHost,
     driver_root: PathBuf,
     node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
+    published: watch::Receiver<Option<Arc<Machine>>>,
 }
 
 impl Sharing {
-    pub fn new(options: &PrepareOptions) -> Self {
+    pub fn new(options: &PrepareOptions, published: watch::Receiver<Option<Arc<Machine>>>) -> Self {
         Self {
             mps: MpsHost::new(&options.mps_directory),
             driver_root: options.roots.driver.clone(),
             node_config: options.node_config.clone(),
+            published,
         }
     }
 
     /// What must be recorded before a device is shared; none where it is not.
-    pub fn change(&self, need: &DeviceNeed) -> Option<HardwareChange> {
-        let daemon =
-            |device_uuid, owner| Some(HardwareChange::MpsDaemon(MpsDaemonChange { device_uuid, owner }));
+    ///
+    /// # Errors
+    /// [`PrepareError::Mps`], which passes, as long as it is not known what kind of shares the node offers.
+    pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
         match &need.own_sharing {
             Some(OwnSharing::TimeSlicing { interval }) => {
-                return Some(HardwareChange::TimeSlice(TimeSliceChange {
+                return Ok(Some(HardwareChange::TimeSlice(TimeSliceChange {
                     interval: *interval,
                     compute_mode_before: None,
-                }));
+                })));
             }
             Some(OwnSharing::Mps(own)) => {
-                return daemon(own.first_card().map(str::to_owned), Some(own.owner.clone()));
+                return Ok(Some(HardwareChange::MpsDaemon(MpsDaemonChange {
+                    device_uuid: own.first_card().map(str::to_owned),
+                    owner: Some(own.owner.clone()),
+                    static_partitions: false,
+                })));
             }
             None => {}
         }
-        match need.allocated.device {
-            DeviceName::Mps(_) => daemon(Some(need.identity.uuid.clone()), None),
+        Ok(match need.allocated.device {
+            DeviceName::Mps(card) => Some(HardwareChange::MpsDaemon(MpsDaemonChange {
+                device_uuid: Some(need.identity.uuid.clone()),
+                owner: None,
+                static_partitions: self.has_static_partitions(&need.name, card)?,
+            })),
             // Its UUID is not known before it is made.
-            DeviceName::PartitionMps(_) => daemon(None, None),
+            DeviceName::PartitionMps(_) => Some(HardwareChange::MpsDaemon(MpsDaemonChange::default())),
             DeviceName::TimeSlice(_) => Some(HardwareChange::TimeSlice(TimeSliceChange {
                 interval: self.interval().number(),
                 compute_mode_before: None,
             })),
             _ => None,
+        })
+    }
+
+    /// Whether shares of a card have multiprocessors of their own: as it is published.
+    fn has_static_partitions(&self, device: &str, card: PciBusId) -> Result<bool, PrepareError> {
+        let failed =
+            |reason: String, may_pass| Err(PrepareError::Mps { device: device.to_owned(), reason, may_pass });
+        let config = self.node_config.borrow().clone();
+        let Some(config) = config else {
+            return failed("the node's configuration is not known yet".to_owned(), true);
+        };
+        if !config.sharing.mps.as_ref().is_some_and(|mps| mps.static_partitions) {
+            return Ok(false);
+        }
+        let machine = self.published.borrow().clone();
+        let known = machine.as_ref().and_then(|machine| machine.cards.iter().find(|known| known.pci == card));
+        let (Some(machine), Some(card)) = (&machine, known) else {
+            return failed("the facts of its card are not known yet".to_owned(), true);
+        };
+        match StaticPartitions::of(card, machine.cuda_driver_version) {
+            Ok(_) => Ok(true),
+            Err(reason) => failed(format!("sharing.mps.staticPartitions is on: {reason}"), false),
         }
     }
 

@@ -136,7 +136,7 @@ impl Worker {
             uid: claim.uid.clone(),
             boot_id: self.journal.boot_id().clone(),
             stage: Stage::Intent,
-            devices: needs.iter().map(|need| self.claim_device(claim, need)).collect(),
+            devices: needs.iter().map(|need| self.claim_device(need)).collect(),
             other: Map::new(),
         };
         for found in plans.iter().flat_map(|plan| &plan.found) {
@@ -159,9 +159,8 @@ impl Worker {
         Ok(answer(&record))
     }
 
-    fn claim_device(&self, claim: &ClaimReference, need: &DeviceNeed) -> ClaimDevice {
+    fn claim_device(&self, need: &DeviceNeed) -> ClaimDevice {
         let allocated = &need.allocated;
-        let cdi_name = cdi::device_name(&claim.uid, &need.name, allocated.share_id.as_deref());
         let partition = need.partition.as_ref().map(|partition| ClaimPartition {
             profile: partition.profile.clone(),
             placement: partition.placement,
@@ -177,7 +176,7 @@ impl Worker {
             admin_access: allocated.admin_access,
             card_uuid: need.identity.uuid.clone(),
             minor: need.identity.minor,
-            cdi_device_id: self.cdi.vendor().device_id(&cdi_name),
+            cdi_device_id: self.cdi.vendor().device_id(&allocated.cdi_name),
             partition,
             sharing: allocated.own_sharing().cloned(),
             mps: allocated.share.map(ShareLimits::to_record),

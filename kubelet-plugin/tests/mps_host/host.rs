@@ -33,8 +33,13 @@ impl Host {
 
     /// A node on which mps-host does not run yet.
     pub fn without(hardware: &str) -> Self {
+        Self::on(EmulatedMachine::new(hardware))
+    }
+
+    /// A node with this machine, on which mps-host does not run yet.
+    pub fn on(machine: EmulatedMachine) -> Self {
         let directory = tempfile::Builder::new().prefix("p").rand_bytes(5).tempdir_in("/tmp").unwrap();
-        Self { machine: EmulatedMachine::new(hardware), directory, child: None }
+        Self { machine, directory, child: None }
     }
 
     pub fn directory(&self) -> &Path {

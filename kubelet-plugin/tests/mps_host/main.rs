@@ -8,5 +8,6 @@ mod host;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 #[allow(dead_code)]
 mod machine;
+mod partitions;
 mod sharing;
 mod traces;

@@ -20,6 +20,7 @@ async fn the_plugin_reads_what_the_values_say() {
                 "timeSlicing": {"replicas": 10, "interval": "Medium"},
             },
         },
+        "static": {"sharing": {"mps": {"staticPartitions": true}}},
         "notebooks": {"partitioning": {"mode": "None"}, "sharing": {"timeSlicing": {"replicas": 4}}},
     });
     let values = [format!("nodeConfigs.configs={configs}"), r#"nodeConfigs.default="training""#.to_owned()];
@@ -33,6 +34,8 @@ async fn the_plugin_reads_what_the_values_say() {
     assert!(!all.whole_cards && all.partitioning.placement_order == PlacementOrder::HighestStart);
     let slicing = all.sharing.time_slicing.as_ref().expect("time-slices");
     assert_eq!((slicing.replicas, slicing.interval), (10, TimeSliceInterval::Medium));
+    let mps = configs.get("static").expect("there").sharing.mps.as_ref().expect("shares");
+    assert!(mps.static_partitions && mps.cards);
     assert_eq!(configs.get("notebooks").expect("there").partitioning.mode, PartitioningMode::None);
 
     let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
@@ -58,6 +61,10 @@ async fn values_that_the_plugin_would_refuse_are_refused() {
         (r#"nodeConfigs.configs={"a":{"partitioning":{"profiles":["1g10gb"]}}}"#, "profiles"),
         (r#"nodeConfigs.configs={"a":{"sharing":{"timeSlicing":{"replicas":1}}}}"#, "replicas"),
         (r#"nodeConfigs.configs={"a":{"sharing":{"mps":{"defaultShares":101}}}}"#, "defaultShares"),
+        (
+            r#"nodeConfigs.configs={"a":{"sharing":{"mps":{"cards":false,"partitions":["1g.10gb"],"staticPartitions":true}}}}"#,
+            "mps",
+        ),
         (r#"nodeConfigs.configs={"a b":{}}"#, "a b"),
         (r#"nodeConfigs.default="b""#, "no configuration"),
     ] {

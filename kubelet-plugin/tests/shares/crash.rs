@@ -11,13 +11,14 @@ use crate::node::{Node, claim, prepare, unprepare};
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Mps,
+    Static,
     TimeSlice,
     Partition,
 }
 
 fn allocate(node: &Node, kind: Kind, claim: &ClaimReference) {
     match kind {
-        Kind::Mps => node.allocate_mps(claim, &node.device(0, "mps"), "4Gi", 25, 1),
+        Kind::Mps | Kind::Static => node.allocate_mps(claim, &node.device(0, "mps"), "4Gi", 25, 1),
         Kind::TimeSlice => node.allocate_time_slice(claim, &node.device(0, "ts")),
         Kind::Partition => {
             node.allocate_mps(claim, &node.device(0, "mig-3g40gb-4-mps"), "4Gi", 25, 1);
@@ -32,9 +33,14 @@ async fn dies(node: &Node, fault: Fault) -> (Option<Preparer>, Arc<Disk>) {
 
 /// A loop over the number of the fatal effect, until a run ends before reaching it.
 async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
-    let node = Node::new(hardware);
+    let node = match kind {
+        Kind::Static => crate::static_partitions::published_node(),
+        _ => Node::new(hardware),
+    };
     let config = serde_json::json!({
-        "sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}},
+        "sharing": {
+            "mps": {"staticPartitions": matches!(kind, Kind::Static)},
+            "timeSlicing": {"replicas": 10, "interval": "Short"}},
     });
     node.config.send_replace(Some(Arc::new(NodeConfig::decode(&config).unwrap())));
     let share = claim("share");
@@ -74,6 +80,11 @@ async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_by_mps() {
     at_every_step(Kind::Mps, "t4", &[Moment::Before, Moment::After]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_with_a_static_partition() {
+    at_every_step(Kind::Static, "hgx-h100-80gb", &[Moment::After]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,4 +22,5 @@ mod mps;
 mod node;
 mod own;
 mod own_bad;
+mod static_partitions;
 mod time_slices;

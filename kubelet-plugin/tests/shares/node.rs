@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tessera_api::NodeConfig;
+use tessera_inventory::Machine;
 use tessera_kubelet_plugin::cdi::Roots;
 use tessera_kubelet_plugin::journal::{FileSystem, LocalFileSystem};
 use tessera_kubelet_plugin::prepare::{
@@ -24,6 +25,8 @@ pub struct Node {
     pub api: Api,
     /// What the node offers.
     pub config: watch::Sender<Option<Arc<NodeConfig>>>,
+    /// The machine as it is published.
+    pub published: watch::Sender<Option<Arc<Machine>>>,
     directory: TempDir,
     library: Arc<dyn Nvml>,
     driver_name: &'static str,
@@ -39,12 +42,23 @@ impl Node {
 
     /// Without it.
     pub fn without(hardware: &str) -> Self {
-        let host = Host::without(hardware);
+        Self::on(Host::without(hardware))
+    }
+
+    /// With this host.
+    pub fn on(host: Host) -> Self {
         let library = Arc::new(Library::open_below(&host.machine.root()).unwrap());
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("kubelet")).unwrap();
-        let config = watch::Sender::new(None);
-        Self { host, api: Api::default(), config, directory, library, driver_name: "gpu.tessera.dev" }
+        Self {
+            host,
+            api: Api::default(),
+            config: watch::Sender::new(Some(Arc::default())),
+            published: watch::Sender::new(None),
+            directory,
+            library,
+            driver_name: "gpu.tessera.dev",
+        }
     }
 
     /// With mps-host, and the plugin under the name of NVIDIA's driver.
@@ -78,7 +92,7 @@ impl Node {
         options.file_system = file_system;
         let journal = Arc::new(options.open_journal()?);
         let hardware = watch::Sender::new(Some(self.library.clone())).subscribe();
-        let published = watch::channel(None).1;
+        let published = self.published.subscribe();
         Preparer::open(options, journal, self.api.client(), hardware, published, Arc::new(NoObserver)).await
     }
 

@@ -145,7 +145,7 @@ impl Planner<'_> {
             if let Some(partition) = &need.partition {
                 self.find(need, partition, &instances, records, &mut plan, &mut found)?;
             }
-            self.share(*index, need, records, &mut plan, &mut found);
+            self.share(*index, need, records, &mut plan, &mut found)?;
             plan.found.push(found);
         }
         self.switch_on(needs, records, &mut plan)?;
@@ -174,18 +174,19 @@ impl Planner<'_> {
         records: &[HardwareRecord],
         plan: &mut CardPlan,
         found: &mut Found,
-    ) {
+    ) -> Result<(), PrepareError> {
         let intent = |id, change| self.record(id, change);
-        let share = ShareMake::plan(self.tools, index, need, found.instances.as_ref(), records, intent);
-        let Some(mut share) = share else { return };
+        let share = ShareMake::plan(self.tools, index, need, found.instances.as_ref(), records, intent)?;
+        let Some(mut share) = share else { return Ok(()) };
         found.hardware.push(share.record.id.clone());
         let is_planned = plan.shares.iter().any(|planned| planned.record.id == share.record.id);
         // Sharing by time is the same for all shares.
         if is_planned && share.limits.is_none() {
-            return;
+            return Ok(());
         }
         share.is_new &= !is_planned;
         plan.shares.push(share);
+        Ok(())
     }
 
     /// A card that is claimed whole must not be in MIG mode.

@@ -11,7 +11,7 @@ use crate::journal::{
     ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
 };
 use crate::prepare::need::DeviceNeed;
-use crate::prepare::sharing::{OwnDaemon, OwnSharing, ShareLimits};
+use crate::prepare::sharing::{OwnDaemon, OwnSharing, Share, ShareLimits};
 use crate::prepare::{HardwareWork, PrepareError};
 
 /// A share that is to be made.
@@ -28,6 +28,8 @@ pub(super) struct ShareMake {
     pub uuid: Option<String>,
     /// The record of the partition that it shares.
     pub partition: Option<String>,
+    /// The share's name in the claim's CDI spec.
+    pub cdi_name: String,
     pub limits: Option<ShareLimits>,
     /// The daemon that only this claim has.
     pub own: Option<OwnDaemon>,
@@ -43,13 +45,26 @@ impl ShareMake {
         instances: Option<&PartitionInstances>,
         records: &[HardwareRecord],
         intent: impl FnOnce(String, HardwareChange) -> HardwareRecord,
-    ) -> Option<Self> {
-        let change = tools.sharing.change(need).filter(|_| !need.allocated.admin_access)?;
+    ) -> Result<Option<Self>, PrepareError> {
+        let is_share = matches!(
+            need.allocated.device,
+            DeviceName::Mps(_) | DeviceName::PartitionMps(_) | DeviceName::TimeSlice(_)
+        );
+        if need.allocated.admin_access || !(is_share || need.own_sharing.is_some()) {
+            return Ok(None);
+        }
         let id = need.own_sharing.as_ref().map_or_else(|| need.name.clone(), |_| own_share_id(&need.name));
         let recorded = records.iter().find(|record| record.id == id);
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
-        let record = recorded.cloned().unwrap_or_else(|| intent(id, change));
+        // What is shared already stays shared in that way, whatever the node's configuration says now.
+        let record = match recorded {
+            Some(record) => record.clone(),
+            None => match tools.sharing.change(need)? {
+                Some(change) => intent(id, change),
+                None => return Ok(None),
+            },
+        };
         let partition = match &need.allocated.device {
             DeviceName::PartitionMps(partition) | DeviceName::Partition(partition) => {
                 Some(partition_id(partition))
@@ -62,7 +77,8 @@ impl ShareMake {
         };
         let own = need.own_sharing.as_ref().and_then(OwnSharing::daemon).cloned();
         let (device, limits) = (need.name.clone(), need.allocated.share);
-        Some(Self { index, device, record, is_new, uuid, partition, limits, own })
+        let cdi_name = need.allocated.cdi_name.clone();
+        Ok(Some(Self { index, device, record, is_new, uuid, partition, cdi_name, limits, own }))
     }
 }
 
@@ -94,7 +110,7 @@ fn make_share(
     let mut record = share.record.clone();
     let device = share.device.clone();
     match record.known_change() {
-        Some(HardwareChange::MpsDaemon(_)) => {
+        Some(HardwareChange::MpsDaemon(change)) => {
             let of_partition =
                 share.partition.as_ref().and_then(|id| made.get(id)).map(|made| made.uuid.clone());
             let uuid = share.uuid.clone().or(of_partition).ok_or_else(|| PrepareError::Mps {
@@ -107,15 +123,16 @@ fn make_share(
                 None => (uuid.clone(), None),
                 Some(own) => (own.key(&uuid).to_owned(), Some(own.owner.clone())),
             };
-            let change = MpsDaemonChange { device_uuid: Some(key), owner };
-            record.change = HardwareChange::MpsDaemon(change).to_map();
+            let change = MpsDaemonChange { device_uuid: Some(key), owner, ..change };
+            record.change = HardwareChange::MpsDaemon(change.clone()).to_map();
             if share.is_new || record != share.record {
                 tools.journal.put_hardware_unsynced(&record)?;
             }
             let mps = match (&share.own, share.limits) {
                 (Some(own), _) => tools.sharing.ensure_own_mps(&device, own, &uuid)?,
                 (None, Some(limits)) => {
-                    tools.sharing.ensure_mps(&tools.journal, &device, record.card, &uuid, limits)?
+                    let share = Share { cdi_name: &share.cdi_name, uuid: &uuid, limits };
+                    tools.sharing.ensure_mps(&tools.journal, &device, record.card, &change, &share)?
                 }
                 (None, None) => {
                     let reason = "the allocation has no limits".to_owned();

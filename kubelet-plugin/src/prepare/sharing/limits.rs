@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::{Quantity, capacity};
 
-use crate::journal::{ClaimMps, Journal, JournalError};
-use crate::mps::protocol::Settings;
+use crate::journal::{ClaimDevice, ClaimMps, Journal, JournalError};
+use crate::mps::protocol::{Settings, StaticShares};
 
 const MIB: i64 = 1 << 20;
 
@@ -15,6 +15,8 @@ pub(in crate::prepare) struct ShareLimits {
     pub memory_limit_mib: u64,
     /// 1 to 100.
     pub active_thread_percentage: u8,
+    /// What all processes have together, 1 to 100.
+    pub compute: u8,
 }
 
 /// Why an allocation says nothing that can be enforced.
@@ -41,7 +43,8 @@ impl ShareLimits {
         let clients = number(capacity::CLIENTS, "1 or more", 1..=1024)?;
         let memory_limit_mib = u64::try_from(memory / MIB / clients).unwrap_or_default().max(1);
         let active_thread_percentage = u8::try_from(compute / clients).unwrap_or(100).max(1);
-        Ok(Self { memory_limit_mib, active_thread_percentage })
+        let compute = u8::try_from(compute).unwrap_or(100);
+        Ok(Self { memory_limit_mib, active_thread_percentage, compute })
     }
 
     /// As a claim's record has it, before its daemon is known.
@@ -49,6 +52,8 @@ impl ShareLimits {
         ClaimMps {
             memory_limit_mib: Some(self.memory_limit_mib),
             active_thread_percentage: Some(self.active_thread_percentage),
+            compute: Some(self.compute),
+            static_partition: None,
             pipe_directory: None,
             shm_directory: None,
         }
@@ -64,18 +69,40 @@ pub(super) fn most(
 ) -> Result<Settings, JournalError> {
     let mut memory = own.map(|own| own.memory_limit_mib);
     let mut percentage = own.map(|own| own.active_thread_percentage);
+    for_each_share(journal, device, |_, share| {
+        memory = memory.max(share.memory_limit_mib);
+        percentage = percentage.max(share.active_thread_percentage);
+    })?;
+    Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })
+}
+
+/// All shares of a device that has multiprocessors for each of them, by their CDI names, which no two of a node have alike.
+pub(super) fn static_shares(journal: &Journal, device: &str) -> Result<StaticShares, JournalError> {
+    let mut shares = StaticShares::new();
+    for_each_share(journal, device, |claimed, share| {
+        let compute = share.compute.or(share.active_thread_percentage);
+        shares.extend(compute.map(|compute| (claimed.cdi_name().to_owned(), compute)));
+    })?;
+    Ok(shares)
+}
+
+fn for_each_share(
+    journal: &Journal,
+    device: &str,
+    mut look: impl FnMut(&ClaimDevice, &ClaimMps),
+) -> Result<(), JournalError> {
     for entry in journal.shared_claims()? {
         let Ok(claim) = entry.record else { continue };
         if claim.boot_id != *journal.boot_id() {
             continue;
         }
-        let shares = claim.devices.iter().filter(|share| share.device == device);
-        for share in shares.filter_map(|share| share.mps.as_ref()) {
-            memory = memory.max(share.memory_limit_mib);
-            percentage = percentage.max(share.active_thread_percentage);
+        for claimed in claim.devices.iter().filter(|claimed| claimed.device == device) {
+            if let Some(share) = &claimed.mps {
+                look(claimed, share);
+            }
         }
     }
-    Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,11 +118,11 @@ mod tests {
     #[test]
     fn what_is_consumed_is_divided_by_the_processes() {
         let one = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "1")]).unwrap();
-        assert_eq!(one, ShareLimits { memory_limit_mib: 20_480, active_thread_percentage: 25 });
+        assert_eq!(one, ShareLimits { memory_limit_mib: 20_480, active_thread_percentage: 25, compute: 25 });
         let four = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "4")]).unwrap();
-        assert_eq!(four, ShareLimits { memory_limit_mib: 5120, active_thread_percentage: 6 });
+        assert_eq!(four, ShareLimits { memory_limit_mib: 5120, active_thread_percentage: 6, compute: 25 });
         let many = of(&[("memory", "128Mi"), ("compute", "1"), ("clients", "48")]).unwrap();
-        assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1 });
+        assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, compute: 1 });
     }
 
     #[test]

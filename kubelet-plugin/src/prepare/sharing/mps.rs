@@ -5,9 +5,9 @@ use std::time::Duration;
 use tessera_api::PciBusId;
 use tokio::runtime::Handle;
 
-use super::limits::{ShareLimits, most};
+use super::limits::{ShareLimits, most, static_shares};
 use super::{OwnDaemon, Sharing};
-use crate::journal::{ClaimMps, Journal};
+use crate::journal::{ClaimMps, Journal, MpsDaemonChange};
 use crate::mps::client::MpsHostError;
 use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release};
 use crate::prepare::PrepareError;
@@ -22,22 +22,48 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// ended, so that there should be none.
 const GRACE_SECONDS: u32 = 5;
 
+/// A claim's share of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Share<'a> {
+    /// Its name in the claim's CDI spec.
+    pub cdi_name: &'a str,
+    /// UUID of the device.
+    pub uuid: &'a str,
+    /// What it may take.
+    pub limits: ShareLimits,
+}
+
 impl Sharing {
-    /// Lets a daemon run that allows this share and all others of the device. The caller holds the card's lock.
+    /// Lets a daemon run that allows this share and all others of the device. The caller holds the card's lock, and has
+    /// recorded the claim.
     pub fn ensure_mps(
         &self,
         journal: &Journal,
         device: &str,
         card: PciBusId,
-        uuid: &str,
-        limits: ShareLimits,
+        change: &MpsDaemonChange,
+        share: &Share<'_>,
     ) -> Result<ClaimMps, PrepareError> {
+        let Share { cdi_name, uuid, limits } = *share;
         let failed =
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
         let settings = most(journal, device, Some(limits))?;
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
-        let daemon = self.ask(device, Ensure::of_shares(uuid, card, settings))?;
-        Ok(at(daemon, limits.to_record()))
+        let static_shares =
+            if change.static_partitions { Some(static_shares(journal, device)?) } else { None };
+        let wish = Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) };
+        let daemon = self.ask(device, wish)?;
+        let mut record = limits.to_record();
+        if change.static_partitions {
+            let partition = daemon.static_partitions.as_ref().and_then(|partitions| partitions.get(cdi_name));
+            let partition = partition.ok_or_else(|| {
+                let reason = "mps-host gave the share no static partition: it is of an older version than this plugin; \
+                    delete its pod on this node when no MPS shares are in use there";
+                failed(reason.to_owned(), false)
+            })?;
+            record.static_partition = Some(partition.name.clone());
+        }
+        Ok(at(daemon, record))
     }
 
     /// Lets a daemon run for the processes of one claim. `uuid` is the device's; the caller holds the locks of all cards
@@ -87,11 +113,17 @@ impl Sharing {
         Ok(())
     }
 
-    /// Whether mps-host has daemons of these devices. Where it does not answer they are taken for there: without it
-    /// nothing could be done about it.
-    pub fn has_mps(&self, uuids: &[String]) -> bool {
+    /// Whether mps-host has daemons of these devices, each with the static partition that goes with it, if any. Where it
+    /// does not answer they are taken for there: without it nothing could be done about it.
+    pub fn has_mps(&self, shares: &[(String, Option<String>)]) -> bool {
+        let is_there = |daemon: &Daemon, partition: &str| {
+            daemon.static_partitions.iter().flatten().any(|(_, there)| there.name == partition)
+        };
         match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
-            Ok(daemons) => uuids.iter().all(|uuid| daemons.iter().any(|daemon| daemon.serves(uuid))),
+            Ok(daemons) => shares.iter().all(|(uuid, partition)| {
+                let mut of_device = daemons.iter().filter(|daemon| daemon.serves(uuid));
+                of_device.any(|daemon| partition.as_ref().is_none_or(|name| is_there(daemon, name)))
+            }),
             Err(error) => {
                 tracing::warn!(%error, "cannot tell whether the MPS daemon of a prepared claim runs");
                 true

@@ -8,7 +8,7 @@ use std::thread;
 
 use tessera_kubelet_plugin::mps::SOCKET;
 use tessera_kubelet_plugin::mps::protocol::{
-    Daemon, DaemonState, Ensure, ErrorCode, Operation, Release, Request, Response,
+    Daemon, DaemonState, Ensure, ErrorCode, Operation, Release, Request, Response, StaticPartition,
 };
 use tessera_nvml::ComputeMode;
 
@@ -161,6 +161,7 @@ impl Inner {
             && running.daemon.others.len() == wanted.others.len()
         {
             running.daemon.settings = wanted.settings;
+            running.daemon.static_partitions = partitions(&wanted);
             return Response::Ready(running.daemon.clone());
         }
         let cards: Vec<u8> = (0..self.cards.count())
@@ -183,6 +184,7 @@ impl Inner {
             .collect();
         let pipe = self.directory.join(&uuid).join("pipe");
         let daemon = Daemon {
+            static_partitions: partitions(&wanted),
             device: wanted.device,
             card: wanted.card,
             settings: wanted.settings,
@@ -211,6 +213,15 @@ impl Inner {
         }
         Response::Released { ended_clients: Vec::new() }
     }
+}
+
+/// One for each share, where they are asked for.
+fn partitions(wanted: &Ensure) -> Option<BTreeMap<String, StaticPartition>> {
+    let partition = |share: &String| {
+        let name = format!("{}/{share}", wanted.device);
+        (share.clone(), StaticPartition { name, chunks: 1, multiprocessors: 8 })
+    };
+    wanted.static_shares.as_ref().map(|shares| shares.keys().map(partition).collect())
 }
 
 fn failed(message: &str) -> Response {
