@@ -7,6 +7,7 @@ pub mod client;
 pub mod contexts;
 pub mod device;
 pub mod direct;
+pub mod library;
 pub mod machine;
 pub mod program;
 

@@ -10,6 +10,8 @@
 //!          └──────────────────────────────server-PID──────────────────────────────────────────────────┘
 //! ```
 
+use std::ffi::CStr;
+
 pub mod control;
 pub mod daemon;
 pub mod limits;
@@ -46,18 +48,23 @@ pub const INVALID_RESOURCE_CONFIGURATION: u32 = 914;
 
 /// Name of a code in `cuda.h`.
 pub fn error_name(code: u32) -> &'static str {
+    error_text(code).to_str().unwrap_or_default()
+}
+
+/// The same, as CUDA gives it.
+pub fn error_text(code: u32) -> &'static CStr {
     match code {
-        OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
-        DEVICE_UNAVAILABLE => "CUDA_ERROR_DEVICE_UNAVAILABLE",
-        NO_DEVICE => "CUDA_ERROR_NO_DEVICE",
-        INVALID_DEVICE => "CUDA_ERROR_INVALID_DEVICE",
-        LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
-        MPS_CONNECTION_FAILED => "CUDA_ERROR_MPS_CONNECTION_FAILED",
-        MPS_RPC_FAILURE => "CUDA_ERROR_MPS_RPC_FAILURE",
-        MPS_SERVER_NOT_READY => "CUDA_ERROR_MPS_SERVER_NOT_READY",
-        MPS_MAX_CLIENTS_REACHED => "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
-        MPS_CLIENT_TERMINATED => "CUDA_ERROR_MPS_CLIENT_TERMINATED",
-        INVALID_RESOURCE_CONFIGURATION => "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
-        _ => "CUDA_ERROR_UNKNOWN",
+        OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        DEVICE_UNAVAILABLE => c"CUDA_ERROR_DEVICE_UNAVAILABLE",
+        NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
+        INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
+        LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
+        MPS_CONNECTION_FAILED => c"CUDA_ERROR_MPS_CONNECTION_FAILED",
+        MPS_RPC_FAILURE => c"CUDA_ERROR_MPS_RPC_FAILURE",
+        MPS_SERVER_NOT_READY => c"CUDA_ERROR_MPS_SERVER_NOT_READY",
+        MPS_MAX_CLIENTS_REACHED => c"CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
+        MPS_CLIENT_TERMINATED => c"CUDA_ERROR_MPS_CLIENT_TERMINATED",
+        INVALID_RESOURCE_CONFIGURATION => c"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
+        _ => c"CUDA_ERROR_UNKNOWN",
     }
 }

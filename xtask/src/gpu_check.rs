@@ -1,8 +1,9 @@
 //! `cargo xtask gpu-check`: what our NVML crate reads of this machine's cards, beside what `nvidia-smi -q -x` says.
 //!
-//! Reads only: nothing on the cards or in the driver is changed.
+//! Reads only: nothing on the cards or in the driver is changed. With `--mps` a private MPS daemon is tried instead.
 
 mod compare;
+pub mod mps;
 mod report;
 mod smi;
 
@@ -18,12 +19,16 @@ use self::compare::{Comparison, Verdict};
 
 /// What `cargo xtask gpu-check` takes.
 #[derive(Args)]
-#[command(after_help = "Reads only; changes nothing on the cards or in the driver.
+#[command(
+    after_help = "Reads only; changes nothing on the cards or in the driver. With --mps it starts an MPS daemon of its own, in a directory of
+its own, and takes some GiB of one card's memory for some seconds.
 
 Examples:
   cargo xtask gpu-check                   the cards of this machine
   cargo xtask gpu-check --json            one JSON object on standard output
-  cargo xtask gpu-check --driver-root DIR an emulated machine, made by gpu-emulator")]
+  cargo xtask gpu-check --mps             limits of MPS on the first card
+  cargo xtask gpu-check --driver-root DIR an emulated machine, made by gpu-emulator"
+)]
 pub struct GpuCheckArguments {
     /// Where the driver is installed.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
@@ -34,15 +39,27 @@ pub struct GpuCheckArguments {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Try whether MPS holds its clients to their limits, instead.
+    #[arg(long)]
+    mps: bool,
+    /// The card to try MPS on, as the driver counts them.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "mps")]
+    card: usize,
+    /// CUDA's library; without this, the one beside NVML's.
+    #[arg(long, value_name = "FILE", requires = "mps")]
+    libcuda: Option<PathBuf>,
 }
 
 /// Compares, and prints what came of it. Fails when something differs.
 ///
 /// # Errors
-/// When there is no driver, no card or no usable `nvidia-smi` to compare with.
+/// When there is no driver, no card or no usable `nvidia-smi` to compare with, or no MPS to try.
 pub fn run(arguments: &GpuCheckArguments) -> Result<ExitCode> {
     let library = Library::open_below(&arguments.driver_root)
         .context("nothing to check: this needs a machine with an NVIDIA card and driver")?;
+    if arguments.mps {
+        return try_mps(&library, arguments);
+    }
     let tool = match &arguments.nvidia_smi {
         Some(path) => path.clone(),
         None => smi::find(&arguments.driver_root)?,
@@ -57,6 +74,18 @@ pub fn run(arguments: &GpuCheckArguments) -> Result<ExitCode> {
     }
     let different = comparisons.iter().any(|comparison| comparison.verdict == Verdict::Different);
     Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn try_mps(library: &Library, arguments: &GpuCheckArguments) -> Result<ExitCode> {
+    let trials = mps::run(library, arguments)?;
+    let text = if arguments.json {
+        report::trials_json(&trials.0).to_string()
+    } else {
+        report::trials_table(&trials.0)
+    };
+    print(&text)?;
+    let is_otherwise = trials.0.iter().any(|trial| trial.outcome == mps::Outcome::Otherwise);
+    Ok(if is_otherwise { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// A reader that had enough, such as `head`, is no error.

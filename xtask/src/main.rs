@@ -35,8 +35,12 @@ enum Command {
     Test(test::TestArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
     Strangers(strangers::StrangersArguments),
-    /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only.
+    /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only. With --mps, tries
+    /// whether MPS holds its clients to their limits.
     GpuCheck(gpu_check::GpuCheckArguments),
+    /// A CUDA program for gpu-check --mps.
+    #[command(name = gpu_check::mps::client::COMMAND, hide = true)]
+    MpsClient(gpu_check::mps::client::MpsClientArguments),
 }
 
 fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Strangers(arguments) => strangers::run(&arguments),
         Command::Oracle(arguments) => oracle::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
+        Command::MpsClient(arguments) => gpu_check::mps::client::main(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

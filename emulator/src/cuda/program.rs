@@ -48,7 +48,8 @@ struct Arguments {
     processes: u32,
 }
 
-enum Context {
+/// A context on a device.
+pub(super) enum Context {
     Mps(Client),
     Direct(Direct),
 }
@@ -72,7 +73,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-enum Ended {
+/// Why a program ends.
+pub(super) enum Ended {
     Cuda(u32),
     Other(String),
 }
@@ -127,8 +129,20 @@ fn run(arguments: &Arguments) -> Result<(), Ended> {
     Ok(())
 }
 
-/// `cuInit` and the first context, on the device of this number.
+/// What a program has after its first calls.
+pub(super) struct Connected {
+    pub device: Device,
+    pub context: Context,
+}
+
 fn initialise(number: usize) -> Result<Context, Ended> {
+    let connected = connect(number)?;
+    connected.tell();
+    Ok(connected.context)
+}
+
+/// `cuInit` and the first context, on the device of this number.
+pub(super) fn connect(number: usize) -> Result<Connected, Ended> {
     let store = machine::find().map_err(Ended::Other)?;
     let machine = store.machine().map_err(|error| Ended::Other(error.to_string()))?;
     let state = store.state().map_err(|error| Ended::Other(error.to_string()))?;
@@ -139,30 +153,49 @@ fn initialise(number: usize) -> Result<Context, Ended> {
     let Some(daemon) = daemon() else {
         let device = devices.get(number).ok_or(Ended::Cuda(INVALID_DEVICE))?;
         let direct = Direct::new(&store, device)?;
-        told(device, None);
-        return Ok(Context::Direct(direct));
+        return Ok(Connected { device: device.clone(), context: Context::Direct(direct) });
     };
     let client = Client::connect(daemon, number, &first.uuid).map_err(Ended::Cuda)?;
     // Of a daemon, a client sees the daemon's devices.
     let all = device::all(&machine, &state);
     let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(first);
-    told(device, Some(&client));
-    Ok(Context::Mps(client))
+    Ok(Connected { device: device.clone(), context: Context::Mps(client) })
 }
 
-fn told(device: &Device, client: Option<&Client>) {
-    let (server, limit) = (client.map(|client| client.server), client.and_then(|client| client.memory_limit));
-    let percentage = client.map_or(100.0, |client| client.percentage);
-    // CUDA reports the part of the multiprocessors that a client may use; it rounds to whole ones.
-    let share = device.multiprocessors.map(|count| (f64::from(count) * percentage / 100.0).ceil() as u32);
-    let share = client.and_then(|client| client.multiprocessors).or(share);
-    println!(
-        "{}",
-        json!({
-            "device": device.uuid, "mpsServer": server, "memoryLimitMiB": limit.map(|limit| limit >> 20),
-            "activeThreadPercentage": percentage, "multiprocessors": share,
-        })
-    );
+impl Connected {
+    fn client(&self) -> Option<&Client> {
+        match &self.context {
+            Context::Mps(client) => Some(client),
+            Context::Direct(_) => None,
+        }
+    }
+
+    /// Bytes it may take, where that is limited.
+    pub(super) fn memory_limit(&self) -> Option<u64> {
+        self.client().and_then(|client| client.memory_limit)
+    }
+
+    fn percentage(&self) -> f64 {
+        self.client().map_or(100.0, |client| client.percentage)
+    }
+
+    /// The part of the multiprocessors that it may use; CUDA rounds to whole ones.
+    pub(super) fn multiprocessors(&self) -> Option<u32> {
+        let own = self.client().and_then(|client| client.multiprocessors);
+        let part = |count| (f64::from(count) * self.percentage() / 100.0).ceil() as u32;
+        own.or(self.device.multiprocessors.map(part))
+    }
+
+    fn tell(&self) {
+        println!(
+            "{}",
+            json!({
+                "device": self.device.uuid, "mpsServer": self.client().map(|client| client.server),
+                "memoryLimitMiB": self.memory_limit().map(|limit| limit >> 20),
+                "activeThreadPercentage": self.percentage(), "multiprocessors": self.multiprocessors(),
+            })
+        );
+    }
 }
 
 fn orders() -> Receiver<String> {
@@ -178,7 +211,8 @@ fn orders() -> Receiver<String> {
 }
 
 impl Context {
-    fn allocate(&mut self, bytes: u64) -> Result<u64, Ended> {
+    /// Takes so many bytes more; how many it holds then.
+    pub(super) fn allocate(&mut self, bytes: u64) -> Result<u64, Ended> {
         match self {
             Context::Mps(client) => client.ask(&ToServer::Allocate(bytes)).map_err(|failed| match failed {
                 Failed::Call(code) | Failed::Context(code) => Ended::Cuda(code),
@@ -190,7 +224,8 @@ impl Context {
         }
     }
 
-    fn free(&mut self) -> Result<u64, Ended> {
+    /// Gives everything back.
+    pub(super) fn free(&mut self) -> Result<u64, Ended> {
         match self {
             Context::Mps(client) => client.ask(&ToServer::Free).map_err(|failed| match failed {
                 Failed::Call(code) | Failed::Context(code) => Ended::Cuda(code),

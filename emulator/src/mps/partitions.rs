@@ -63,7 +63,8 @@ impl Partitions {
             chunk: chunks.size,
             chunks: chunks.count,
             there: Vec::new(),
-            next: 0,
+            // Another daemon gives other ids: nobody may rely on an old one.
+            next: std::process::id() << 8,
         }
     }
 
@@ -95,7 +96,7 @@ impl Partitions {
         }
         // As long as a real one, and like it with slashes of its own.
         let id = format!("{:A<36}", format!("D/{:x}e/", self.next));
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         let answer = format!("Partition {}/{id} created", self.uuid);
         self.there.push(Partition { id, chunks: asked, multiprocessors: asked * self.chunk });
         answer

@@ -4,6 +4,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
 use super::compare::{Comparison, Verdict};
+use super::mps::{Outcome, Trial};
 
 impl Verdict {
     fn text(self) -> &'static str {
@@ -38,6 +39,44 @@ pub(super) fn tables(comparisons: &[Comparison]) -> String {
         count(Verdict::NotCompared)
     );
     text
+}
+
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Outcome::Ok => "OK",
+            Outcome::Otherwise => "OTHERWISE",
+            Outcome::NotTried => "NOT TRIED",
+        }
+    }
+}
+
+fn count(trials: &[Trial], outcome: Outcome) -> usize {
+    trials.iter().filter(|trial| trial.outcome == outcome).count()
+}
+
+/// A table, then a line that sums up.
+pub(super) fn trials_table(trials: &[Trial]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["MPS", "expected", "found", ""]);
+    for trial in trials {
+        table.add_row([&*trial.what, &trial.expected, &trial.found, trial.outcome.text()]);
+    }
+    let [ok, otherwise, not_tried] =
+        [Outcome::Ok, Outcome::Otherwise, Outcome::NotTried].map(|outcome| count(trials, outcome));
+    format!("{table}\n\n{ok} OK, {otherwise} otherwise, {not_tried} not tried")
+}
+
+/// `{"trials": [{what, expected, found, outcome}], "otherwise": N}`.
+pub(super) fn trials_json(trials: &[Trial]) -> Value {
+    let all: Vec<Value> = trials
+        .iter()
+        .map(|Trial { what, expected, found, outcome }| {
+            json!({"what": what, "expected": expected, "found": found, "outcome": outcome.text()})
+        })
+        .collect();
+    json!({ "trials": all, "otherwise": count(trials, Outcome::Otherwise) })
 }
 
 /// `{"fields": [{card, field, nvml, nvidiaSmi, verdict}], "different": N}`.

@@ -24,19 +24,18 @@ pub(super) struct Gpu<'log> {
 
 /// The tool of the driver below `driver_root`.
 pub(super) fn find(driver_root: &Path) -> Result<PathBuf> {
+    find_program(driver_root, NAME).context("name it with --nvidia-smi")
+}
+
+/// A program of the driver below `driver_root`; of a driver that is installed here, also in `PATH`.
+pub(super) fn find_program(driver_root: &Path, name: &str) -> Result<PathBuf> {
     let below = DIRECTORIES.iter().map(|directory| driver_root.join(directory));
     let path = env::var_os("PATH").filter(|_| driver_root == Path::new("/")).unwrap_or_default();
     let found = below
         .chain(env::split_paths(&path))
-        .map(|directory| directory.join(NAME))
+        .map(|directory| directory.join(name))
         .find(|file| file.is_file());
-    found.with_context(|| {
-        format!(
-            "no {NAME} in {} below {}: name it with --nvidia-smi",
-            DIRECTORIES.join(", "),
-            driver_root.display()
-        )
-    })
+    found.with_context(|| format!("no {name} in {} below {}", DIRECTORIES.join(", "), driver_root.display()))
 }
 
 /// Runs the tool with the very library that we read from.

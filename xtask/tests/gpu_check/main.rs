@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 mod machine;
+mod mps;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,107 @@
+//! `cargo xtask gpu-check --mps`: whether MPS holds clients to their limits on this machine, as Tessera relies on it.
+//!
+//! A private daemon (pipe and log directories of its own, compute mode and all other settings untouched) serves clients that
+//! are processes of this program. Everything ends with the check, also when it fails.
+
+pub mod client;
+mod daemon;
+mod limits;
+mod partitions;
+
+use anyhow::{Context, Result, bail, ensure};
+use tessera_inventory::StaticPartitions;
+use tessera_inventory::machine::{Card as InventoryCard, ComputeCapability};
+use tessera_nvml::{Card, ComputeMode, Library, Nvml};
+
+use self::client::Starter;
+use self::daemon::{Daemon, Programs};
+use super::GpuCheckArguments;
+
+/// What was tried, and what came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    /// What was tried.
+    pub what: String,
+    /// What Tessera relies on.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+    /// What that means.
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// As expected.
+    Ok,
+    /// Otherwise: what Tessera promises does not hold here.
+    Otherwise,
+    /// This machine cannot.
+    NotTried,
+}
+
+/// Trials, in order.
+#[derive(Debug, Default)]
+pub(super) struct Trials(pub Vec<Trial>);
+
+impl Trials {
+    fn check(&mut self, what: &str, expected: impl Into<String>, found: impl Into<String>, is_ok: bool) {
+        let outcome = if is_ok { Outcome::Ok } else { Outcome::Otherwise };
+        self.0.push(Trial { what: what.into(), expected: expected.into(), found: found.into(), outcome });
+    }
+
+    fn not_tried(&mut self, what: &str, why: impl Into<String>) {
+        let (found, outcome) = (why.into(), Outcome::NotTried);
+        self.0.push(Trial { what: what.into(), expected: String::new(), found, outcome });
+    }
+}
+
+/// Tries it all on one card.
+///
+/// # Errors
+/// When there is no card, driver or MPS to try it on, or the card is not to be had.
+pub(super) fn run(library: &Library, arguments: &GpuCheckArguments) -> Result<Trials> {
+    let card = choose(library, arguments.card)?;
+    let programs = Programs::find(library, arguments)?;
+    let starter = Starter { libcuda: programs.libcuda.clone() };
+    let uuid = card.uuid.clone().context("the card's UUID can't be read")?;
+    let mut trials = Trials::default();
+
+    let daemon = Daemon::start(&programs, &uuid, &[])?;
+    daemon.start_server()?;
+    let all = limits::multiprocessors(&daemon, &starter, &mut trials)?;
+    limits::memory(&daemon, &starter, &mut trials)?;
+    limits::defaults(&daemon, &starter, all, &mut trials)?;
+    daemon.end()?;
+
+    partitions::run(&programs, &starter, &card, &uuid, library, &mut trials)?;
+    Ok(trials)
+}
+
+/// The card with that index, or the first, where nothing stands in the way of a daemon.
+fn choose(library: &Library, index: usize) -> Result<Card> {
+    let addresses = library.addresses().context("the driver does not say which cards there are")?;
+    let address = addresses.into_iter().nth(index).with_context(|| format!("there is no card {index}"))?;
+    let card = library.card(address.context("the card can't be read")?).context("the card can't be read")?;
+    if card.mig.as_ref().is_ok_and(|mode| mode.is_some_and(|mode| mode.current)) {
+        bail!("card {index} is in MIG mode; name another one with --card");
+    }
+    let mode = card.compute_mode.as_ref().ok().copied().flatten();
+    ensure!(
+        mode.is_none_or(|mode| mode == ComputeMode::Default),
+        "card {index} is in another compute mode than DEFAULT, and this check changes nothing: name another one with --card"
+    );
+    Ok(card)
+}
+
+/// What the published policy of a card with static partitions would rest on.
+fn published(card: &Card, library: &Library) -> Result<StaticPartitions, String> {
+    let mut facts = InventoryCard::new("0000:00:00.0".parse().map_err(|error| format!("{error}"))?);
+    let capability = card.compute_capability.as_ref().ok().copied().flatten();
+    facts.compute_capability =
+        capability.map(|capability| ComputeCapability { major: capability.major, minor: capability.minor });
+    facts.cores = card.cores.as_ref().ok().copied().flatten();
+    let version = library.cuda_version().ok();
+    let version = version.map(|version| version.major * 1000 + version.minor * 10);
+    StaticPartitions::of(&facts, version).map_err(|reason| reason.to_string())
+}
