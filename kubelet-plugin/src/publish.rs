@@ -7,7 +7,7 @@
 //!
 //! - One slice that changed is one write; nothing that changed is none ([`plan`]).
 //! - What somebody else deletes or changes is put right at once, and later and later when that goes on ([`rivalry`]).
-//! - Where another driver of the same name publishes cards of this node, nothing is written ([`other_driver`]).
+//! - Where another driver of the same name publishes cards of this node, nothing is written (`other_driver`).
 //! - What an API server does not keep (feature gates) or refuses (invalid) is left out, said once, and tried again after
 //!   a while or when the hardware changes ([`target`], [`features`]).
 //! - Of several instances on a node the newest writes ([`lock`]).

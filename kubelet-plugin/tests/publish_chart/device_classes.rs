@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{LONG, accepted, cluster, objects, path, template};
+use crate::support::{LONG, accepted, chart, cluster, objects, only, path, template};
 
 fn specs(mut classes: Vec<Value>) -> Vec<(Value, Value)> {
     classes.sort_by_key(|class| class["metadata"]["name"].to_string());
@@ -66,8 +66,64 @@ async fn another_driver_name_and_extended_resources_go_into_the_classes() {
     let classes = accepted(&template(&values, &only_classes).await.expect("rendered")).await;
     let named: Vec<_> = resources(&classes).into_iter().filter(|(_, name)| name.is_some()).collect();
     assert_eq!(named, [("gpu.tessera.dev", Some("example.com/card"))]);
-    let text = template(&[r#"driverName="gpu.nvidia.com""#], &only_classes).await.expect("rendered");
-    assert!(text.contains("name: mig.nvidia.com\n"), "NVIDIA's own name: {text}");
+}
+
+#[tokio::test]
+async fn under_nvidias_name_the_classes_are_nvidias_too() {
+    let values = [
+        r#"driverName="gpu.nvidia.com""#,
+        "extendedResourceNames.enabled=true",
+        r#"extendedResourceNames.mig.strategy="mixed""#,
+        r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#,
+    ];
+    let text = template(&values, &[]).await.expect("rendered");
+    // But for the API group of our own objects and the label that names a node's configuration.
+    let lines = text.lines().filter(|line| line.contains("gpu.tessera.dev"));
+    let others: Vec<&str> = lines.filter(|line| !line.contains("gpu.tessera.dev/")).collect();
+    assert_eq!(others, [""; 0]);
+    let objects = accepted(&text).await;
+    let classes: Vec<Value> =
+        objects.iter().filter(|object| object["kind"] == "DeviceClass").cloned().collect();
+    assert_eq!(
+        resources(&classes),
+        [
+            ("gpu.nvidia.com", Some("nvidia.com/gpu")),
+            ("mig-1g.10gb.gpu.nvidia.com", Some("nvidia.com/mig-1g.10gb")),
+            ("mig.nvidia.com", None),
+            ("mps.gpu.nvidia.com", None),
+            ("timeslice.gpu.nvidia.com", Some("nvidia.com/gpu.shared")),
+        ]
+    );
+    let policy = only(&objects, "ValidatingAdmissionPolicy")["spec"].to_string();
+    assert!(policy.contains("gpu.nvidia.com/"), "the pool that the plugin may write: {policy}");
+    let plugin = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
+    let arguments = plugin["args"].as_array().expect("arguments");
+    assert!(arguments.contains(&json!("--driver-name=gpu.nvidia.com")), "{arguments:?}");
+    let mounts = plugin["volumeMounts"].as_array().expect("mounts");
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/lib/kubelet/plugins/gpu.nvidia.com"));
+}
+
+/// NVIDIA's chart has the class already: helm says so before anything is installed.
+#[tokio::test]
+async fn a_class_of_another_release_is_not_taken_over() {
+    let cluster = cluster().await;
+    let theirs = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "taken.example.com",
+        "annotations": {"meta.helm.sh/release-name": "dra-driver-nvidia-gpu", "meta.helm.sh/release-namespace": "theirs"},
+        "labels": {"app.kubernetes.io/managed-by": "Helm"}}, "spec": {}});
+    cluster.apply(&theirs.to_string()).await.expect("applied");
+    let chart = chart();
+    let install = [
+        "install",
+        "second",
+        &chart,
+        "--namespace",
+        "taken",
+        "--create-namespace",
+        "--set",
+        "driverName=taken.example.com",
+    ];
+    let error = cluster.helm(&install).await.expect_err("refused").to_string();
+    assert!(error.contains("taken.example.com") && error.contains("cannot be imported"), "{error}");
 }
 
 /// Names of classes, with the extended resources they stand for.
