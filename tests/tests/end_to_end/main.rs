@@ -3,6 +3,7 @@
 
 mod capacity;
 mod claim_of_many;
+mod configured_sharing;
 mod container_view;
 mod disruption;
 mod mps_shares;
