@@ -1,4 +1,5 @@
 //! Configuration objects as anybody may write them: decoding never panics, and takes nothing that it does not know.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
