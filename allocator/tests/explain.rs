@@ -174,7 +174,8 @@ fn every_reason() {
             "small",
             Some(Reason::Capacity {
                 name: text("memory"),
-                needed: Some(text("10Gi")),
+                requested: Some(text("10Gi")),
+                needed: text("10Gi"),
                 left: text("5Gi"),
                 holders: vec![],
             }),
@@ -183,18 +184,18 @@ fn every_reason() {
             "shared",
             Some(Reason::Capacity {
                 name: text("memory"),
-                needed: Some(text("10Gi")),
+                requested: Some(text("10Gi")),
+                needed: text("10Gi"),
                 left: text("5Gi"),
                 holders: vec![text("other/of-shared")],
             }),
         ),
         (
             "policy",
-            Some(Reason::Capacity {
+            Some(Reason::Policy {
                 name: text("memory"),
-                needed: None,
-                left: text("40Gi"),
-                holders: vec![],
+                requested: text("10Gi"),
+                allowed: text("1Gi to 5Gi"),
             }),
         ),
         ("of-card-0", Some(Reason::InUse(vec![text("other/of-of-card-0")]))),

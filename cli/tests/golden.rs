@@ -191,7 +191,7 @@ fn bombs_end_in_an_error() {
 
 #[test]
 fn explain_shares_counters_taints_and_constraints() {
-    for claim in ["wants-whole", "wants-share", "wants-sick", "wants-pair"] {
+    for claim in ["wants-whole", "wants-share", "wants-turns", "wants-sick", "wants-pair"] {
         let name = format!("explain-{claim}");
         golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../sharing.yaml"], "");
     }

@@ -3,6 +3,8 @@
 // Clippy sees tests only in functions with #[test], not in what they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "scheduling/any_order.rs"]
+mod any_order;
 #[path = "../../nvml/tests/emulator/machine.rs"]
 #[allow(dead_code, reason = "shared with the driver's own tests, which use more of it")]
 mod machine;
@@ -16,8 +18,8 @@ mod scheduler;
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
-use tessera_api::{DeviceName, NodeConfig};
+use tessera_api::NodeConfig;
+use tessera_api::node_config::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 
 use node::EmulatedNode;
 use random::Random;
@@ -84,78 +86,25 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
     assert!(seen >= 8, "only {seen} machines have MIG");
 }
 
-/// Whole cards, partitions and shares of one machine in any order: one use of a card at a time, and of what is shared
-/// never more than there is.
+/// On every machine and for every number: as many shares of default size fit on a card as its node's configuration says.
 #[test]
-fn shares_are_never_more_than_the_card() {
-    let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
-    let mut config = NodeConfig::default();
-    config.sharing.mps = Some(Mps { partitions: vec!["3g.40gb".into()], ..Mps::default() });
-    config.sharing.time_slicing = Some(TimeSlicing { replicas: 5, interval: TimeSliceInterval::Default });
-    let pool = node.pool(&config);
-    for seed in 0..4 {
-        let mut scheduler = Scheduler::new(&pool);
-        let mut random = Random::new(seed);
-        let mut live: Vec<Granted> = Vec::new();
-        let (mut granted_of, mut refused) = (BTreeMap::new(), 0);
-        for round in 0..250 {
-            let departs = if round / 40 % 2 == 0 { 20 } else { 70 };
-            if !live.is_empty() && random.below(100) < departs {
-                scheduler.release(&live.swap_remove(random.below(live.len())));
-                continue;
-            }
-            let (class, selector, capacity) = match random.below(8) {
-                0 => (DRIVER.to_owned(), None, json!({})),
-                1 => (format!("mig.{DRIVER}"), Some(profile_is("2g.20gb")), json!({})),
-                2 | 3 => (format!("timeslice.{DRIVER}"), None, json!({})),
-                4 => (format!("mps.{DRIVER}"), Some(profile_is_or_none("3g.40gb")), json!({})),
-                5 => (
-                    format!("mps.{DRIVER}"),
-                    None,
-                    json!({"memory": format!("{}Mi", 1 + random.below(60_000))}),
-                ),
-                6 => {
-                    (format!("mps.{DRIVER}"), None, json!({"compute": format!("{}", 1 + random.below(100))}))
-                }
-                _ => (format!("mps.{DRIVER}"), None, json!({})),
-            };
-            match scheduler.allocate(&class, selector.as_deref(), capacity) {
-                Some(granted) => {
-                    *granted_of.entry(granted.name().device_type()).or_insert(0) += 1;
-                    live.push(granted);
-                }
-                None => refused += 1,
+fn as_many_default_shares_fit_as_are_configured() {
+    for hardware in machine::hardware() {
+        let node = EmulatedNode::with_one_card(&hardware);
+        for default_shares in 1..=48 {
+            let mut config = NodeConfig { whole_cards: false, ..NodeConfig::default() };
+            config.partitioning.mode = PartitioningMode::None;
+            config.sharing.mps = Some(Mps { default_shares, ..Mps::default() });
+            let pool = node.pool(&config);
+            assert_eq!(pool.devices().count(), 1, "{hardware}");
+            let mut scheduler = Scheduler::new(&pool);
+            let mut granted = 0;
+            while scheduler.allocate(&format!("mps.{DRIVER}"), None, json!({})).is_some() {
+                granted += 1;
             }
             scheduler.check_sums();
-            one_use_of_a_card(&live);
+            assert!(granted >= default_shares, "{hardware}: {granted} of {default_shares} shares fit");
         }
-        assert!(granted_of.len() == 4 && refused > 0, "{granted_of:?}, {refused} refused");
-    }
-}
-
-/// Shares of a partition say which profile they are of; those of a card have none.
-fn profile_is_or_none(profile: &str) -> String {
-    format!("device.attributes[\"{DRIVER}\"].?profile.orValue(\"\") == \"{profile}\"")
-}
-
-fn one_use_of_a_card(live: &[Granted]) {
-    let mut uses: BTreeMap<_, (bool, Vec<DeviceName>)> = BTreeMap::new();
-    for granted in live {
-        let name = granted.name();
-        let (_, known) = uses.entry(name.card()).or_default();
-        for other in known.iter() {
-            let same = match (&name, other) {
-                (DeviceName::Mps(_), DeviceName::Mps(_))
-                | (DeviceName::TimeSlice(_), DeviceName::TimeSlice(_)) => true,
-                (DeviceName::PartitionMps(one), DeviceName::PartitionMps(other)) if one == other => true,
-                (one, other) => match (one.partition(), other.partition()) {
-                    (Some(one), Some(other)) => one.start != other.start,
-                    _ => false,
-                },
-            };
-            assert!(same, "{name} and {other} at once");
-        }
-        known.push(name);
     }
 }
 

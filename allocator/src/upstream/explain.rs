@@ -3,9 +3,9 @@
 use super::plan::taint_prevents;
 use super::search::Search;
 use super::{AllocateError, Allocator, pools};
-use crate::amount;
+use crate::amount::{self, Amount};
 use crate::claim::Claim;
-use crate::inventory::DeviceRef;
+use crate::inventory::{DeviceRef, Policy};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
 
@@ -29,12 +29,23 @@ pub enum Reason {
     InUse(Vec<String>),
     /// It does not have a capacity that is requested.
     NoSuchCapacity(String),
-    /// Too little of a capacity is left, or its policy forbids the amount.
+    /// The policy of a capacity forbids the amount that is requested.
+    Policy {
+        /// Name of the capacity.
+        name: String,
+        /// What is requested, as it is written.
+        requested: String,
+        /// What the policy allows, in words: `only 1`, `1 to 10`, `one of 1Gi, 2Gi`.
+        allowed: String,
+    },
+    /// Too little of a capacity is left.
     Capacity {
         /// Name of the capacity.
         name: String,
-        /// What the request would take, a quantity; None where the policy forbids it.
-        needed: Option<String>,
+        /// What is requested, as it is written; None where the device's default is taken.
+        requested: Option<String>,
+        /// What the request would take, a quantity.
+        needed: String,
         /// What is left, a quantity.
         left: String,
         /// Claims that hold some of it.
@@ -260,15 +271,38 @@ impl<'a> Search<'a, '_> {
                 Ok(needed) => needed,
                 Err(error) => return Some(Reason::SelectorFails(error.to_string())),
             };
-            if needed.is_none_or(|needed| needed > left) {
+            let name = inventory.text(capacity.name).to_owned();
+            let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
+            let requested = requested.map(|(_, amount)| amount.text().to_owned());
+            let Some(needed) = needed else {
+                let allowed = capacity.policy.as_ref().map_or_else(String::new, allowed);
+                return Some(Reason::Policy { name, requested: requested.unwrap_or_default(), allowed });
+            };
+            if needed > left {
                 return Some(Reason::Capacity {
-                    name: inventory.text(capacity.name).to_owned(),
-                    needed: needed.map(amount::show),
+                    name,
+                    requested,
+                    needed: amount::show(needed),
                     left: amount::show(left),
                     holders: held.map(|held| held.holders.clone()).unwrap_or_default(),
                 });
             }
         }
         None
+    }
+}
+
+/// What a policy allows besides its default, for people.
+fn allowed(policy: &Policy) -> String {
+    let Some(range) = &policy.range else {
+        let values: Vec<&str> = policy.values.iter().map(Amount::text).collect();
+        return format!("one of {}", values.join(", "));
+    };
+    let min = range.min.text();
+    let steps = range.step.as_ref().map_or_else(String::new, |step| format!(" in steps of {}", step.text()));
+    match &range.max {
+        Some(max) if max.nanos() == range.min.nanos() => format!("only {min}"),
+        Some(max) => format!("{min} to {}{steps}", max.text()),
+        None => format!("{min} or more{steps}"),
     }
 }

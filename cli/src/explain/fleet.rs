@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
 use tessera_allocator::upstream::explain::Reason;
+use tessera_cel::Quantity;
 
 use self::counters::CounterUsers;
 use self::selectors::Selectors;
@@ -99,17 +100,19 @@ impl<'s> Fleet<'s> {
             Reason::NotForNode => Obstacle::NotForNode,
             Reason::InUse(by) => Obstacle::InUse { by },
             Reason::NoSuchCapacity(name) => Obstacle::Capacity { message: format!("has no capacity {name}") },
-            Reason::Capacity { name, needed, left, holders } => {
-                let message = match needed {
-                    None => format!("the policy of capacity {name} does not allow the amount"),
-                    Some(needed) if holders.is_empty() => {
-                        format!("has {left} of capacity {name}, {needed} is needed")
-                    }
-                    Some(needed) => format!("{left} of capacity {name} is left, {needed} is needed"),
+            Reason::Policy { name, requested, allowed } => Obstacle::Capacity {
+                message: format!("gives {allowed} of capacity {name} to a request, {requested} is asked for"),
+            },
+            Reason::Capacity { name, requested, needed, left, holders } => {
+                let needed = match requested {
+                    None => format!("{needed} is needed, the default"),
+                    Some(requested) if is_same(&requested, &needed) => format!("{needed} is needed"),
+                    Some(requested) => format!("{needed} is needed: {requested}, rounded up"),
                 };
                 if holders.is_empty() {
-                    Obstacle::Capacity { message }
+                    Obstacle::Capacity { message: format!("has {left} of capacity {name}, {needed}") }
                 } else {
+                    let message = format!("{left} of capacity {name} is left, {needed}");
                     Obstacle::Share { message, by: holders }
                 }
             }
@@ -191,4 +194,12 @@ pub fn requests(claim: &Claim) -> Vec<&DeviceRequest> {
             Ask::Unknown => [].iter(),
         })
         .collect()
+}
+
+/// Whether two quantities are the same, however they are written.
+fn is_same(one: &str, other: &str) -> bool {
+    match (Quantity::parse(one), Quantity::parse(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
 }

@@ -18,7 +18,7 @@ use super::{Warning, counters};
 use crate::machine::{Card, ComputeCapability};
 use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
 
-/// Memory is shared in steps of this, which is also the smallest share: no CUDA context fits into less.
+/// The smallest share of memory, of which default shares are multiples: no CUDA context fits into less.
 const MEMORY_STEP: i64 = 128 << 20;
 
 /// The most client processes of one MPS server, by the driver's CUDA version (1000 × major + 10 × minor).
@@ -58,7 +58,7 @@ impl SharedDevices<'_> {
             warnings.push(Warning::NotShared { card, memory });
             return None;
         };
-        if default_compute(mps, 1) < min_compute {
+        if default_compute(mps.default_shares, 1) < min_compute {
             let shares = mps.default_shares;
             warnings.push(Warning::FewerDefaultShares { card, shares, compute: min_compute });
         }
@@ -163,9 +163,9 @@ impl SharedDevices<'_> {
     }
 }
 
-/// Percent of the multiprocessors of a share that asks for none, at least `min`.
-fn default_compute(mps: &Mps, min: u32) -> u32 {
-    (100 / mps.default_shares.max(1)).max(min)
+/// Percent of the multiprocessors of one of so many shares, at least `min`.
+fn default_compute(shares: u32, min: u32) -> u32 {
+    (100 / shares.max(1)).max(min)
 }
 
 /// What shares of `memory` bytes are cut from, each with at least `min_compute` percent of the multiprocessors; `None` where
@@ -177,15 +177,21 @@ fn mps_capacities(
     min_compute: u32,
 ) -> Option<BTreeMap<String, DeviceCapacity>> {
     let steps = |bytes: i64| bytes / MEMORY_STEP * MEMORY_STEP;
-    let default = steps(memory / i64::from(mps.default_shares.max(1)));
+    // No more than the clients that there can be, each of which is at least one share.
+    let shares = mps.default_shares.clamp(1, clients.max(1));
+    let default = steps(memory / i64::from(shares));
     if default < MEMORY_STEP || steps(memory) < 2 * MEMORY_STEP {
         return None;
     }
-    let step = Quantity::binary(MEMORY_STEP);
-    let memory =
-        shared(Quantity::binary(steps(memory)), Quantity::binary(default), range(step, None, Some(step)));
+    // No step: kube-scheduler rounds a request near 2^63 up to a negative number, which it allocates. With steps of one,
+    // as of the others, there is nothing to round.
+    let memory = shared(
+        Quantity::binary(steps(memory)),
+        Quantity::binary(default),
+        range(Quantity::binary(MEMORY_STEP), None, None),
+    );
     let one = Quantity::decimal(1);
-    let percent = Quantity::decimal(default_compute(mps, min_compute).into());
+    let percent = Quantity::decimal(default_compute(shares, min_compute).into());
     let least = Quantity::decimal(min_compute.into());
     // A step must fit on top of the minimum; of one share there is nothing to step to.
     let compute_step = (min_compute < 100).then_some(one);

@@ -60,7 +60,7 @@ fn a_card_shared_both_ways() {
         serde_json::to_value(&mps.capacity).unwrap(),
         serde_json::json!({
             "memory": {"value": "81536Mi", "requestPolicy":
-                {"default": "20352Mi", "validRange": {"min": "128Mi", "step": "128Mi"}}},
+                {"default": "20352Mi", "validRange": {"min": "128Mi"}}},
             "compute": {"value": "100", "requestPolicy": {"default": "25", "validRange": {"min": "1", "step": "1"}}},
             "clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}},
         })
@@ -218,12 +218,17 @@ proptest! {
         let pool = Pool::new(&machine, &sharing(Some(mps), None));
         prop_assert_eq!(violations(&pool), [""; 0]);
         let shared = pool.devices().find(|device| device.name.ends_with("-mps"));
+        // Each is a client, of which there are 48.
+        let default_shares = default_shares.min(48);
         prop_assert_eq!(shared.is_some(), memory / u64::from(default_shares) >= 128 << 20 && memory >= 256 << 20);
         for name in shared.iter().flat_map(|_| ["memory", "compute"]) {
             let capacity = &shared.unwrap().capacity.as_ref().unwrap()[name];
             let value = |text: &str| text.parse::<Quantity>().unwrap().as_integer().unwrap();
             let default = value(&capacity.request_policy.as_ref().unwrap().default.as_ref().unwrap().0);
             prop_assert!(default * i64::from(default_shares) <= value(&capacity.value.0));
+            let of_card = if name == "memory" { memory as i64 } else { 100 };
+            let step = if name == "memory" { 128 << 20 } else { 1 };
+            prop_assert_eq!(default, of_card / i64::from(default_shares) / step * step);
         }
     }
 }

@@ -30,10 +30,21 @@ impl EmulatedNode {
                 emulated.let_happen(&format!("reset --card {position}"));
             }
         }
+        Some(Self::read(emulated, library))
+    }
+
+    /// The machine as it comes, with one card.
+    pub fn with_one_card(hardware: &str) -> Self {
+        let emulated = EmulatedMachine::with(hardware, &["--cards", "1"]);
+        let library = Library::open_below(&emulated.root()).unwrap();
+        Self::read(emulated, library)
+    }
+
+    fn read(emulated: EmulatedMachine, library: Library) -> Self {
         let mut discovery = Discovery::new(emulated.root().join("sys"));
         discovery.read_once(&library);
         let machine = discovery.machine().unwrap();
-        Some(Self { _emulated: emulated, library, machine, made: BTreeMap::new() })
+        Self { _emulated: emulated, library, machine, made: BTreeMap::new() }
     }
 
     /// What is published of it.

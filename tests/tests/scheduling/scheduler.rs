@@ -204,7 +204,8 @@ fn class_objects() -> Vec<DeviceClass> {
     classes
 }
 
-fn classes() -> Classes {
+/// The same as the allocator takes them.
+pub fn classes() -> Classes {
     class_objects().iter().map(Class::from).collect()
 }
 

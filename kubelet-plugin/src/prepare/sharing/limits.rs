@@ -7,6 +7,7 @@ use crate::journal::{ClaimDevice, ClaimMps, Journal, JournalError};
 use crate::mps::protocol::{Settings, StaticShares};
 
 const MIB: i64 = 1 << 20;
+const NANO: i128 = 1_000_000_000;
 
 /// What one process of a claim may take of a device that is shared by MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,9 @@ impl ShareLimits {
     pub fn of(consumed: Option<&BTreeMap<String, QuantityText>>) -> Result<Self, InvalidShare> {
         let number = |name: &'static str, expected: &'static str, range: std::ops::RangeInclusive<i64>| {
             let text = consumed.and_then(|consumed| consumed.get(name)).map(|text| text.0.clone());
-            let value = text.as_ref().and_then(|text| text.parse::<Quantity>().ok()?.as_integer());
+            let quantity = text.as_ref().and_then(|text| text.parse::<Quantity>().ok());
+            // A request may ask for parts of a byte.
+            let value = quantity.and_then(|quantity| i64::try_from(quantity.nanos().div_euclid(NANO)).ok());
             let invalid = || InvalidShare { capacity: name, value: text.clone(), expected };
             value.filter(|value| range.contains(value)).ok_or_else(invalid)
         };
@@ -121,6 +124,8 @@ mod tests {
         assert_eq!(one, ShareLimits { memory_limit_mib: 20_480, active_thread_percentage: 25, compute: 25 });
         let four = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "4")]).unwrap();
         assert_eq!(four, ShareLimits { memory_limit_mib: 5120, active_thread_percentage: 6, compute: 25 });
+        let parts = of(&[("memory", "1610612736500m"), ("compute", "25"), ("clients", "1")]).unwrap();
+        assert_eq!(parts.memory_limit_mib, 1536);
         let many = of(&[("memory", "128Mi"), ("compute", "1"), ("clients", "48")]).unwrap();
         assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, compute: 1 });
     }
@@ -131,6 +136,7 @@ mod tests {
             (&[("compute", "25"), ("clients", "1")][..], "memory"),
             (&[("memory", "0"), ("compute", "25"), ("clients", "1")], "1Mi"),
             (&[("memory", "1000"), ("compute", "25"), ("clients", "1")], "1Mi"),
+            (&[("memory", "-9223372036854775808"), ("compute", "25"), ("clients", "1")], "1Mi"),
             (&[("memory", "1Gi"), ("compute", "0"), ("clients", "1")], "compute"),
             (&[("memory", "1Gi"), ("compute", "101"), ("clients", "1")], "101"),
             (&[("memory", "1Gi"), ("compute", "half"), ("clients", "1")], "half"),
