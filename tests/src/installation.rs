@@ -36,6 +36,8 @@ const IMAGE_REPOSITORY: &str = "tessera.test/kubelet-plugin";
 pub struct InstallationOptions {
     /// Name of the emulated machine that each node is (`gpu-emulator hardware` lists them).
     pub hardware: String,
+    /// More arguments of `gpu-emulator create`.
+    pub machine: Vec<String>,
     /// Files of values, as `helm --values` takes them.
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
@@ -48,6 +50,7 @@ impl Default for InstallationOptions {
     fn default() -> Self {
         Self {
             hardware: "hgx-h100-80gb".to_owned(),
+            machine: Vec::new(),
             values_files: Vec::new(),
             values: Vec::new(),
             progress: Progress::default(),
@@ -111,7 +114,7 @@ impl Installation {
         let stopwatch = Stopwatch::start(options.progress.clone());
         let mut installation = Self { programs, timings: Timings::default() };
         for (index, node) in cluster.nodes().iter().enumerate() {
-            installation.create_machine(node, index, &options.hardware)?;
+            installation.create_machine(node, index, options)?;
         }
         if cluster.tier() == Tier::Node {
             installation.import_image(cluster, "v1").await?;
@@ -180,9 +183,16 @@ impl Installation {
         Ok(pods.list(&ListParams::default().labels(PLUGIN_SELECTOR).fields(&fields)).await?.items)
     }
 
-    fn create_machine(&self, node: &Node, index: usize, hardware: &str) -> Result<(), InstallationError> {
+    fn create_machine(
+        &self,
+        node: &Node,
+        index: usize,
+        options: &InstallationOptions,
+    ) -> Result<(), InstallationError> {
         let (directory, seed) = (machine(node).display().to_string(), index.to_string());
-        self.emulator(&["create", &directory, "--hardware", hardware, "--seed", &seed]).map(drop)
+        let mut arguments = vec!["create", &directory, "--hardware", &options.hardware, "--seed", &seed];
+        arguments.extend(options.machine.iter().map(String::as_str));
+        self.emulator(&arguments).map(drop)
     }
 
     async fn import_image(&self, cluster: &Cluster, tag: &str) -> Result<(), InstallationError> {
