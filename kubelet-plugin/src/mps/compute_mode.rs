@@ -21,6 +21,9 @@ const MODES: [ComputeMode; 4] = [
     ComputeMode::ExclusiveProcess,
 ];
 
+/// Number of [`ComputeMode::Prohibited`].
+pub(super) const PROHIBITED: u32 = 2;
+
 /// Number of [`ComputeMode::ExclusiveProcess`].
 pub(super) const EXCLUSIVE_PROCESS: u32 = 3;
 

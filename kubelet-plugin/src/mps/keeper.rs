@@ -142,6 +142,10 @@ impl Supervisor {
                 Next::Watch
             }
             Err(MpsError::InUse(clients)) => {
+                // Whoever came past MPS while there was no daemon shall not come again.
+                if let Err(error) = self.close_cards(slot, work).await {
+                    tracing::warn!(%error, "cannot close a card until its daemon runs again");
+                }
                 slot.show(work, DaemonState::WaitingForClients { clients });
                 Next::Look
             }

@@ -31,6 +31,9 @@ pub(super) struct Record {
     /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); none where it was not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<u32>,
+    /// Whether the cards were closed to everybody, for the time without a daemon.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
     /// Further cards that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherCard>,
@@ -70,6 +73,7 @@ impl Record {
             static_partitions: wanted.static_shares.as_ref().map(|_| Vec::new()),
             wanted: true,
             compute_mode_before: None,
+            closed: false,
             others: wanted.others.iter().map(other).collect(),
             owner: wanted.owner.clone(),
             restarts: 0,

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::compute_mode::EXCLUSIVE_PROCESS;
+use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
 use super::control::{Control, ServerStatus};
 use super::error::MpsError;
 use super::partitions;
@@ -29,9 +29,6 @@ impl Supervisor {
     pub async fn start(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let control = self.control(slot)?;
         self.end_left_behind(slot, work).await?;
-        if let Some(record) = &mut work.record {
-            self.take_cards(slot, record).await?;
-        }
         let started = self.start_daemon(slot, work, &control).await;
         if started.is_err() {
             self.abandon(slot, work, &control).await;
@@ -63,11 +60,14 @@ impl Supervisor {
     /// its limits. The mode before is written down first. Partitions have no mode of their own, and a card with partitions
     /// has one server each: NVIDIA's documentation says to leave the mode.
     async fn take_cards(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
+        let was_closed = record.closed;
         let mut to_set = Vec::new();
         for (card, before) in record.modes() {
             let mode = self.driver_card(card).compute_mode().await?;
             if mode != EXCLUSIVE_PROCESS {
-                *before = Some(mode);
+                if !(was_closed && mode == PROHIBITED) {
+                    *before = Some(mode);
+                }
                 to_set.push(card);
             }
         }
@@ -78,14 +78,41 @@ impl Supervisor {
         for card in to_set {
             self.driver_card(card).set_compute_mode(EXCLUSIVE_PROCESS).await?;
         }
+        if was_closed {
+            record.closed = false;
+            record.write(&slot.directory)?;
+        }
+        Ok(())
+    }
+
+    /// Lets nobody onto the cards any more, for there will be no daemon: a program that is started meanwhile would find none,
+    /// and have a whole card without limits. Those that are there go on.
+    pub async fn close_cards(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
+        let Some(record) = work.record.as_mut().filter(|record| record.wanted) else { return Ok(()) };
+        let mut to_set = Vec::new();
+        for (card, before) in record.modes() {
+            if self.driver_card(card).compute_mode().await? == EXCLUSIVE_PROCESS {
+                before.get_or_insert(EXCLUSIVE_PROCESS);
+                to_set.push(card);
+            }
+        }
+        if to_set.is_empty() {
+            return Ok(());
+        }
+        record.closed = true;
+        record.write(&slot.directory)?;
+        for card in to_set {
+            self.driver_card(card).set_compute_mode(PROHIBITED).await?;
+        }
         Ok(())
     }
 
     async fn start_daemon(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
         let directory = &slot.directory;
-        // A dead daemon's sockets and logs would be taken for the new one's.
+        // A dead daemon's sockets and logs would be taken for the new one's. The directories themselves stay: containers have
+        // them mounted, and would look for the new daemon in the old ones for ever.
         for old in [&directory.pipe, &directory.log] {
-            remove_tree(old)?;
+            remove_content(old)?;
             fs::create_dir_all(old).map_err(MpsError::at(old))?;
             fs::set_permissions(old, fs::Permissions::from_mode(0o755)).map_err(MpsError::at(old))?;
         }
@@ -99,8 +126,10 @@ impl Supervisor {
             log: control.log_end("control.log"),
         })?;
         work.running = Some(Running { daemon, server: None });
-        if let Some(record) = &work.record {
+        if let Some(record) = &mut work.record {
             control.limit(record, &[]).await?;
+            // Only now, as whoever is let in finds a daemon.
+            self.take_cards(slot, record).await?;
         }
         self.partition(slot, work, control).await?;
         self.start_server(slot, work, control).await
@@ -177,6 +206,23 @@ impl Supervisor {
             process.kill().await;
         }
     }
+}
+
+/// Removes what is in a directory, if it is there.
+fn remove_content(path: &Path) -> Result<(), MpsError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(MpsError::at(path))?,
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => fs::remove_dir_all(&path),
+            _ => fs::remove_file(&path),
+        };
+        removed.map_err(MpsError::at(&path))?;
+    }
+    Ok(())
 }
 
 /// Removes a directory with all that is in it, if it is there.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::compute_mode::EXCLUSIVE_PROCESS;
+use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
 use super::error::MpsError;
 use super::processes;
 use super::protocol::{DaemonState, EventKind, Release};
@@ -96,11 +96,13 @@ impl Supervisor {
     }
 
     async fn try_clear(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
+        let was_closed = work.record.as_ref().is_some_and(|record| record.closed);
         for (card, before) in work.record.clone().as_mut().map(Record::modes).unwrap_or_default() {
             let Some(before) = *before else { continue };
             let card = self.driver_card(card);
             // Whoever set another one since meant it.
-            if card.compute_mode().await? == EXCLUSIVE_PROCESS {
+            let mode = card.compute_mode().await?;
+            if mode == EXCLUSIVE_PROCESS || (was_closed && mode == PROHIBITED) {
                 card.set_compute_mode(before).await?;
             }
         }
@@ -117,6 +119,9 @@ impl Supervisor {
         self.stopping.store(true, Ordering::Relaxed);
         for slot in self.all() {
             let mut work = slot.work.lock().await;
+            if let Err(error) = self.close_cards(&slot, &mut work).await {
+                tracing::warn!(%error, "until the next mps-host runs, programs may use a shared card without limits");
+            }
             let Some(running) = work.running.clone() else { continue };
             let Ok(control) = self.control(&slot) else { continue };
             match control.clients().await {

@@ -1,5 +1,7 @@
 //! Every process may die at any time.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use rustix::process::Signal;
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, EventKind};
 
@@ -106,6 +108,52 @@ async fn after_the_pods_end_the_next_one_starts_what_was_wanted() {
     assert_eq!(next.device["mpsServer"], again.server_pid.unwrap());
     drop(next);
     host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
+async fn while_mps_host_is_away_nobody_takes_the_card() {
+    let mut host = Host::new("hgx-a100-80gb");
+    let daemon = host.first().await;
+    let client = Client::start(&host, &daemon.pipe_directory, &[]);
+    let inode = || std::fs::metadata(&daemon.pipe_directory).unwrap().ino();
+    let before = inode();
+    host.terminate();
+    host.until("the card is closed", || host.card(0)["computeMode"] == 2).await;
+    assert!(client.device["error"].is_null());
+    host.end_pod();
+    let early = Client::start(&host, &daemon.pipe_directory, &[]);
+    assert_eq!(early.device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
+    host.start();
+    let again = host.other_than(daemon.pid).await;
+    assert_eq!(inode(), before, "containers have this directory mounted");
+    let next = Client::start(&host, &again.pipe_directory, &[]);
+    assert_eq!(next.device["mpsServer"], again.server_pid.unwrap());
+    assert_eq!(host.card(0)["computeMode"], 3);
+    drop(next);
+    host.release(0, 0).await.unwrap();
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
+async fn who_took_the_card_meanwhile_is_waited_for_and_does_not_come_back() {
+    let mut host = Host::new("hgx-a100-80gb");
+    let daemon = host.first().await;
+    // Killed at once, it cannot close the card.
+    host.end_pod();
+    let past = Client::start(&host, &daemon.pipe_directory, &[]);
+    assert!(past.device["error"].is_null() && past.device["mpsServer"].is_null(), "{}", past.device);
+    host.start();
+    let waits = DaemonState::WaitingForClients { clients: vec![past.pid()] };
+    host.daemon("waiting", |daemon| daemon.state == waits).await;
+    host.until("the card is closed", || host.card(0)["computeMode"] == 2).await;
+    drop(past);
+    let again = host.daemon("running", |daemon| daemon.state == DaemonState::Running).await;
+    assert_eq!(
+        Client::start(&host, &again.pipe_directory, &[]).device["mpsServer"],
+        again.server_pid.unwrap()
+    );
+    host.release(0, 5).await.unwrap();
     assert_eq!(host.card(0)["computeMode"], 0);
 }
 

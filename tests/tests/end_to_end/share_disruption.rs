@@ -7,14 +7,14 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::json;
-use tessera_kubelet_plugin::mps::protocol::Daemon;
-use tessera_tests::installation;
+use tessera_kubelet_plugin::mps::protocol::{Daemon, DaemonState};
+use tessera_tests::{PodState, installation};
 use tokio::net::UnixStream;
 
 use crate::{
     program::program,
     shares::{share, time_slice},
-    stage::{Scene, Stage, eventually, play},
+    stage::{LIMIT, Scene, Stage, eventually, play},
 };
 
 /// Label of mps-host's pods.
@@ -94,6 +94,51 @@ async fn programs_outlive_the_supervisor_and_the_plugin_and_its_upgrade() {
         }
         assert_eq!(processes(&stage.daemons().await), before, "the same daemon and the same server");
         scene.delete_pods(&["first", "after-supervisor", "after-plugin", "after-upgrade"]).await;
+        stage.nothing_is_shared().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back() {
+    play("with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back", async |scene| {
+        let stage = scene.stage;
+        scene.template("quarter", &[share("share", &json!({}))]).await;
+        let claim = json!({"name": "card", "resourceClaimTemplateName": "quarter"});
+        let container = program("main", &["card"], &["--hold"]);
+        scene.program_pod("stays", "Always", &[container.clone()], std::slice::from_ref(&claim)).await;
+        scene.program_pod("ends", "Never", &[container], &[claim]).await;
+        scene.ready("stays").await;
+        scene.ready("ends").await;
+        let before = scene.device_of("stays").await;
+
+        let old = mps_host(stage).await.metadata.name.unwrap();
+        // By itself it lets programs go on for half a minute.
+        let now = ["delete", "pod", &old, "-n", installation::NAMESPACE, "--grace-period=1"];
+        stage.cluster.kubectl(&now).await.unwrap();
+        // Both lose their contexts: one fails, the other's container is started again and is a client of the next server. It
+        // gets nowhere before that one is there.
+        stage.cluster.wait_for_pod(&scene.namespace, "ends", PodState::Failed, LIMIT).await.unwrap();
+        scene.says("ends", "main", "CUDA_ERROR_MPS").await;
+        mps_host(stage).await;
+        eventually("a daemon with another server", async || {
+            let daemons = stage.daemons().await;
+            let other = |daemon: &Daemon| {
+                daemon.state == DaemonState::Running && daemon.server_pid != before.mps_server
+            };
+            (daemons.len() == 1 && other(&daemons[0])).then_some(())
+        })
+        .await;
+        eventually("the program to be on the card again", async || {
+            let output = scene.run_in("stays", "main", &[]).await;
+            output.success.then_some(())
+        })
+        .await;
+        assert!(restarts_of(&scene, "stays").await > 0);
+        let again = scene.another_in("stays", "main", &[]).await;
+        assert_eq!((&again.device, again.memory_limit_mib), (&before.device, before.memory_limit_mib));
+        assert_ne!(again.mps_server, before.mps_server);
+        scene.delete_pods(&["stays", "ends"]).await;
         stage.nothing_is_shared().await;
     })
     .await;
