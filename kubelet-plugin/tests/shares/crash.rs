@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tessera_api::NodeConfig;
 use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
 
@@ -14,6 +15,8 @@ enum Kind {
     Static,
     TimeSlice,
     Partition,
+    /// What one claim shares among its pods: two cards with one daemon, a card by time, a partition.
+    Own,
 }
 
 fn allocate(node: &Node, kind: Kind, claim: &ClaimReference) {
@@ -22,6 +25,24 @@ fn allocate(node: &Node, kind: Kind, claim: &ClaimReference) {
         Kind::TimeSlice => node.allocate_time_slice(claim, &node.device(0, "ts")),
         Kind::Partition => {
             node.allocate_mps(claim, &node.device(0, "mig-3g40gb-4-mps"), "4Gi", 25, 1);
+        }
+        Kind::Own => {
+            let mps = json!({"strategy": "MPS", "mps": {"pinnedDeviceMemoryLimit": "4Gi"}});
+            let slicing = json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Short"}});
+            node.allocate_configured(
+                claim,
+                &[
+                    ("pair", &node.device(0, "")),
+                    ("pair", &node.device(1, "")),
+                    ("slice", &node.device(2, "")),
+                    ("part", &node.device(3, "mig-1g10gb-6")),
+                ],
+                &[
+                    (&["pair"], "GpuConfig", mps.clone()),
+                    (&["slice"], "GpuConfig", slicing),
+                    (&["part"], "MigDeviceConfig", mps),
+                ],
+            );
         }
     }
 }
@@ -37,7 +58,7 @@ async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
         Kind::Static => crate::static_partitions::published_node(),
         _ => Node::new(hardware),
     };
-    let config = serde_json::json!({
+    let config = json!({
         "sharing": {
             "mps": {"staticPartitions": matches!(kind, Kind::Static)},
             "timeSlicing": {"replicas": 10, "interval": "Short"}},
@@ -95,4 +116,9 @@ async fn a_share_by_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_of_a_partition() {
     at_every_step(Kind::Partition, "hgx-h100-80gb", &[Moment::After]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_one_claim_shares_among_its_pods() {
+    at_every_step(Kind::Own, "hgx-h100-80gb", &[Moment::After]).await;
 }
