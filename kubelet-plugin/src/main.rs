@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     match arguments.first().and_then(|argument| argument.to_str()) {
         Some(mps::reaper::SUBCOMMAND) => return mps::reaper::main(&arguments),
         Some(mps::supervise::SUBCOMMAND) => return mps::supervise::main(arguments),
+        Some(mps::command::SUBCOMMAND) => return mps::command::main(arguments),
         Some(mps::launch::SUBCOMMAND) => return mps::launch::main(arguments),
         _ => {}
     }

@@ -14,8 +14,12 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+mod mps;
+
 use crate::layout::LayoutState;
 use crate::prepare::{HardwareWork, Operation, Phase, PrepareObserver};
+
+pub use mps::MpsMetrics;
 
 /// Every metric of the plugin. Clones share their values.
 #[derive(Clone)]
@@ -59,6 +63,8 @@ pub struct Metrics {
     /// 1 while the file of MIG layouts, or the node's label that names one, can't be read.
     pub layout_file_wrong: Gauge,
     layout_cards: Family<StateLabel, Gauge>,
+    /// MPS daemons.
+    pub mps: MpsMetrics,
     /// Tasks that panicked.
     pub panics: Counter,
 }
@@ -225,6 +231,7 @@ impl Metrics {
                 "mig_layout_cards",
                 "Cards that a MIG layout is for, by how far it has come",
             ),
+            mps: MpsMetrics::register(&mut registry),
             panics: add(&mut registry, "panics", "Tasks that panicked"),
             registry: Arc::new(registry),
         }
@@ -365,6 +372,8 @@ mod tests {
         metrics.hardware_failed("not_found");
         metrics.hardware(HardwareWork::MakePartition, "card_busy", Duration::from_secs(1));
         metrics.hardware_present(&[("mig_partition", 7)]);
+        metrics.mps.daemons(&[("failed", 2)].into());
+        metrics.mps.restarts.inc();
         metrics.registered.set(1);
         let text = metrics.encode().unwrap();
         for line in [
@@ -378,6 +387,10 @@ mod tests {
             "tessera_hardware_change_duration_seconds_count{work=\"make_partition\",outcome=\"card_busy\"} 1",
             "tessera_hardware_present{kind=\"mig_partition\"} 7",
             "tessera_hardware_failures_total{reason=\"not_found\"} 1",
+            "tessera_mps_daemons{state=\"failed\"} 2",
+            "tessera_mps_daemons{state=\"running\"} 0",
+            "tessera_mps_daemon_restarts_total 1",
+            "tessera_mps_host_up 0",
             "tessera_registered 1",
         ] {
             assert!(text.contains(line), "{line} in:\n{text}");

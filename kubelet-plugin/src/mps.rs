@@ -10,9 +10,13 @@
 //! crash of anything here ends the daemons, and with them every client on the cards. It only reaps, and restarts its child,
 //! the supervisor, which finds the running daemons again by their directories.
 
+mod census;
 pub mod client;
+mod client_process;
+pub mod command;
 mod compute_mode;
 mod control;
+mod control_output;
 mod device;
 mod directory;
 mod driver;

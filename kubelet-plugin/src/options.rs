@@ -9,10 +9,15 @@ use std::{
 use clap::{Parser, ValueEnum};
 use tessera_api::DEFAULT_DRIVER_NAME;
 
-use crate::{kubelet::socket_paths::plugin_directory, layout::LayoutOptions, mps::DEFAULT_DIRECTORY};
+use crate::{
+    kubelet::socket_paths::plugin_directory,
+    layout::LayoutOptions,
+    mps::{DEFAULT_DIRECTORY, options::mps_directory},
+};
 
 /// What else this program is.
-const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards; see kubelet-plugin mps-host --help.";
+const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards, kubelet-plugin mps shows them; \
+     see kubelet-plugin mps-host --help and kubelet-plugin mps --help.";
 
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
 ///
@@ -106,7 +111,7 @@ pub struct Options {
         env = "MPS_DIRECTORY",
         value_name = "DIRECTORY",
         default_value = DEFAULT_DIRECTORY,
-        value_parser = absolute
+        value_parser = mps_directory
     )]
     pub mps_directory: PathBuf,
 

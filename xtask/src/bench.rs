@@ -27,7 +27,7 @@ enum What {
     Mig(mig::MigArguments),
     /// How much of what is asked for fits on MIG cards, by the order in which placements are tried.
     MigOrder(mig_order::MigOrderArguments),
-    /// Shares by MPS: mps-host alone, over its socket.
+    /// Shares by MPS: the kubelet plugin over its socket, and mps-host alone.
     Mps(mps::MpsArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),

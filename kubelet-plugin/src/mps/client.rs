@@ -10,7 +10,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 use super::directory::SOCKET;
-use super::protocol::{Daemon, Ensure, ErrorCode, Event, Operation, Release, Request, Response, VERSION};
+use super::protocol::{
+    Daemon, DaemonClients, Ensure, ErrorCode, Event, Operation, Release, Request, Response, VERSION,
+};
 use super::wire::{read_line, write_line};
 
 /// The pause before a supervisor that is away is asked again: the first, and the longest.
@@ -92,17 +94,32 @@ impl MpsHost {
         }
     }
 
-    /// Events from now on. They end when the supervisor does: subscribe again, and list what there is.
+    /// The clients of every daemon, by device. Every daemon is asked, and may take seconds.
+    ///
+    /// # Errors
+    /// [`MpsHostError`]; `Refused` of an mps-host that does not know the question yet.
+    pub async fn clients(&self, patience: Duration) -> Result<Vec<DaemonClients>, MpsHostError> {
+        match self.ask(Operation::Clients, patience).await? {
+            Response::Clients(clients) => Ok(clients),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Events from now on. They end when the supervisor does: subscribe again, and list what there is. Asks once only.
     ///
     /// # Errors
     /// [`MpsHostError`]
-    pub async fn events(&self) -> Result<Events, MpsHostError> {
-        let away = |error: io::Error| self.away(&error.to_string());
-        let (mut reader, mut writer) = self.connect().await.map_err(away)?;
-        send(&mut writer, Operation::Subscribe).await.map_err(away)?;
-        match receive(&mut reader).await.map_err(away)? {
-            Response::Subscribed => Ok(Events { reader, _writer: writer }),
-            other => Err(unexpected(other)),
+    pub async fn events(&self, patience: Duration) -> Result<Events, MpsHostError> {
+        let subscribe = async {
+            let (mut reader, mut writer) = self.connect().await?;
+            send(&mut writer, Operation::Subscribe).await?;
+            Ok((receive(&mut reader).await?, reader, writer))
+        };
+        let answer = tokio::time::timeout(patience, subscribe).await;
+        let answer = answer.map_err(|_| self.away(&format!("no answer within {patience:?}")))?;
+        match answer.map_err(|error: io::Error| self.away(&error.to_string()))? {
+            (Response::Subscribed, reader, writer) => Ok(Events { reader, _writer: writer }),
+            (other, ..) => Err(unexpected(other)),
         }
     }
 
@@ -130,7 +147,13 @@ impl MpsHost {
     }
 
     async fn connect(&self) -> io::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
-        let (reader, writer) = UnixStream::connect(&self.socket).await?.into_split();
+        let stream = UnixStream::connect(&self.socket).await?;
+        let user = stream.peer_cred()?.uid();
+        if user != 0 && user != rustix::process::geteuid().as_raw() {
+            let text = format!("the socket is that of user {user}, who is not root: remove it");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        let (reader, writer) = stream.into_split();
         Ok((BufReader::new(reader), writer))
     }
 
@@ -147,11 +170,19 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next one; none when the supervisor is gone.
+    /// The next one that this build knows; none when the supervisor is gone.
     pub async fn next(&mut self) -> Option<Event> {
-        match receive(&mut self.reader).await {
-            Ok(Response::Event(event)) => Some(event),
-            _ => None,
+        loop {
+            let line = read_line(&mut self.reader).await.ok()??;
+            match serde_json::from_slice(&line) {
+                Ok(Response::Event(event)) => return Some(event),
+                Ok(_) => return None,
+                // Of a newer mps-host. A stream of rubbish must not keep the processor.
+                Err(error) => {
+                    tracing::debug!(%error, "an event of mps-host that is not understood");
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                }
+            }
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use super::DeviceUuid;
+use super::control_output::{self, nonsense, process_ids};
 use super::directory::DaemonDirectory;
 use super::driver::MpsProgram;
 use super::error::MpsError;
@@ -13,7 +15,10 @@ use super::launch;
 use super::record::Record;
 
 /// How long an answer of the control program may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a daemon may take to say that it ends, once the time of its clients is over.
+const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// What the program prints where no daemon answers.
 const NO_DAEMON: &str = "Cannot find MPS control daemon";
@@ -27,6 +32,8 @@ pub(super) struct Control {
     pub devices: Vec<DeviceUuid>,
     /// Whether the daemon has a `/dev/shm` of its own.
     pub own_shm: bool,
+    /// How long each answer may take: [`PATIENCE`], where nothing else is said.
+    pub patience: Duration,
 }
 
 /// How a server is.
@@ -104,9 +111,14 @@ impl Control {
         Err(MpsError::NotStarted { output: said, log: self.log_end("control.log") })
     }
 
+    /// The same orders, with less time for each answer.
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     /// Hands the daemon a line; what it prints.
     pub async fn order(&self, line: &str) -> Result<String, MpsError> {
-        self.order_within(line, PATIENCE).await
+        self.order_within(line, self.patience).await
     }
 
     async fn order_within(&self, line: &str, patience: Duration) -> Result<String, MpsError> {
@@ -115,20 +127,31 @@ impl Control {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(failed)?;
         let mut input = child.stdin.take();
+        let (printed, said) = (child.stdout.take(), child.stderr.take());
         let answer = async {
             if let Some(input) = &mut input {
                 // A program that ends before it reads everything has its reasons, and says them.
                 let _ = input.write_all(format!("{line}\n").as_bytes()).await;
             }
             drop(input);
-            child.wait_with_output().await
+            let (printed, said) =
+                tokio::try_join!(control_output::read(printed), control_output::read(said))?;
+            // One that has more to say waits to be read, and is ended with the child.
+            if printed.len().max(said.len()) <= control_output::LONGEST {
+                child.wait().await?;
+            }
+            Ok((printed, said))
         };
-        let output = tokio::time::timeout(patience, answer)
+        let (printed, said) = tokio::time::timeout(patience, answer)
             .await
             .map_err(|_| MpsError::NoAnswer { command: line.to_owned(), patience })?
             .map_err(failed)?;
-        let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+        let is_too_long = printed.len().max(said.len()) > control_output::LONGEST;
+        let text = [printed, said].concat();
         let text = String::from_utf8_lossy(&text).trim().to_owned();
+        if is_too_long {
+            return Err(nonsense(line, &text));
+        }
         if text.contains(NO_DAEMON) {
             return Err(MpsError::NoDaemon(self.directory.pipe.clone()));
         }
@@ -137,7 +160,8 @@ impl Control {
 
     /// Process ids of its servers.
     pub async fn servers(&self) -> Result<Vec<u32>, MpsError> {
-        Ok(numbers(&self.order("get_server_list").await?))
+        const COMMAND: &str = "get_server_list";
+        process_ids(COMMAND, &self.order(COMMAND).await?)
     }
 
     /// How a server is. Daemons of old drivers do not know the question: their servers take clients when they are listed.
@@ -156,7 +180,8 @@ impl Control {
     pub async fn clients(&self) -> Result<Vec<u32>, MpsError> {
         let mut clients = Vec::new();
         for server in self.servers().await? {
-            clients.extend(numbers(&self.order(&format!("get_client_list {server}")).await?));
+            let command = format!("get_client_list {server}");
+            clients.extend(process_ids(&command, &self.order(&command).await?)?);
         }
         clients.sort_unstable();
         clients.dedup();
@@ -196,13 +221,14 @@ impl Control {
     /// Ends the daemon and its servers; clients that are still there after `grace` lose their contexts.
     pub async fn quit(&self, grace: Duration) -> Result<(), MpsError> {
         let line = format!("quit -t {}", grace.as_secs());
-        self.order_within(&line, grace + PATIENCE).await.map(drop)
+        self.order_within(&line, grace + LAST_WORD).await.map(drop)
     }
 
     /// The last lines of one of its logs.
     pub fn log_end(&self, name: &str) -> String {
         const LINES: usize = 3;
-        let text = std::fs::read_to_string(self.directory.log.join(name)).unwrap_or_default();
+        let text = end_of(&self.directory.log.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let end: Vec<&str> = lines[lines.len().saturating_sub(LINES)..].to_vec();
         if end.is_empty() { format!("{name} is empty") } else { end.join(" | ") }
@@ -217,6 +243,13 @@ pub(super) fn own_program() -> PathBuf {
     PathBuf::from(OWN_PROGRAM)
 }
 
-fn numbers(text: &str) -> Vec<u32> {
-    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+/// The last bytes of a file that may be long.
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    const MOST: u64 = 4096;
+    let mut file = std::fs::File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(MOST);
+    file.seek(io::SeekFrom::Start(from))?;
+    let mut end = Vec::new();
+    file.take(MOST).read_to_end(&mut end)?;
+    Ok(end)
 }

@@ -11,6 +11,9 @@ const LOADERS: &[&str] = &["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.s
 
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
+/// What it starts, from beside itself.
+const SERVER: &str = "nvidia-cuda-mps-server";
+
 /// How MPS programs of a driver installation are run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MpsProgram {
@@ -31,7 +34,11 @@ impl MpsProgram {
         let directory = DIRECTORIES
             .iter()
             .find(|directory| driver_root.join(directory).join(PROGRAM).is_file())
-            .ok_or_else(|| MpsError::ProgramMissing { root: driver_root.to_owned() })?;
+            .ok_or_else(|| MpsError::ProgramMissing { program: PROGRAM, root: driver_root.to_owned() })?;
+        // The daemon starts without it, and says so only in its log when the first client has come.
+        if !driver_root.join(directory).join(SERVER).is_file() {
+            return Err(MpsError::ProgramMissing { program: SERVER, root: driver_root.join(directory) });
+        }
         let is_own = driver_root == Path::new("/");
         if is_own || LOADERS.iter().any(|loader| driver_root.join(loader).exists()) {
             return Ok(Self {
@@ -68,6 +75,9 @@ mod tests {
         assert!(matches!(MpsProgram::find(root.path()), Err(MpsError::ProgramMissing { .. })));
         fs::create_dir_all(root.path().join("usr/bin")).unwrap();
         fs::write(root.path().join("usr/bin").join(PROGRAM), "").unwrap();
+        let error = MpsProgram::find(root.path()).unwrap_err();
+        assert!(matches!(error, MpsError::ProgramMissing { program: SERVER, .. }), "{error}");
+        fs::write(root.path().join("usr/bin").join(SERVER), "").unwrap();
         let found = MpsProgram::find(root.path()).unwrap();
         assert_eq!((found.path, found.root), (root.path().join("usr/bin").join(PROGRAM), None));
         fs::create_dir_all(root.path().join("lib64")).unwrap();

@@ -2,6 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::client_process::list;
 use super::protocol::ErrorCode;
 
 /// Why the supervisor could not do something.
@@ -63,10 +64,12 @@ pub(super) enum MpsError {
     NotListed(String),
     /// The driver comes without MPS.
     #[error(
-        "there is no nvidia-cuda-mps-control below {root}: MPS is part of the driver's compute utilities; install them, \
-         or check --driver-root"
+        "there is no {program} below {root}: MPS is part of the driver's compute utilities; install them, or check \
+         --driver-root"
     )]
     ProgramMissing {
+        /// Which.
+        program: &'static str,
         /// Where it was looked for.
         root: PathBuf,
     },
@@ -74,6 +77,14 @@ pub(super) enum MpsError {
     #[error("{path}: {source}")]
     File {
         /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something that is no socket, and cannot be removed, is in the socket's place.
+    #[error("cannot make the socket {path}, for something else is there ({source}): remove it")]
+    SocketTaken {
+        /// The socket.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
@@ -93,6 +104,17 @@ pub(super) enum MpsError {
         command: String,
         /// How long it was waited for.
         patience: Duration,
+    },
+    /// The daemon answers what cannot be understood.
+    #[error(
+        "the MPS control daemon answered {command:?} with {output:?}, which makes no sense; if it goes on, end the daemon: \
+         it is started again when its clients have ended"
+    )]
+    Nonsense {
+        /// What it was asked.
+        command: String,
+        /// The beginning of what it said.
+        output: String,
     },
     /// No daemon behind the pipe directory.
     #[error("no control daemon answers in {0}")]
@@ -114,7 +136,7 @@ pub(super) enum MpsError {
         log: String,
     },
     /// Other processes hold the device.
-    #[error("processes hold the device: {}; it can be shared when they have ended", list(.0))]
+    #[error("{} hold the device; it can be shared when they have ended", list(.0))]
     InUse(Vec<u32>),
     /// The driver refuses.
     #[error("the driver: {0}")]
@@ -141,8 +163,4 @@ impl MpsError {
             _ => ErrorCode::Failed,
         }
     }
-}
-
-fn list(pids: &[u32]) -> String {
-    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }

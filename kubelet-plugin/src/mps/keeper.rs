@@ -80,6 +80,8 @@ impl Supervisor {
             Some(record) if has_server => self.clients_on(record).await.unwrap_or_default(),
             _ => Vec::new(),
         };
+        // Whoever hears of it and looks shall not see the dead one.
+        slot.show(&work, DaemonState::Starting);
         self.tell(slot, EventKind::DaemonDied { pid, clients });
         match self.start_again(slot, &mut work).await {
             Next::Look => LOOK,
@@ -100,6 +102,7 @@ impl Supervisor {
             return;
         }
         running.server = None;
+        slot.show(&work, DaemonState::Starting);
         self.tell(slot, EventKind::ServerDied { pid });
         let started = match self.control(slot) {
             Ok(control) => self.start_server(slot, &mut work, &control).await,

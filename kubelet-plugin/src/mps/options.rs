@@ -63,7 +63,8 @@ impl Options {
     }
 }
 
-fn mps_directory(text: &str) -> Result<PathBuf, String> {
+/// Reads the path of a directory for daemons.
+pub(crate) fn mps_directory(text: &str) -> Result<PathBuf, String> {
     let path = absolute(text)?;
     match directory::excess(&path) {
         0 => Ok(path),

@@ -1,10 +1,12 @@
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -71,11 +73,38 @@ impl Process {
     }
 }
 
-/// The daemon that wrote its id into this directory, if it lives.
+/// The daemon of this directory, if it lives: the one that wrote its id there, or, where a container has put something else
+/// in that file's place, the one that is found.
 pub(super) fn daemon(directory: &DaemonDirectory) -> Option<Process> {
-    let pid = fs::read_to_string(directory.pid()).ok()?.trim().parse().ok()?;
+    let written = read_pid(&directory.pid()).ok().and_then(|pid| {
+        let process = Process::open(pid).ok()?;
+        (role(pid, &directory.pipe) == Some(Role::Daemon)).then_some(process)
+    });
+    written.or_else(|| {
+        let found = all(directory).into_iter().find(|(role, _)| *role == Role::Daemon);
+        found.map(|(_, process)| process)
+    })
+}
+
+/// Reads a file that containers can reach: a link or a pipe in its place must not lead elsewhere, nor hold anybody up.
+fn read_pid(path: &Path) -> io::Result<u32> {
+    const LONGEST: u64 = 64;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text)?;
+    text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// The server with this id, if it is one of this directory.
+pub(super) fn server(pid: u32, directory: &DaemonDirectory) -> Option<Process> {
     let process = Process::open(pid).ok()?;
-    (role(pid, &directory.pipe) == Some(Role::Daemon)).then_some(process)
+    (role(pid, &directory.pipe) == Some(Role::Server)).then_some(process)
 }
 
 /// All daemons and servers of this directory that live, whatever its files say.
@@ -109,4 +138,31 @@ fn role(pid: u32, pipe: &Path) -> Option<Role> {
     // Without options it is a shell to a daemon.
     let is_daemon = program.ends_with(b"nvidia-cuda-mps-control") && words.any(|word| word.starts_with(b"-"));
     is_daemon.then_some(Role::Daemon)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_put_in_the_place_of_the_file_is_not_followed_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pid");
+        assert!(read_pid(&path).is_err());
+        fs::write(&path, "4711\n").unwrap();
+        assert_eq!(read_pid(&path).unwrap(), 4711);
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(read_pid(&link).is_err(), "a link");
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        assert!(read_pid(&pipe).is_err(), "a pipe that nobody writes to");
+        assert!(read_pid(directory.path()).is_err(), "a directory");
+        for text in ["", "-1", "rubbish", "4711 4712", &"9".repeat(1 << 20)] {
+            fs::write(&path, text).unwrap();
+            assert!(read_pid(&path).is_err());
+        }
+    }
 }

@@ -37,6 +37,8 @@ pub enum Operation {
     Release(Release),
     /// Lists the daemons.
     List,
+    /// Lists the clients of each daemon that runs. Asks every daemon: milliseconds, or seconds where one hangs.
+    Clients,
     /// Sends events from now on.
     Subscribe,
 }
@@ -134,6 +136,8 @@ pub enum Response {
     },
     /// To [`Operation::List`], by device.
     Daemons(Vec<Daemon>),
+    /// To [`Operation::Clients`], by device.
+    Clients(Vec<DaemonClients>),
     /// To [`Operation::Subscribe`]; then [`Response::Event`]s follow.
     Subscribed,
     /// Something happened.
@@ -196,6 +200,34 @@ impl Daemon {
     pub fn serves(&self, uuid: &str) -> bool {
         self.device.as_str() == uuid || self.others.iter().any(|other| other.device.as_str() == uuid)
     }
+}
+
+/// Who uses a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonClients {
+    /// The card or partition.
+    pub device: DeviceUuid,
+    /// Its clients.
+    #[serde(default)]
+    pub clients: Vec<ClientProcess>,
+    /// Why they are not known: the daemon does not answer, or not with what can be understood.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A process that uses a device by MPS, as far as the node tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientProcess {
+    /// Its id, as the supervisor sees it: the node's.
+    pub pid: u32,
+    /// Its program, as the kernel names it: at most 15 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// UID of the pod whose container it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
 }
 
 /// How a daemon is.
@@ -263,6 +295,11 @@ pub enum EventKind {
         clients: Vec<u32>,
         /// How long they are waited for, seconds.
         grace_seconds: u32,
+    },
+    /// It is being ended, and these did not leave in their time: they lost their contexts.
+    ClientsEnded {
+        /// Each one.
+        clients: Vec<ClientProcess>,
     },
     /// It was ended by order.
     Stopped,

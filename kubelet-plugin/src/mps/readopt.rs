@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::DeviceUuid;
 use super::directory::DaemonDirectory;
-use super::processes::{self, Process};
+use super::processes;
 use super::protocol::DaemonState;
 use super::record::Record;
 use super::shared_memory;
@@ -52,7 +52,7 @@ async fn adopt(supervisor: &Supervisor, slot: &Slot, work: &mut Work) {
         Err(error) => Err(error),
     };
     let server = match servers {
-        Ok(servers) => servers.first().and_then(|server| Process::open(*server).ok()),
+        Ok(servers) => servers.first().and_then(|server| processes::server(*server, &slot.directory)),
         Err(error) => {
             tracing::warn!(%device, %error, "a running daemon does not answer; it is kept, for it may have clients");
             None

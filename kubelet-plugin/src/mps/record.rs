@@ -154,6 +154,11 @@ impl Record {
     /// Replaces the record as a whole.
     pub fn write(&self, directory: &DaemonDirectory) -> Result<(), MpsError> {
         let path = &directory.record;
+        // Something else in the directory's place, as a link to elsewhere, is not written through.
+        if fs::symlink_metadata(&directory.root).is_ok_and(|metadata| !metadata.is_dir()) {
+            tracing::warn!(path = %directory.root.display(), "this is no directory of a daemon; removing it");
+            fs::remove_file(&directory.root).map_err(MpsError::at(&directory.root))?;
+        }
         fs::create_dir_all(&directory.root).map_err(MpsError::at(&directory.root))?;
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::from).map_err(MpsError::at(path))?;
         let new = path.with_extension("new");

@@ -10,7 +10,7 @@ use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
 use super::control::{Control, ServerStatus};
 use super::error::MpsError;
 use super::partitions;
-use super::processes::{self, Process, Role};
+use super::processes::{self, Role};
 use super::record::Record;
 use super::shared_memory;
 use super::slot::{Running, Slot, Work};
@@ -175,7 +175,8 @@ impl Supervisor {
             pause = (pause * 2).min(LONGEST_LOOK);
         };
         if let Some(running) = &mut work.running {
-            running.server = Process::open(server).ok();
+            // What a daemon says is believed only of processes that are its own.
+            running.server = processes::server(server, &slot.directory);
         }
         tracing::debug!(device = %slot.seen().device, server, elapsed = ?since.elapsed(), "MPS server ready");
         Ok(())

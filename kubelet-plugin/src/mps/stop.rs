@@ -3,15 +3,19 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::client_process::list;
 use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
 use super::error::MpsError;
 use super::processes;
-use super::protocol::{DaemonState, EventKind, Release};
+use super::protocol::{ClientProcess, DaemonState, EventKind, Release};
 use super::record::Record;
 use super::shared_memory;
 use super::slot::{Slot, Work};
 use super::start::remove_tree;
 use super::supervisor::Supervisor;
+
+/// How long a daemon that is to end may take to say who its clients are: it may hang, and ends all the same.
+const QUESTION: Duration = Duration::from_secs(1);
 
 /// How long a daemon may take to end after it said that it would.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -32,12 +36,18 @@ impl Supervisor {
     pub async fn end(&self, slot: &Slot, work: &mut Work, grace_seconds: u32) -> Result<Vec<u32>, MpsError> {
         if let Some(record) = &mut work.record {
             record.wanted = false;
-            record.write(&slot.directory)?;
+            if let Err(error) = record.write(&slot.directory) {
+                // A full disk is no reason to keep what nobody wants: only a crash right now would bring it back.
+                tracing::warn!(%error, "cannot write down that a daemon is to end; ending it all the same");
+            }
         }
         slot.show(work, DaemonState::Stopping);
         let grace = Duration::from_secs(grace_seconds.into());
         let clients = self.clients(slot, work).await;
+        let who: Vec<ClientProcess> = clients.iter().map(|pid| ClientProcess::of(*pid)).collect();
         if !clients.is_empty() {
+            tracing::warn!(device = %slot.seen().device, clients = list(&clients), grace_seconds,
+                "a daemon is to end, and processes still use its device");
             self.tell(slot, EventKind::ClientsRemain { clients: clients.clone(), grace_seconds });
         }
         let since = Instant::now();
@@ -46,10 +56,14 @@ impl Supervisor {
                 Ok(control) => control.quit(grace).await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = quit {
-                tracing::warn!(%error, pid = running.daemon.pid, "an MPS daemon does not quit; killing it");
+            match quit {
+                Ok(()) => {
+                    let _ = tokio::time::timeout(LAST_WORDS, running.daemon.exited()).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, pid = running.daemon.pid, "an MPS daemon does not quit; killing it");
+                }
             }
-            let _ = tokio::time::timeout(LAST_WORDS, running.daemon.exited()).await;
         }
         // What did not end by itself: servers of a dead daemon, which go on for their clients.
         let left = processes::all(&slot.directory);
@@ -59,7 +73,10 @@ impl Supervisor {
                 process.kill().await;
             }
         }
-        let were_ended = since.elapsed() >= grace;
+        let were_ended = since.elapsed() >= grace && !clients.is_empty();
+        if were_ended {
+            self.tell(slot, EventKind::ClientsEnded { clients: who });
+        }
         self.clear(slot, work).await;
         self.tell(slot, EventKind::Stopped);
         Ok(if were_ended { clients } else { Vec::new() })
@@ -69,9 +86,11 @@ impl Supervisor {
     pub async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
         if work.running.as_ref().is_some_and(|running| running.daemon.is_alive())
             && let Ok(control) = self.control(slot)
-            && let Ok(clients) = control.clients().await
         {
-            return clients;
+            match control.within(QUESTION).clients().await {
+                Ok(clients) => return clients,
+                Err(error) => tracing::warn!(%error, "asking the driver for the clients of the card instead"),
+            }
         }
         match &work.record {
             Some(record) if !processes::all(&slot.directory).is_empty() => {

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::DeviceUuid;
 use super::compute_mode::DriverCard;
-use super::control::Control;
+use super::control::{Control, PATIENCE};
 use super::driver::MpsProgram;
 use super::error::MpsError;
 use super::partitions;
@@ -105,6 +105,7 @@ impl Supervisor {
             directory: slot.directory.clone(),
             devices: std::iter::once(device).chain(others.into_iter().map(|other| other.device)).collect(),
             own_shm: self.own_shm,
+            patience: PATIENCE,
         })
     }
 
@@ -156,7 +157,13 @@ impl Supervisor {
         record.static_partitions = static_partitions;
         let are_other = record.set_limits(wanted);
         record.wanted = true;
-        record.write(&slot.directory)?;
+        if let Err(error) = record.write(&slot.directory) {
+            if is_new {
+                // Nothing shall stay of the attempt, and nobody is to look after it.
+                self.clear(slot, work).await;
+            }
+            return Err(error);
+        }
         work.record = Some(record);
         let is_running = work.running.as_ref().is_some_and(|running| running.daemon.is_alive());
         let result = if is_running {

@@ -25,6 +25,8 @@ const SERIES: Duration = Duration::from_secs(360);
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
 const LONGEST_NAME: usize = 253;
+/// Where Events of objects without a namespace go.
+const NAMESPACE: &str = "default";
 
 /// Tells users about the work on claims, as Kubernetes Events of claims and pods.
 ///
@@ -36,14 +38,45 @@ pub(super) struct Events {
 /// One thing to tell of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct News {
-    operation: Operation,
+    action: &'static str,
+    kind: &'static str,
     reason: &'static str,
     note: String,
-    namespace: String,
+    object: Object,
+}
+
+/// Whom an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Object {
+    /// None of a Node.
+    namespace: Option<String>,
     kind: String,
     api_version: String,
     name: String,
     uid: String,
+}
+
+/// What an Event says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Telling<'a> {
+    /// What was being done, in one word.
+    pub action: &'static str,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// What happened, in one word.
+    pub reason: &'static str,
+    /// What is wrong and what to do.
+    pub note: &'a str,
+}
+
+impl<'a> Telling<'a> {
+    const fn of_work(operation: Operation, reason: &'static str, note: &'a str) -> Self {
+        let action = match operation {
+            Operation::Prepare => "Prepare",
+            Operation::Unprepare => "Unprepare",
+        };
+        Self { action, kind: "Warning", reason, note }
+    }
 }
 
 /// Sends Events, the same again as a series.
@@ -79,6 +112,26 @@ impl Events {
         Self { queue }
     }
 
+    /// Tells something of an object. What does not fit into the queue is left out.
+    pub(super) fn tell(&self, telling: &Telling<'_>, object: &ObjectReference) {
+        let news = News {
+            action: telling.action,
+            kind: telling.kind,
+            reason: telling.reason,
+            note: shorten(telling.note, LONGEST_NOTE).to_owned(),
+            object: Object {
+                namespace: object.namespace.clone(),
+                kind: object.kind.clone().unwrap_or_default(),
+                api_version: object.api_version.clone().unwrap_or_default(),
+                name: object.name.clone().unwrap_or_default(),
+                uid: object.uid.clone().unwrap_or_default(),
+            },
+        };
+        if let Err(error) = self.queue.try_send(news) {
+            tracing::debug!(%error, "an Event is left out");
+        }
+    }
+
     /// Work waits for `error` to pass: told of the claim and, of Prepare, of the pods that can't start meanwhile.
     pub(super) fn waiting(
         &self,
@@ -88,8 +141,9 @@ impl Events {
         error: &PrepareError,
     ) {
         let note = format!("{}; waiting for this to pass", with_causes(error));
+        let telling = Telling::of_work(operation, error.waiting_reason(), &note);
         for object in std::iter::once(&claim_reference(claim)).chain(pods) {
-            self.tell(operation, error.waiting_reason(), &note, object);
+            self.tell(&telling, object);
         }
     }
 
@@ -99,30 +153,15 @@ impl Events {
             Operation::Prepare => "PrepareFailed",
             Operation::Unprepare => "UnprepareFailed",
         };
-        self.tell(operation, reason, &with_causes(error), &claim_reference(claim));
-    }
-
-    fn tell(&self, operation: Operation, reason: &'static str, note: &str, object: &ObjectReference) {
-        let news = News {
-            operation,
-            reason,
-            note: shorten(note, LONGEST_NOTE).to_owned(),
-            namespace: object.namespace.clone().unwrap_or_default(),
-            kind: object.kind.clone().unwrap_or_default(),
-            api_version: object.api_version.clone().unwrap_or_default(),
-            name: object.name.clone().unwrap_or_default(),
-            uid: object.uid.clone().unwrap_or_default(),
-        };
-        if let Err(error) = self.queue.try_send(news) {
-            tracing::debug!(%error, "an Event is left out");
-        }
+        self.tell(&Telling::of_work(operation, reason, &with_causes(error)), &claim_reference(claim));
     }
 }
 
 impl Sender {
     async fn send(&mut self, news: News) {
         self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &news.namespace);
+        let namespace = news.object.namespace.as_deref().unwrap_or(NAMESPACE);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let known = self.sent.get(&news).map(|sent| (sent.name.clone(), sent.count + 1));
         let request = async {
             match known {
@@ -146,37 +185,36 @@ impl Sender {
             Ok(Err(error)) => {
                 let error: kube::Error = error;
                 self.sent.remove(&news);
-                tracing::debug!(%error, reason = news.reason, object = news.name, "cannot send an Event");
+                tracing::debug!(%error, reason = news.reason, object = news.object.name, "cannot send an Event");
             }
-            Err(_) => tracing::debug!(reason = news.reason, object = news.name, "no answer to an Event"),
+            Err(_) => {
+                tracing::debug!(reason = news.reason, object = news.object.name, "no answer to an Event")
+            }
         }
     }
 
     fn event(&self, news: &News) -> Event {
         let now = Timestamp::now();
         let time = format!(".{:x}", now.as_nanosecond());
-        let name = format!("{}{time}", shorten(&news.name, LONGEST_NAME - time.len()));
-        let action = match news.operation {
-            Operation::Prepare => "Prepare",
-            Operation::Unprepare => "Unprepare",
-        };
+        let object = &news.object;
+        let name = format!("{}{time}", shorten(&object.name, LONGEST_NAME - time.len()));
         Event {
             metadata: ObjectMeta {
                 name: Some(name),
-                namespace: Some(news.namespace.clone()),
+                namespace: Some(object.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned())),
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(now)),
-            type_: Some("Warning".to_owned()),
+            type_: Some(news.kind.to_owned()),
             reason: Some(news.reason.to_owned()),
-            action: Some(action.to_owned()),
+            action: Some(news.action.to_owned()),
             note: Some(news.note.clone()),
             regarding: Some(ObjectReference {
-                api_version: Some(news.api_version.clone()),
-                kind: Some(news.kind.clone()),
-                namespace: Some(news.namespace.clone()),
-                name: Some(news.name.clone()),
-                uid: Some(news.uid.clone()),
+                api_version: Some(object.api_version.clone()),
+                kind: Some(object.kind.clone()),
+                namespace: object.namespace.clone(),
+                name: Some(object.name.clone()),
+                uid: Some(object.uid.clone()),
                 ..ObjectReference::default()
             }),
             reporting_controller: Some(self.controller.clone()),
@@ -186,7 +224,19 @@ impl Sender {
     }
 }
 
-fn claim_reference(claim: &ClaimReference) -> ObjectReference {
+/// A node. Its Events are found by its name in the place of its UID, as the kubelet has it.
+pub(super) fn node_reference(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A claim.
+pub(super) fn claim_reference(claim: &ClaimReference) -> ObjectReference {
     ObjectReference {
         api_version: Some("resource.k8s.io/v1".to_owned()),
         kind: Some("ResourceClaim".to_owned()),

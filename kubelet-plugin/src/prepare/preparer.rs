@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::Client;
 use tessera_inventory::Machine;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -14,6 +14,7 @@ use tracing::Instrument as _;
 use super::call::Call;
 use super::events::Events;
 use super::files::Files;
+use super::follow_mps::Follower;
 use super::locks::Locks;
 use super::own_time::OwnTime;
 use super::sharing::Sharing;
@@ -26,6 +27,7 @@ use super::{
 use crate::cdi;
 use crate::hardware::Hardware;
 use crate::journal::Journal;
+use crate::metrics::MpsMetrics;
 
 /// How often claims are looked at that nobody will unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
@@ -82,6 +84,7 @@ impl Preparer {
             profiles: Arc::default(),
             observer: Arc::new(OwnTime::new(observer)),
             events,
+            unsettled: Notify::new(),
             released: broadcast::Sender::new(RELEASES),
         };
         worker.recover().await?;
@@ -96,6 +99,14 @@ impl Preparer {
             () = stop.cancelled() => {}
             () = self.look_after() => {}
         }
+    }
+
+    /// Follows mps-host until `stop`: tells pods what happens to the MPS daemons that they use, counts it, and, when mps-host
+    /// comes back, ends and changes daemons as could not be done without it.
+    pub async fn follow_mps(&self, metrics: MpsMetrics, stop: CancellationToken) {
+        let follower = Follower::new(self.worker.clone(), metrics);
+        let follow = async { tokio::join!(follower.run(), self.worker.settle_when_needed()) };
+        stop.run_until_cancelled(follow).await;
     }
 
     async fn look_after(&self) {

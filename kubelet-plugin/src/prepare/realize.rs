@@ -133,6 +133,7 @@ impl Worker {
             return Ok(());
         };
         let references = self.timed(operation, Phase::Journal, self.references(Some(&record.uid))).await?;
+        self.lower_limits(record, &references, locks).await;
         for ids in cards.values_mut() {
             ids.retain(|id| !references.contains(id));
         }
@@ -164,6 +165,7 @@ impl Worker {
                 // A pod must be able to end without mps-host. The records stay, and keep others from the card.
                 Err(error @ (PrepareError::Mps { .. } | PrepareError::TimeSlice { .. })) => {
                     tracing::warn!(%card, %error, "the card ceases to be shared later");
+                    self.unsettled.notify_one();
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }

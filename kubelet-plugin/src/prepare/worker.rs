@@ -9,7 +9,7 @@ use serde_json::Map;
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_nvml::Nvml;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tracing::Instrument as _;
 
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
@@ -43,6 +43,8 @@ pub(super) struct Worker {
     pub(super) sharing: Sharing,
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
+    /// Tells that an MPS daemon may not be as the journal says.
+    pub(super) unsettled: Notify,
     /// UIDs of claims that hold nothing any more.
     pub(super) released: broadcast::Sender<Arc<str>>,
 }

@@ -98,6 +98,8 @@ impl NodePart {
         let background = preparer.clone();
         let stop = shutdown.clone();
         tasks.spawn("preparing", async move { background.run(stop).await });
+        let (follower, stop, metrics) = (preparer.clone(), shutdown.clone(), self.metrics.mps.clone());
+        tasks.spawn("following mps-host", async move { follower.follow_mps(metrics, stop).await });
         // Work that waits is answered at once: else the server would wait for its calls.
         let drained = async {
             shutdown.cancelled().await;

@@ -42,6 +42,17 @@ async fn a_node_without_mps_says_what_is_missing() {
 }
 
 #[tokio::test]
+async fn a_node_with_half_of_mps_says_what_is_missing() {
+    let host = Host::new("t4");
+    fs::remove_file(host.machine.root().join("bin/nvidia-cuda-mps-server")).unwrap();
+    let error = host.ensure(0, Settings::default()).await.unwrap_err();
+    assert!(matches!(error, MpsHostError::Refused { code: ErrorCode::ProgramMissing, .. }), "{error}");
+    assert!(error.to_string().contains("there is no nvidia-cuda-mps-server below"), "{error}");
+    assert_eq!(host.list().await, []);
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
+#[tokio::test]
 async fn a_card_that_somebody_uses_is_not_shared_and_keeps_its_mode() {
     let host = Host::new("t4");
     let user = Client::start(&host, "/nowhere".as_ref(), &[]);

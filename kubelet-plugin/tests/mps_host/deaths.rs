@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, EventKind};
 
 use crate::client::Client;
-use crate::host::{Host, children, kill, state};
+use crate::host::{Host, LONG, children, kill, state};
 
 #[tokio::test]
 async fn a_killed_supervisor_is_started_again_and_finds_its_daemons() {
@@ -31,7 +31,7 @@ async fn a_killed_supervisor_is_started_again_and_finds_its_daemons() {
 async fn a_killed_daemon_without_clients_is_started_again_at_once() {
     let host = Host::new("t4");
     let daemon = host.first().await;
-    let mut events = host.client().events().await.unwrap();
+    let mut events = host.client().events(LONG).await.unwrap();
     kill(daemon.pid.unwrap(), Signal::KILL);
     let EventKind::DaemonDied { pid, clients } = events.next().await.unwrap().kind else { panic!() };
     assert_eq!((Some(pid), clients), (daemon.pid, vec![]));

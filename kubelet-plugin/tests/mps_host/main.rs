@@ -5,6 +5,7 @@ mod bad;
 mod client;
 mod deaths;
 mod host;
+mod hostile;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
 #[allow(dead_code)]
 mod machine;

@@ -3,7 +3,7 @@
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, Settings};
 
 use crate::client::Client;
-use crate::host::Host;
+use crate::host::{Host, LONG};
 
 #[tokio::test]
 async fn a_daemon_holds_its_card_before_the_first_client_and_leaves_it_as_it_was() {
@@ -78,13 +78,18 @@ async fn clients_that_stay_are_told_and_lose_their_contexts_after_their_time() {
     let host = Host::new("t4");
     let daemon = host.first().await;
     let mut client = Client::start(&host, &daemon.pipe_directory, &[]);
-    let mut events = host.client().events().await.unwrap();
+    let mut events = host.client().events(LONG).await.unwrap();
     let ended = host.release(0, 1).await.unwrap();
     assert_eq!(ended, [client.pid()]);
     assert_eq!(client.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
     let event = serde_json::to_value(events.next().await.unwrap()).unwrap();
     assert_eq!(event["kind"]["clientsRemain"]["clients"][0], client.pid());
+    let event = serde_json::to_value(events.next().await.unwrap()).unwrap();
+    assert_eq!(event["kind"]["clientsEnded"]["clients"][0]["pid"], client.pid());
+    assert_eq!(event["kind"]["clientsEnded"]["clients"][0]["program"], "cuda-sample");
     assert_eq!(serde_json::to_value(events.next().await.unwrap()).unwrap()["kind"], "stopped");
+    let log = host.log_text();
+    assert!(log.contains(&format!("process {} (cuda-sample)", client.pid())), "{log}");
     assert_eq!(host.card(0)["computeMode"], 0);
 }
 

@@ -12,6 +12,7 @@ mod crash;
 #[path = "../prepare/support/disk.rs"]
 #[allow(dead_code)]
 mod disk;
+mod follow;
 #[path = "../mps_host/host.rs"]
 #[allow(dead_code)]
 mod host;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench mps`: mps-host as the node image has it, over its socket, with the emulator's MPS programs.
+//! `cargo xtask bench mps`: shares by MPS as the kubelet asks for them, and mps-host alone, with the emulator's MPS programs.
 
 use std::{
     fs,
@@ -18,7 +18,15 @@ use tokio::{
     net::UnixStream,
 };
 
-use super::{prepare, quantiles::Quantiles};
+use tessera_tests::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+
+use super::{
+    prepare::{
+        self, claims,
+        plugin::{self, Programs, RunningPlugin},
+    },
+    quantiles::Quantiles,
+};
 
 /// As many shares at once as a card has clients.
 const AT_ONCE: usize = 48;
@@ -36,7 +44,42 @@ pub struct MpsArguments {
 /// # Errors
 /// When a program fails.
 pub async fn run(arguments: &MpsArguments) -> Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        return prepare::again_optimised();
+    }
     let programs = prepare::programs()?;
+    let mut rows = alone(&programs, arguments.rounds).await?;
+    rows.extend(through_the_plugin(&programs, arguments.rounds).await?);
+    let bare = rows[0].quantiles.p50_ms;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "p50 ms", "p99 ms", "p50 against the bare start"]);
+    for Row { what, quantiles: Quantiles { p50_ms, p99_ms, .. } } in rows {
+        table.add_row([
+            what,
+            format!("{p50_ms:.1}"),
+            format!("{p99_ms:.1}"),
+            format!("{:.2}", p50_ms / bare),
+        ]);
+    }
+    println!("{table}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One thing, measured.
+struct Row {
+    what: String,
+    quantiles: Quantiles,
+}
+
+impl Row {
+    fn new(what: impl Into<String>, samples: Vec<Duration>) -> Self {
+        Self { what: what.into(), quantiles: Quantiles::of(samples) }
+    }
+}
+
+/// mps-host alone, beside daemons started by hand.
+async fn alone(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
     let directory = tempfile::Builder::new().prefix("b").rand_bytes(5).tempdir_in("/tmp")?;
     let machine = directory.path().join("m");
     let made = Command::new(&programs.emulator)
@@ -55,7 +98,7 @@ pub async fn run(arguments: &MpsArguments) -> Result<ExitCode> {
     }});
     let release = json!({"release": {"device": card["uuid"], "graceSeconds": 0}});
     let (mut bare, mut first, mut next, mut last) = (vec![], vec![], vec![], vec![]);
-    for _ in 0..arguments.rounds {
+    for _ in 0..rounds {
         bare.push(bare_start(&machine, card["uuid"].as_str().unwrap_or_default())?);
         first.push(host.ask(&ensure_one).await?);
         next.push(host.ask(&ensure_one).await?);
@@ -63,31 +106,94 @@ pub async fn run(arguments: &MpsArguments) -> Result<ExitCode> {
     }
     let since = Instant::now();
     try_join_all((0..AT_ONCE).map(|_| host.ask(&ensure_one))).await?;
-    let at_once = since.elapsed();
-
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["", "p50 ms", "p99 ms"]);
-    for (what, samples) in [
-        ("a daemon and its server started by hand, and ended", bare),
-        ("first share of a card", first),
-        ("next share", next),
-        ("end of the last share", last),
-    ] {
-        let quantiles = Quantiles::of(samples);
-        table.add_row([
-            what.to_owned(),
-            format!("{:.1}", quantiles.p50_ms),
-            format!("{:.1}", quantiles.p99_ms),
-        ]);
-    }
-    println!("{table}\n");
-    println!("{AT_ONCE} first shares of one card at once: {:.1} ms", at_once.as_secs_f64() * 1e3);
+    println!(
+        "mps-host, {AT_ONCE} shares of one card at once, the first among them: {:.1} ms",
+        ms(since.elapsed())
+    );
     for (name, kib) in host.memory()? {
         println!("resident memory of {name}: {:.1} MiB", kib as f64 / 1024.0);
     }
     host.ask(&release).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(vec![
+        Row::new("a daemon and its server started by a script (the peer)", bare),
+        Row::new("mps-host: first share of a card", first),
+        Row::new("mps-host: next share", next),
+        Row::new("mps-host: end of the last share", last),
+    ])
+}
+
+/// The plugin's Prepare and Unprepare, as the kubelet calls them, with claims in a real API server.
+async fn through_the_plugin(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
+    let cluster = Cluster::start(ClusterOptions::scheduler_tier(0)).await?;
+    cluster.add_node_object(plugin::NODE).await?;
+    let directory = tempfile::Builder::new().prefix("b").rand_bytes(5).tempdir_in("/tmp")?;
+    let flags = [("mps-directory", directory.path().display().to_string())];
+    let plugin = RunningPlugin::start_with(&cluster, programs, "mps", 8, &flags).await?;
+    let _host = Host::start(&programs.plugin, plugin.machine(), directory).await?;
+    let device = format!("{}-mps", plugin.devices.first().context("no device")?);
+    let claims = claims::allocate_shares(&cluster, &device, AT_ONCE).await?;
+    let one = std::slice::from_ref(&claims[0]);
+    let other = std::slice::from_ref(&claims[1]);
+
+    let (mut first, mut next, mut end, mut last) = (vec![], vec![], vec![], vec![]);
+    // The first round finds the driver's files and opens connections.
+    for round in 0..=rounds {
+        let times = [
+            prepare_all(&plugin, one).await?,
+            prepare_all(&plugin, other).await?,
+            unprepare_all(&plugin, other).await?,
+            unprepare_all(&plugin, one).await?,
+        ];
+        if round > 0 {
+            for (samples, times) in [&mut first, &mut next, &mut end, &mut last].into_iter().zip(times) {
+                samples.extend(times);
+            }
+        }
+    }
+    let (mut at_once, mut ends_at_once, mut together) = (vec![], vec![], vec![]);
+    for _ in 0..rounds.div_ceil(10) {
+        let since = Instant::now();
+        at_once.extend(prepare_all(&plugin, &claims).await?);
+        together.push(since.elapsed());
+        ends_at_once.extend(unprepare_all(&plugin, &claims).await?);
+    }
+    plugin.stop(&cluster).await?;
+    Ok(vec![
+        Row::new("Prepare: first share of a card", first),
+        Row::new("Prepare: next share", next),
+        Row::new("Unprepare: a share that is not the last", end),
+        Row::new("Unprepare: the last share", last),
+        Row::new(format!("Prepare: each of {AT_ONCE} first shares at once"), at_once),
+        Row::new(format!("Prepare: all of {AT_ONCE} at once"), together),
+        Row::new(format!("Unprepare: each of {AT_ONCE} at once"), ends_at_once),
+    ])
+}
+
+async fn prepare_all(plugin: &RunningPlugin, claims: &[Claim]) -> Result<Vec<Duration>> {
+    try_join_all(claims.iter().map(async |claim| {
+        let since = Instant::now();
+        let answers = plugin.kubelet.prepare(std::slice::from_ref(claim)).await?;
+        let took = since.elapsed();
+        let devices = answers.into_values().next().context("no answer for the claim")?;
+        ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
+        Ok(took)
+    }))
+    .await
+}
+
+async fn unprepare_all(plugin: &RunningPlugin, claims: &[Claim]) -> Result<Vec<Duration>> {
+    try_join_all(claims.iter().map(async |claim| {
+        let since = Instant::now();
+        let answers = plugin.kubelet.unprepare(std::slice::from_ref(claim)).await?;
+        let took = since.elapsed();
+        answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
+        Ok(took)
+    }))
+    .await
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 /// What the daemon itself takes: start, one line of orders, its server; and its end. As a script would do it.

@@ -64,15 +64,16 @@ impl ShareLimits {
 }
 
 /// What a daemon allows every process: as little as the largest of its shares needs. A container that leaves its own limits
-/// out comes to no more than that.
+/// out comes to no more than that. `leaving` is the UID of a claim that does not count any more.
 pub(super) fn most(
     journal: &Journal,
     device: &str,
     own: Option<ShareLimits>,
+    leaving: Option<&str>,
 ) -> Result<Settings, JournalError> {
     let mut memory = own.map(|own| own.memory_limit_mib);
     let mut percentage = own.map(|own| own.active_thread_percentage);
-    for_each_share(journal, device, |_, share| {
+    for_each_share(journal, device, leaving, |_, share| {
         memory = memory.max(share.memory_limit_mib);
         percentage = percentage.max(share.active_thread_percentage);
     })?;
@@ -80,9 +81,13 @@ pub(super) fn most(
 }
 
 /// All shares of a device that has multiprocessors for each of them, by their CDI names, which no two of a node have alike.
-pub(super) fn static_shares(journal: &Journal, device: &str) -> Result<StaticShares, JournalError> {
+pub(super) fn static_shares(
+    journal: &Journal,
+    device: &str,
+    leaving: Option<&str>,
+) -> Result<StaticShares, JournalError> {
     let mut shares = StaticShares::new();
-    for_each_share(journal, device, |claimed, share| {
+    for_each_share(journal, device, leaving, |claimed, share| {
         let compute = share.compute.or(share.active_thread_percentage);
         shares.extend(compute.map(|compute| (claimed.cdi_name().to_owned(), compute)));
     })?;
@@ -92,11 +97,12 @@ pub(super) fn static_shares(journal: &Journal, device: &str) -> Result<StaticSha
 fn for_each_share(
     journal: &Journal,
     device: &str,
+    leaving: Option<&str>,
     mut look: impl FnMut(&ClaimDevice, &ClaimMps),
 ) -> Result<(), JournalError> {
     for entry in journal.shared_claims()? {
         let Ok(claim) = entry.record else { continue };
-        if claim.boot_id != *journal.boot_id() {
+        if claim.boot_id != *journal.boot_id() || leaving == Some(&*claim.uid) {
             continue;
         }
         for claimed in claim.devices.iter().filter(|claimed| claimed.device == device) {

@@ -9,7 +9,7 @@ use super::limits::{ShareLimits, most, static_shares};
 use super::{OwnDaemon, Sharing};
 use crate::journal::{ClaimMps, Journal, MpsDaemonChange};
 use crate::mps::client::MpsHostError;
-use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release};
+use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 use crate::prepare::PrepareError;
 
 /// How long one attempt waits for mps-host. Prepare tries again as long as the kubelet waits.
@@ -47,10 +47,10 @@ impl Sharing {
         let Share { cdi_name, uuid, limits } = *share;
         let failed =
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
-        let settings = most(journal, device, Some(limits))?;
+        let settings = most(journal, device, Some(limits), None)?;
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
         let static_shares =
-            if change.static_partitions { Some(static_shares(journal, device)?) } else { None };
+            if change.static_partitions { Some(static_shares(journal, device, None)?) } else { None };
         let wish = Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) };
         let daemon = self.ask(device, wish)?;
         let mut record = limits.to_record();
@@ -97,6 +97,62 @@ impl Sharing {
         })
     }
 
+    /// Lets a daemon allow no more than the shares that go on need, without those of the claim `leaving`. The caller holds the
+    /// card's lock.
+    pub fn lower_mps(
+        &self,
+        journal: &Journal,
+        device: &str,
+        card: PciBusId,
+        change: &MpsDaemonChange,
+        leaving: &str,
+    ) -> Result<(), PrepareError> {
+        let Some(wish) = wish(journal, device, card, change, Some(leaving))? else { return Ok(()) };
+        if self::wish(journal, device, card, change, None)?.as_ref() == Some(&wish) {
+            return Ok(());
+        }
+        self.set_mps(device, wish)
+    }
+
+    /// Lets a daemon be as the shares of its device need it, where it is not among `daemons` as it should be. The caller holds
+    /// the card's lock.
+    pub fn settle_mps(
+        &self,
+        journal: &Journal,
+        device: &str,
+        card: PciBusId,
+        change: &MpsDaemonChange,
+        daemons: &[Daemon],
+    ) -> Result<(), PrepareError> {
+        let Some(wish) = wish(journal, device, card, change, None)? else { return Ok(()) };
+        let found = daemons.iter().find(|daemon| daemon.device == wish.device);
+        let is_as_it_should_be = |daemon: &Daemon| {
+            let partitions = daemon.static_partitions.iter().flat_map(|partitions| partitions.keys());
+            let wanted = wish.static_shares.iter().flat_map(|shares| shares.keys());
+            daemon.settings == wish.settings && partitions.eq(wanted)
+        };
+        if found.is_some_and(is_as_it_should_be) {
+            return Ok(());
+        }
+        tracing::info!(device, ?wish, found = found.is_some(), "an MPS daemon is not as it should be");
+        self.set_mps(device, wish)
+    }
+
+    /// Without the patience that a pod's start is worth.
+    fn set_mps(&self, device: &str, wish: Ensure) -> Result<(), PrepareError> {
+        let answer = Handle::current().block_on(self.mps.ensure(wish, SHORT_PATIENCE));
+        answer.map(drop).map_err(|error| PrepareError::Mps {
+            device: device.to_owned(),
+            may_pass: may_pass(&error),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The daemons there are.
+    pub async fn mps_daemons(&self) -> Result<Vec<Daemon>, MpsHostError> {
+        self.mps.list(SHORT_PATIENCE).await
+    }
+
     /// Ends the daemon of a device that no claim shares any more, or the one that a claim had for itself.
     pub fn release_mps(&self, device: &str, uuid: &str, owner: Option<&str>) -> Result<(), PrepareError> {
         let failed =
@@ -130,6 +186,26 @@ impl Sharing {
             }
         }
     }
+}
+
+/// The daemon that the shares of a device need, without those of the claim `leaving`; none where there are no others, or
+/// their records cannot be read.
+fn wish(
+    journal: &Journal,
+    device: &str,
+    card: PciBusId,
+    change: &MpsDaemonChange,
+    leaving: Option<&str>,
+) -> Result<Option<Ensure>, PrepareError> {
+    let settings = most(journal, device, None, leaving)?;
+    let Some(uuid) = change.device_uuid.as_deref().filter(|_| settings != Settings::default()) else {
+        return Ok(None);
+    };
+    let failed = |reason: String| PrepareError::Mps { device: device.to_owned(), reason, may_pass: false };
+    let uuid = uuid.parse().map_err(|error| failed(format!("{error}")))?;
+    let static_shares =
+        if change.static_partitions { Some(static_shares(journal, device, leaving)?) } else { None };
+    Ok(Some(Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) }))
 }
 
 /// What a claim's record says, with where the daemon is.

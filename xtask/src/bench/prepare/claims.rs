@@ -17,21 +17,39 @@ pub async fn allocate(cluster: &Cluster, devices: &[String], count: usize) -> Re
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
     let mut claims = Vec::new();
     for (index, device) in devices.iter().take(count).enumerate() {
-        let name = format!("bench-{index}");
-        let made = api.create(&PostParams::default(), &from(claim(&name))?).await?;
-        let status = json!({"status": {"allocation": {
-            "devices": {"results": [{
-                "request": "card", "driver": DRIVER, "pool": format!("{DRIVER}/{}", plugin::NODE), "device": device,
-            }]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
-                {"key": "metadata.name", "operator": "In", "values": [plugin::NODE]},
-            ]}]},
-        }}});
-        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
-        let uid = made.metadata.uid.context("a claim without uid")?;
-        claims.push(Claim { namespace: "default".to_owned(), name, uid });
+        claims.push(make(&api, &format!("bench-{index}"), result(device)).await?);
     }
     Ok(claims)
+}
+
+/// Makes `count` claims, each with an equal share of `device` by MPS.
+pub async fn allocate_shares(cluster: &Cluster, device: &str, count: usize) -> Result<Vec<Claim>> {
+    let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
+    let mut claims = Vec::new();
+    for index in 0..count {
+        let mut share = result(device);
+        share["shareID"] = format!("5ba7e000-0000-4000-8000-{index:012x}").into();
+        share["consumedCapacity"] = json!({"memory": "1Gi", "compute": "2", "clients": "1"});
+        claims.push(make(&api, &format!("bench-{index}"), share).await?);
+    }
+    Ok(claims)
+}
+
+fn result(device: &str) -> Value {
+    json!({"request": "card", "driver": DRIVER, "pool": format!("{DRIVER}/{}", plugin::NODE), "device": device})
+}
+
+async fn make(api: &Api<ResourceClaim>, name: &str, result: Value) -> Result<Claim> {
+    let made = api.create(&PostParams::default(), &from(claim(name))?).await?;
+    let status = json!({"status": {"allocation": {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": [plugin::NODE]},
+        ]}]},
+    }}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    let uid = made.metadata.uid.context("a claim without uid")?;
+    Ok(Claim { namespace: "default".to_owned(), name: name.to_owned(), uid })
 }
 
 /// Makes a claim that nobody allocates, and gives its name.

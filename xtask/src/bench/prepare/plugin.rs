@@ -89,6 +89,17 @@ pub fn target() -> PathBuf {
 impl RunningPlugin {
     /// Starts the plugin on a new machine of `cards` cards and waits for all slices.
     pub async fn start(cluster: &Cluster, programs: &Programs, name: &str, cards: usize) -> Result<Self> {
+        Self::start_with(cluster, programs, name, cards, &[]).await
+    }
+
+    /// The same, with more flags and their values.
+    pub async fn start_with(
+        cluster: &Cluster,
+        programs: &Programs,
+        name: &str,
+        cards: usize,
+        flags: &[(&str, String)],
+    ) -> Result<Self> {
         let directory = cluster.state().join(name);
         let machine = directory.join("gpus");
         emulator(
@@ -114,6 +125,7 @@ impl RunningPlugin {
             .flag("sysfs-root", format!("{root}/sys"))
             .flag("proc-root", format!("{root}/proc"))
             .flag("http-address", &address);
+        let command = flags.iter().fold(command, |command, (name, value)| command.flag(name, value));
         let slices: Api<ResourceSlice> = Api::all(cluster.client().await?);
         let log = cluster.logs().join(format!("{PROCESS}-{name}.log"));
         let since = Instant::now();
@@ -140,6 +152,11 @@ impl RunningPlugin {
         let start_to_slices = since.elapsed();
         let programs = programs.clone();
         Ok(Self { kubelet, devices, start_to_slices, programs, machine, address, process, _cdi: cdi })
+    }
+
+    /// Directory of the emulated machine.
+    pub fn machine(&self) -> &Path {
+        &self.machine
     }
 
     /// From now on each look at a card takes this long.

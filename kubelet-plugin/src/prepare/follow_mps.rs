@@ -1,0 +1,218 @@
+//! Follows mps-host: what happens to the node's MPS daemons is told to the pods that use them, and counted.
+
+mod known;
+mod tell;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::known::{Known, Missing};
+use self::tell::Teller;
+use super::worker::Worker;
+use crate::metrics::MpsMetrics;
+use crate::mps::DeviceUuid;
+use crate::mps::client::{Events, MpsHost, MpsHostError};
+use crate::mps::command::state;
+use crate::mps::protocol::{Event, EventKind};
+
+/// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long all daemons together may take to say who their clients are.
+const CENSUS_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Between two looks at how things are while nothing happens.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Shares without mps-host for so long are told of, and looked for so often.
+const AWAY: Duration = Duration::from_secs(20);
+
+/// Events that wait while pods are looked up. Who has more to say waits, and is heard anew when it gives up.
+const QUEUE: usize = 64;
+
+/// How long an event may be behind what is seen already.
+const SUSPICION: Duration = Duration::from_millis(500);
+
+/// Between two events: a daemon that dies in a loop shall not keep the plugin from its work.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// Follows mps-host.
+pub(super) struct Follower {
+    worker: Arc<Worker>,
+    host: MpsHost,
+    metrics: MpsMetrics,
+    known: Known,
+    teller: Teller,
+    /// Daemons whose clients seem to have lost their contexts, and when that is told unless something else is heard.
+    suspected: BTreeMap<DeviceUuid, (Instant, bool)>,
+    /// Since when it is away, and when the journal is asked next whether that matters.
+    away: Option<(Instant, Instant)>,
+}
+
+impl Follower {
+    pub fn new(worker: Arc<Worker>, metrics: MpsMetrics) -> Self {
+        let host = MpsHost::new(&worker.options.mps_directory);
+        let teller = Teller::new(worker.clone());
+        Self {
+            worker,
+            host,
+            metrics,
+            known: Known::default(),
+            teller,
+            suspected: BTreeMap::new(),
+            away: None,
+        }
+    }
+
+    /// Follows until dropped.
+    pub async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.host.events(PATIENCE).await {
+                Ok(events) => {
+                    let since = Instant::now();
+                    let error = self.follow(events).await;
+                    self.metrics.host_up.set(0);
+                    tracing::warn!(reason = %error, "mps-host is not to be heard any more");
+                    // One that goes at once is not looked for more often than one that is away.
+                    if since.elapsed() > LONGEST_PAUSE {
+                        pause = FIRST_PAUSE;
+                    }
+                }
+                Err(error) => self.is_away(&error).await,
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Without mps-host nobody looks after daemons: that matters where there are shares.
+    async fn is_away(&mut self, error: &MpsHostError) {
+        self.metrics.host_up.set(0);
+        let now = Instant::now();
+        let (since, next) = *self.away.get_or_insert((now, now + AWAY));
+        if now >= next {
+            self.away = Some((since, now + AWAY));
+            if self.worker.shares_by_mps().await {
+                tracing::warn!(%error, away = ?since.elapsed(), "shares are without mps-host");
+                self.teller.away(error);
+            }
+        }
+    }
+
+    /// Follows one connection to its end; why it ended.
+    async fn follow(&mut self, mut events: Events) -> String {
+        let (sender, mut queue) = mpsc::channel(QUEUE);
+        // What is read by halves would be lost if it were dropped for a look at the clock.
+        let _reader = AbortOnDropHandle::new(tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                if sender.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        if let Err(error) = self.look().await {
+            return error.to_string();
+        }
+        tracing::info!("following mps-host");
+        self.away = None;
+        self.metrics.host_up.set(1);
+        // What could not be said while it was away.
+        self.worker.unsettled.notify_one();
+        let mut clock = tokio::time::interval(LOOK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let suspicion = self.suspected.values().map(|(at, _)| *at).min().unwrap_or_else(Instant::now);
+            tokio::select! {
+                biased;
+                event = queue.recv() => {
+                    let Some(event) = event else { return "it ended the connection".to_owned() };
+                    self.happened(event).await;
+                    tokio::time::sleep(BREATH).await;
+                    // What came meanwhile changes what is seen, too.
+                    if !queue.is_empty() {
+                        continue;
+                    }
+                }
+                () = tokio::time::sleep_until(suspicion), if !self.suspected.is_empty() => {
+                    self.tell_suspected().await;
+                    continue;
+                }
+                _ = clock.tick() => self.count_clients().await,
+            }
+            if let Err(error) = self.look().await {
+                return error.to_string();
+            }
+        }
+    }
+
+    /// Sees how the daemons are. What changed without having been told of happened while nobody listened.
+    async fn look(&mut self) -> Result<(), MpsHostError> {
+        let daemons = self.host.list(PATIENCE).await?;
+        let mut by_state = BTreeMap::new();
+        for daemon in &daemons {
+            *by_state.entry(state(&daemon.state)).or_insert(0_i64) += 1;
+        }
+        let (restarts, missing) = self.known.update(&daemons);
+        self.metrics.daemons(&by_state);
+        self.metrics.restarts.inc_by(restarts);
+        for Missing { device, is_gone } in missing {
+            self.suspected.insert(device, (Instant::now() + SUSPICION, is_gone));
+        }
+        Ok(())
+    }
+
+    /// What changed, and no event explains it.
+    async fn tell_suspected(&mut self) {
+        let now = Instant::now();
+        let due: Vec<(DeviceUuid, bool)> = self
+            .suspected
+            .iter()
+            .filter(|(_, (at, _))| *at <= now)
+            .map(|(device, (_, is_gone))| (device.clone(), *is_gone))
+            .collect();
+        for (device, is_gone) in due {
+            self.suspected.remove(&device);
+            self.teller.replaced(&device, is_gone).await;
+        }
+    }
+
+    async fn count_clients(&self) {
+        let Ok(of_daemons) = self.host.clients(CENSUS_PATIENCE).await else { return };
+        let clients: usize = of_daemons.iter().map(|daemon| daemon.clients.len()).sum();
+        self.metrics.clients.set(i64::try_from(clients).unwrap_or(i64::MAX));
+        let silent = of_daemons.iter().filter(|daemon| daemon.error.is_some());
+        self.metrics.silent_daemons.set(i64::try_from(silent.count()).unwrap_or(i64::MAX));
+    }
+
+    async fn happened(&mut self, Event { device, kind, .. }: Event) {
+        tracing::debug!(%device, ?kind, "event of mps-host");
+        self.count(&kind, &device);
+        self.teller.happened(&device, &kind).await;
+    }
+
+    fn count(&mut self, kind: &EventKind, device: &DeviceUuid) {
+        match kind {
+            EventKind::DaemonDied { .. } => drop(self.metrics.daemon_deaths.inc()),
+            EventKind::ServerDied { .. } => drop(self.metrics.server_deaths.inc()),
+            EventKind::ClientsEnded { clients } => {
+                self.metrics.clients_ended.inc_by(clients.len() as u64);
+            }
+            _ => {}
+        }
+        // Another server in the place of one that ended so is no news.
+        if matches!(kind, EventKind::DaemonDied { .. } | EventKind::ServerDied { .. } | EventKind::Stopped) {
+            self.known.is_told(device);
+            self.suspected.remove(device);
+        }
+    }
+}

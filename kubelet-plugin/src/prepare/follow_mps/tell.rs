@@ -1,0 +1,222 @@
+//! What users are told of MPS daemons.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::mps::DeviceUuid;
+use crate::mps::client::MpsHostError;
+use crate::mps::protocol::{ClientProcess, EventKind};
+use crate::prepare::claim::{self, Found};
+use crate::prepare::events::{Telling, claim_reference, node_reference};
+use crate::prepare::worker::Worker;
+use crate::prepare::{ClaimReference, blocking};
+
+/// What an Event says was being done.
+const ACTION: &str = "ShareByMPS";
+
+/// The same of one device is told no sooner than so long after: a daemon that dies in a loop is one thing to know.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// How many claims are looked up at once, and how long each may take.
+const AT_ONCE: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Most processes that an Event names.
+const MOST_PROCESSES: usize = 8;
+
+/// Tells pods what happens to the daemons that they use, or the Node where no pod is known.
+pub(super) struct Teller {
+    worker: Arc<Worker>,
+    told: HashMap<(DeviceUuid, &'static str), Instant>,
+    /// Those who used a device when its end began.
+    ending: HashMap<DeviceUuid, Users>,
+}
+
+/// Who uses a device.
+#[derive(Clone, Debug, Default)]
+struct Users {
+    /// Its names among devices, for messages.
+    names: BTreeSet<String>,
+    /// Pods, and claims whose pods could not be found out.
+    objects: Vec<ObjectReference>,
+}
+
+/// One thing that happened.
+struct News {
+    kind: &'static str,
+    reason: &'static str,
+    /// With the device's name for `{}`.
+    note: String,
+}
+
+impl Teller {
+    pub fn new(worker: Arc<Worker>) -> Self {
+        Self { worker, told: HashMap::new(), ending: HashMap::new() }
+    }
+
+    /// Tells of an event. What nobody need do anything about is not told.
+    pub async fn happened(&mut self, device: &DeviceUuid, kind: &EventKind) {
+        let warning = |reason, note: String| News { kind: "Warning", reason, note };
+        let news = match kind {
+            EventKind::DaemonDied { clients, .. } if clients.is_empty() => warning(
+                "MPSDaemonDied",
+                "the MPS control daemon of {} died while no program was using it; it is being started again".to_owned(),
+            ),
+            EventKind::DaemonDied { .. } => warning(
+                "MPSDaemonDied",
+                "the MPS control daemon of {} died. Programs that are using the device go on; others can't begin to, \
+                 until those have ended and it is started again"
+                    .to_owned(),
+            ),
+            EventKind::ServerDied { .. } => warning(
+                "MPSServerDied",
+                "the MPS server of {} died: every program that was using the device has lost its context and must be \
+                 started again"
+                    .to_owned(),
+            ),
+            EventKind::Restarted => {
+                News { kind: "Normal", reason: "MPSRestarted", note: "MPS of {} runs again".to_owned() }
+            }
+            EventKind::Failed { message } => {
+                warning("MPSFailed", format!("MPS of {{}} does not run: {message}; it is tried again"))
+            }
+            EventKind::ClientsRemain { .. } => {
+                // The claims are forgotten before its clients have been ended.
+                let users = self.users(device).await;
+                self.ending.insert(device.clone(), users);
+                return;
+            }
+            EventKind::ClientsEnded { clients } => return self.clients_ended(device, clients).await,
+            EventKind::Stopped => {
+                self.ending.remove(device);
+                return;
+            }
+            EventKind::Started => return,
+        };
+        let users = self.users(device).await;
+        self.tell(device, &news, users, true);
+    }
+
+    /// Another server is in the place of one, or none, and nobody said how that came.
+    pub async fn replaced(&mut self, device: &DeviceUuid, is_gone: bool) {
+        let users = self.users(device).await;
+        let now = if is_gone { "is gone" } else { "was replaced" };
+        let note = format!(
+            "the MPS daemon of {{}} {now}, as when mps-host's pod ends: every program that was using the device has lost its \
+             context and must be started again"
+        );
+        // Where nobody has a share, nobody lost anything.
+        self.tell(device, &News { kind: "Warning", reason: "MPSServerDied", note }, users, false);
+    }
+
+    /// Shares are without mps-host.
+    pub fn away(&self, error: &MpsHostError) {
+        let note =
+            format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
+        let telling = Telling { action: ACTION, kind: "Warning", reason: "MPSHostAway", note: &note };
+        self.worker.events.tell(&telling, &self.node());
+    }
+
+    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess]) {
+        let mut users = match self.ending.remove(device) {
+            Some(users) => users,
+            None => self.users(device).await,
+        };
+        let is_theirs = |object: &ObjectReference| {
+            clients.iter().any(|client| client.pod_uid.is_some() && client.pod_uid == object.uid)
+        };
+        if users.objects.iter().any(is_theirs) {
+            users.objects.retain(is_theirs);
+        }
+        let mut names: Vec<String> = clients.iter().take(MOST_PROCESSES).map(ToString::to_string).collect();
+        if clients.len() > MOST_PROCESSES {
+            names.push(format!("{} more", clients.len() - MOST_PROCESSES));
+        }
+        let note = format!(
+            "programs were still using {{}} when its last share ended, and have lost their contexts: {}",
+            names.join(", ")
+        );
+        self.tell(device, &News { kind: "Warning", reason: "MPSClientsEnded", note }, users, true);
+    }
+
+    fn tell(&mut self, device: &DeviceUuid, news: &News, users: Users, or_node: bool) {
+        self.told.retain(|_, told| told.elapsed() < PAUSE);
+        let key = (device.clone(), news.reason);
+        if self.told.contains_key(&key) {
+            return;
+        }
+        let name = match users.names.is_empty() {
+            true => device.to_string(),
+            false => users.names.into_iter().collect::<Vec<_>>().join(", "),
+        };
+        let note = news.note.replacen("{}", &name, 1);
+        let telling = Telling { action: ACTION, kind: news.kind, reason: news.reason, note: &note };
+        let mut objects = users.objects;
+        if objects.is_empty() {
+            if !or_node {
+                return;
+            }
+            objects.push(self.node());
+        }
+        self.told.insert(key, Instant::now());
+        for object in &objects {
+            self.worker.events.tell(&telling, object);
+        }
+    }
+
+    fn node(&self) -> ObjectReference {
+        node_reference(&self.worker.options.node_name)
+    }
+
+    /// Who has a share of a device, by the journal, and which pods those are, by the API server.
+    async fn users(&self, device: &DeviceUuid) -> Users {
+        let (journal, device) = (self.worker.journal.clone(), device.clone());
+        let claims = blocking::run(move || {
+            let mut names = BTreeSet::new();
+            let mut claims = Vec::new();
+            let records = journal.shared_claims()?.into_iter().filter_map(|entry| entry.record.ok());
+            for record in records.filter(|record| record.boot_id == *journal.boot_id()) {
+                let mut shares = record
+                    .devices
+                    .iter()
+                    .filter(|one| one.mps.is_some() && one.uuid() == Some(device.as_str()))
+                    .map(|one| one.device.clone())
+                    .peekable();
+                if shares.peek().is_none() {
+                    continue;
+                }
+                names.extend(shares);
+                let (namespace, name, uid) =
+                    (record.namespace.clone(), record.name.clone(), record.uid.clone());
+                claims.push(ClaimReference { namespace, name, uid });
+            }
+            Ok::<_, crate::journal::JournalError>((names, claims))
+        });
+        let (names, claims) = match claims.await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot tell who has shares of a device");
+                return Users::default();
+            }
+            Err(_) => return Users::default(),
+        };
+        let client = &self.worker.client;
+        let objects = futures::stream::iter(claims)
+            .map(|claim| async move {
+                match claim::get(client, &claim, PATIENCE).await {
+                    Ok(Found::Claim(found)) => claim::pods(&found),
+                    // A claim that is gone has no pods left.
+                    Ok(_) => Vec::new(),
+                    Err(_) => vec![claim_reference(&claim)],
+                }
+            })
+            .buffered(AT_ONCE)
+            .concat()
+            .await;
+        Users { names, objects }
+    }
+}

@@ -1,0 +1,152 @@
+//! Makes mps-host's daemons agree with the journal: what could not be said while it was away, or was not believed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_api::PciBusId;
+
+use super::locks::CardLocks;
+use super::worker::Worker;
+use super::{PrepareError, blocking};
+use crate::journal::{ClaimRecord, HardwareRecord};
+use crate::mps::protocol::Daemon;
+
+/// The pause before what could not be settled is tried again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Longest wait for a card that somebody works on.
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+
+impl Worker {
+    /// Settles daemons whenever there is reason to: mps-host is there again, or a daemon could not be ended or changed. Runs
+    /// until dropped.
+    pub(super) async fn settle_when_needed(&self) {
+        loop {
+            self.unsettled.notified().await;
+            let mut pause = FIRST_PAUSE;
+            loop {
+                match self.settle().await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(%error, "cannot settle MPS daemons; trying again"),
+                }
+                tokio::time::sleep(pause).await;
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+        }
+    }
+
+    /// Ends daemons that no claim shares any more, and starts or changes those that are shared and are not as they should
+    /// be. Whether nothing is left to do: without mps-host nothing can be done, and its coming back is reason to try again.
+    async fn settle(&self) -> Result<bool, PrepareError> {
+        let cards = self.cards_with_daemons().await?;
+        if cards.is_empty() {
+            return Ok(true);
+        }
+        let daemons = match self.sharing.mps_daemons().await {
+            Ok(daemons) => Arc::new(daemons),
+            Err(error) => {
+                tracing::debug!(%error, "MPS daemons are settled when mps-host is back");
+                return Ok(true);
+            }
+        };
+        let mut is_settled = true;
+        for card in cards {
+            let only = BTreeSet::from([card]);
+            let Ok(locks) = tokio::time::timeout(LOCK_PATIENCE, self.locks.cards(&only)).await else {
+                is_settled = false;
+                continue;
+            };
+            match self.settle_card(card, &Arc::new(locks?), daemons.clone()).await {
+                Ok(done) => is_settled &= done,
+                // What is undone when the driver is there needs no second try before.
+                Err(PrepareError::NoDriver) => {}
+                Err(error) => {
+                    tracing::warn!(%card, %error, "cannot settle the MPS daemon of a card; trying again");
+                    is_settled = false;
+                }
+            }
+        }
+        // Daemons that one claim has for itself are made anew with whatever else it lost.
+        self.repair().await?;
+        Ok(is_settled)
+    }
+
+    async fn settle_card(
+        &self,
+        card: PciBusId,
+        locks: &CardLocks,
+        daemons: Arc<Vec<Daemon>>,
+    ) -> Result<bool, PrepareError> {
+        self.unmake_waste(card, locks).await?;
+        let references = self.references(None).await?;
+        let (journal, sharing, locks) = (self.journal.clone(), self.sharing.clone(), locks.clone());
+        blocking::run(move || {
+            let _locks = locks;
+            let mut is_settled = true;
+            for entry in journal.hardware_of(card)? {
+                let Ok(record) = entry.record else { continue };
+                let Some(daemon) = record.daemon() else { continue };
+                if !references.contains(&record.id) {
+                    // It could not be ended just now.
+                    is_settled = false;
+                } else if daemon.owner.is_none() {
+                    sharing.settle_mps(&journal, &record.id, card, &daemon, &daemons)?;
+                }
+            }
+            Ok(is_settled)
+        })
+        .await?
+    }
+
+    async fn cards_with_daemons(&self) -> Result<BTreeSet<PciBusId>, PrepareError> {
+        let journal = self.journal.clone();
+        blocking::run(move || {
+            let boot = journal.boot_id();
+            let is_daemon = |record: &HardwareRecord| record.boot_id == *boot && record.daemon().is_some();
+            let records = journal.hardware()?.into_iter().filter_map(|entry| entry.record.ok());
+            Ok(records.filter(is_daemon).map(|record| record.card).collect())
+        })
+        .await?
+    }
+
+    /// Whether any card is shared by MPS, by the journal.
+    pub(super) async fn shares_by_mps(&self) -> bool {
+        self.cards_with_daemons().await.is_ok_and(|cards| !cards.is_empty())
+    }
+
+    /// Lets the daemons of shares that go on allow no more than the largest of those, now that a claim leaves. The caller
+    /// holds the cards' locks. That it cannot be said now holds up no pod's end: it is said later.
+    pub(super) async fn lower_limits(
+        &self,
+        leaving: &ClaimRecord,
+        references: &BTreeSet<String>,
+        locks: &CardLocks,
+    ) {
+        let shares: BTreeSet<&String> = leaving
+            .devices
+            .iter()
+            .filter(|device| device.mps.is_some() && !device.admin_access)
+            .map(|device| &device.device)
+            .filter(|device| references.contains(*device))
+            .collect();
+        for device in shares {
+            let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
+            let (device, claim, locks) = (device.clone(), leaving.uid.clone(), locks.clone());
+            let lowered = blocking::run(move || {
+                let _locks = locks;
+                let Some(record) = journal.hardware_record(&device)? else { return Ok(()) };
+                match record.daemon() {
+                    Some(change) => sharing.lower_mps(&journal, &device, record.card, &change, &claim),
+                    None => Ok(()),
+                }
+            });
+            if let Err(error) = lowered.await.and_then(|lowered| lowered) {
+                tracing::warn!(%error, "what an MPS daemon allows is lowered later");
+                self.unsettled.notify_one();
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the plugin makes of what mps-host tells it, and of its silence.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tessera_kubelet_plugin::metrics::MpsMetrics;
+use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::container::Container;
+use crate::host::{LONG, kill};
+use crate::node::{Node, claim, prepare, unprepare};
+
+/// A preparer that follows mps-host until this is dropped.
+struct Following {
+    metrics: MpsMetrics,
+    _stop: DropGuard,
+}
+
+impl Following {
+    fn start(preparer: &Preparer) -> Self {
+        let (metrics, stop) = (MpsMetrics::default(), CancellationToken::new());
+        let (preparer, copy, token) = (preparer.clone(), metrics.clone(), stop.clone());
+        tokio::spawn(async move { preparer.follow_mps(copy, token).await });
+        Self { metrics, _stop: stop.drop_guard() }
+    }
+
+    async fn is_connected(&self) {
+        until("followed", async || self.metrics.host_up.get() == 1).await;
+    }
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let since = Instant::now();
+    while !condition().await {
+        assert!(since.elapsed() < LONG, "never {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Allocates a share to a claim that a pod of the same name uses.
+fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
+    let mut share = crate::api::result("gpu", &node.device(0, "mps"));
+    share["shareID"] = format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)).into();
+    share["consumedCapacity"] = json!({"memory": memory, "compute": "25", "clients": "1"});
+    let pod = json!({"resource": "pods", "name": claim.name, "uid": format!("pod-{}", claim.uid)});
+    let status = json!({"allocation": {"devices": {"results": [share]}}, "reservedFor": [pod]});
+    node.api.put_status(claim, status);
+}
+
+/// The Events of this reason, as kind and name of what they are about, with their notes.
+fn events(node: &Node, reason: &str) -> Vec<(String, String)> {
+    let events = node.api.events();
+    let of_reason = events.iter().filter(|event| event["reason"] == reason);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    of_reason
+        .map(|event| {
+            let object = &event["regarding"];
+            let about = format!("{} {}", text(&object["kind"]), text(&object["name"]));
+            (about, text(&event["note"]))
+        })
+        .collect()
+}
+
+async fn told(node: &Node, reason: &str, about: &[&str], note: &str) {
+    until(&format!("{reason} of {about:?}"), async || {
+        let events = events(node, reason);
+        about.iter().all(|about| events.iter().any(|(is, says)| is == about && says.contains(note)))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_told_of_a_dead_server_and_only_they() {
+    let node = Node::new("hgx-a100-80gb");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let claims = [claim("one"), claim("two")];
+    for claim in &claims {
+        allocate(&node, claim, "4Gi");
+        prepare(&preparer, claim).await.unwrap();
+    }
+    let other = claim("other");
+    node.allocate_mps(&other, &node.device(1, "mps"), "4Gi", 25, 1);
+    prepare(&preparer, &other).await.unwrap();
+    let device = node.device(0, "mps");
+    let daemons = node.host.list().await;
+    let uuid = node.host.machine.cards()[0]["uuid"].clone();
+    let daemon = daemons.iter().find(|daemon| daemon.device.as_str() == uuid.as_str().unwrap()).unwrap();
+    kill(daemon.server_pid.unwrap(), Signal::KILL);
+    told(&node, "MPSServerDied", &["Pod one", "Pod two"], &device).await;
+    told(&node, "MPSRestarted", &["Pod one", "Pod two"], &device).await;
+    assert_eq!(events(&node, "MPSServerDied").len(), 2);
+    let metrics = &following.metrics;
+    until("counted", async || metrics.restarts.get() == 1).await;
+    assert_eq!((metrics.server_deaths.get(), metrics.daemon_deaths.get()), (1, 0));
+    // In a loop it is told no more than once.
+    for _ in 0..5 {
+        let pid = node.host.list().await.iter().find(|daemon| daemon.device.as_str() == uuid).unwrap().pid;
+        if let Some(pid) = pid {
+            kill(pid, Signal::KILL);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    told(&node, "MPSDaemonDied", &["Pod one", "Pod two"], "while no program was using it").await;
+    assert_eq!(events(&node, "MPSDaemonDied").len(), 2, "{:?}", node.api.events());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_back() {
+    let mut node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    following.is_connected().await;
+    let program = Container::of(&node.spec(&share)).run(&node.host);
+    until("seen", async || following.metrics.daemons_in("running") == 1).await;
+    node.host.end_pod();
+    until("lost", async || following.metrics.host_up.get() == 0).await;
+    drop(program);
+    node.host.start();
+    following.is_connected().await;
+    told(&node, "MPSServerDied", &["Pod share"], "mps-host's pod").await;
+    // Its directory lost, too: the daemon is made anew without anybody asking for it.
+    let pipe = node.host.list().await[0].pipe_directory.clone();
+    node.host.end_pod();
+    fs::remove_dir_all(pipe.parent().unwrap()).unwrap();
+    node.host.start();
+    until("made anew", async || node.host.list().await.len() == 1 && pipe.exists()).await;
+    unprepare(&preparer, &share).await.unwrap();
+    // What the card's compute mode was is lost with the directory.
+    assert_eq!((node.hardware(), node.host.list().await), (vec![], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
+    let mut node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let supervisor = node.host.supervisor().unwrap();
+    kill(node.host.reaper(), Signal::STOP);
+    kill(supervisor, Signal::KILL);
+    unprepare(&preparer, &share).await.unwrap();
+    assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
+    kill(node.host.reaper(), Signal::CONT);
+    let since = Instant::now();
+    until("freed", async || node.hardware().is_empty()).await;
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert!(node.is_empty().await);
+    node.host.end_pod();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_card() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    // mps-host hangs: it neither answers nor goes.
+    let supervisor = node.host.supervisor().unwrap();
+    kill(supervisor, Signal::STOP);
+    unprepare(&preparer, &share).await.unwrap();
+    assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
+    kill(supervisor, Signal::CONT);
+    until("freed", async || node.hardware().is_empty()).await;
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_go_down_with_the_largest_share() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let [small, middle, large] = ["small", "middle", "large"].map(claim);
+    for (claim, memory) in [(&small, "1Gi"), (&large, "8Gi"), (&middle, "4Gi")] {
+        allocate(&node, claim, memory);
+        prepare(&preparer, claim).await.unwrap();
+    }
+    let limit = async || node.host.list().await[0].settings.memory_limit_mib;
+    assert_eq!(limit().await, Some(8192));
+    unprepare(&preparer, &large).await.unwrap();
+    assert_eq!(limit().await, Some(4096));
+    let container = Container::of(&node.spec(&small));
+    let hostile = Container { environment: Vec::new(), pipe: container.pipe.clone() };
+    assert_eq!(hostile.run(&node.host).device["memoryLimitMiB"], 4096);
+    // Without mps-host a pod ends all the same, and it is said when that is back.
+    let supervisor = node.host.supervisor().unwrap();
+    kill(supervisor, Signal::STOP);
+    unprepare(&preparer, &middle).await.unwrap();
+    kill(supervisor, Signal::CONT);
+    until("lowered", async || limit().await == Some(1024)).await;
+    unprepare(&preparer, &small).await.unwrap();
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_will_not_leave_is_ended_in_its_time_and_its_pod_told() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let mut program = Container::of(&node.spec(&share)).run(&node.host);
+    let since = Instant::now();
+    unprepare(&preparer, &share).await.unwrap();
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert_eq!(program.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
+    let process = format!("process {} (cuda-sample)", program.pid());
+    told(&node, "MPSClientsEnded", &["Pod share"], &process).await;
+    until("counted", async || following.metrics.clients_ended.get() == 1).await;
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
+    let mut node = Node::without("t4");
+    let socket = node.host.directory().join("host.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // Says that it is followed, and then rubbish without end; every other connection hears nothing.
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            if number % 2 == 0 {
+                std::thread::spawn(move || {
+                    let mut stream = stream;
+                    let _ = stream.read(&mut [0; 256]);
+                    let _ = stream.write_all(b"\"subscribed\"\n");
+                    let line = format!("{{\"event\":{}\n", "[".repeat(1 << 20));
+                    while stream.write_all(line.as_bytes()).is_ok() {}
+                });
+            } else {
+                kept.push(stream);
+            }
+        }
+    });
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    let whole = claim("whole");
+    node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);
+    for _ in 0..3 {
+        let since = Instant::now();
+        prepare(&preparer, &whole).await.unwrap();
+        unprepare(&preparer, &whole).await.unwrap();
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(following.metrics.host_up.get(), 0);
+    node.host.start();
+    following.is_connected().await;
+}
