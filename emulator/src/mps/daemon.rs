@@ -1,27 +1,29 @@
 //! The stub control daemon.
 
+mod background;
+mod server;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
+pub use self::background::detach;
+use self::server::Server;
 use super::log::Log;
 use super::partitions::{Chunks, Partitions};
 use super::place::{Place, beside};
-use super::wire::{self, Client, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
+use super::wire::{self, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
 use super::{MPS_SERVER_NOT_READY, limits};
 use crate::cuda::device;
-
-/// How long the starting program waits for the daemon in the background.
-const STARTING: Duration = Duration::from_secs(10);
 
 /// Between two looks at something that another process does.
 const LOOK: Duration = Duration::from_millis(2);
@@ -49,62 +51,6 @@ struct Inner {
     /// Where they are enabled.
     partitions: Option<Partitions>,
     quitting: bool,
-}
-
-struct Server {
-    user: u32,
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    percentage: f64,
-    memory: BTreeMap<usize, u64>,
-}
-
-/// Starts a daemon in the background, and ends when it answers.
-///
-/// # Errors
-/// When it cannot be started; the text is for standard error.
-pub fn detach(place: &Place, mode: Mode) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    // What it would say has no reader later; a file takes it until it is known to live.
-    let mut said = tempfile()?;
-    let errors = said.try_clone().map_err(|error| error.to_string())?;
-    let mut command = Command::new(program);
-    command.arg("-f").stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-    command.args(mode.multi_user.then_some("-M"));
-    command.args(mode.static_partitioning.then_some("-S"));
-    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::setsid()?;
-            Ok(())
-        });
-    }
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
-    let since = Instant::now();
-    loop {
-        let is_this = fs::read_to_string(place.pid()).is_ok_and(|pid| pid.trim() == child.id().to_string());
-        if is_this && UnixStream::connect(place.privileged()).is_ok() {
-            return Ok(());
-        }
-        if child.try_wait().map_err(|error| error.to_string())?.is_some() {
-            let mut text = String::new();
-            io::Seek::rewind(&mut said).map_err(|error| error.to_string())?;
-            io::Read::read_to_string(&mut said, &mut text).map_err(|error| error.to_string())?;
-            return Err(text.trim().to_owned());
-        }
-        if since.elapsed() > STARTING {
-            let _ = child.kill();
-            return Err("the daemon does not start".to_owned());
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// A file without a name.
-fn tempfile() -> Result<File, String> {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    Ok(memfd_create("output", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?.into())
 }
 
 /// Runs a daemon until it is told to quit.
@@ -469,44 +415,6 @@ impl Daemon {
             drop(inner);
             std::thread::sleep(LOOK);
         }
-    }
-}
-
-impl Server {
-    fn tell(&mut self, order: &ToServerProcess) {
-        // One that has ended is noticed by that.
-        let _ = wire::send(&mut self.orders, order);
-        let _ = self.orders.flush();
-    }
-
-    fn hear(&mut self) -> Option<FromServerProcess> {
-        wire::receive(&mut self.answers).ok().flatten()
-    }
-
-    fn clients(&mut self) -> Option<(Vec<Client>, bool)> {
-        self.tell(&ToServerProcess::Clients);
-        match self.hear()? {
-            FromServerProcess::Clients { clients, fault } => Some((clients, fault)),
-            _ => None,
-        }
-    }
-
-    /// Tells it which static SM partitions there are.
-    fn partition(&mut self, partitions: Option<&Partitions>) {
-        let known = partitions.map(|partitions| {
-            let all = partitions.all().iter();
-            all.map(|partition| (partition.id.clone(), partition.multiprocessors)).collect()
-        });
-        self.tell(&ToServerProcess::Partitions(known));
-        self.hear();
-    }
-
-    /// Hands it its limits.
-    fn limit(&mut self) {
-        let most = self.memory.keys().max().map_or(0, |device| device + 1);
-        let memory = (0..most).map(|device| self.memory.get(&device).copied()).collect();
-        self.tell(&ToServerProcess::Limits { percentage: self.percentage, memory });
-        self.hear();
     }
 }
 
