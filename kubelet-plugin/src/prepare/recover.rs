@@ -186,6 +186,15 @@ impl Worker {
                     device.minor = identity.minor;
                 }
             }
+            let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
+            record = blocking::run(move || {
+                if sharing.follow_static_partitions(&mut record) {
+                    tracing::info!(uid = record.uid, "its static partitions have other names now");
+                    journal.put_claim_unsynced(&record)?;
+                }
+                Ok::<_, PrepareError>(record)
+            })
+            .await??;
             // One claim's trouble is not the others'.
             match self.restore_spec(&record, files.clone()).await {
                 Err(error @ (PrepareError::Capability { .. } | PrepareError::NoPartition { .. })) => {

@@ -121,6 +121,16 @@ async fn prepared_again_a_claim_has_the_partition_that_is_there_now() {
     assert!(before.run(&node.host).device["error"].is_string(), "the old name is nobody's");
     assert_eq!(prepare(&preparer, &share).await.unwrap(), devices);
     assert_eq!(Container::of(&node.spec(&share)).run(&node.host).device["multiprocessors"], 24);
+
+    // A container that is started again gets what the spec says, without another Prepare.
+    let daemon = node.host.list().await[0].clone();
+    kill(daemon.pid.unwrap(), Signal::KILL);
+    node.host.other_than(daemon.pid).await;
+    preparer.restore_specs().await.unwrap();
+    let spec = node.spec(&share);
+    assert_eq!(Container::of(&spec).run(&node.host).device["multiprocessors"], 24);
+    assert_eq!(prepare(&preparer, &share).await.unwrap(), devices);
+    assert_eq!(node.spec(&share), spec, "the claim is prepared with it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

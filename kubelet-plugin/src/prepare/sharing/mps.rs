@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::limits::{ShareLimits, most, static_shares};
 use super::{OwnDaemon, Sharing};
-use crate::journal::{ClaimMps, Journal, MpsDaemonChange};
+use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, Journal, MpsDaemonChange};
 use crate::mps::client::MpsHostError;
 use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 use crate::prepare::PrepareError;
@@ -167,6 +167,38 @@ impl Sharing {
                 "processes were still using an MPS share that is no longer claimed; they lost the card");
         }
         Ok(())
+    }
+
+    /// Takes over what the static partitions of a claim are called now: a daemon that was started again has made them anew.
+    /// Whether anything changed.
+    pub fn follow_static_partitions(&self, record: &mut ClaimRecord) -> bool {
+        let is_static =
+            |device: &&mut ClaimDevice| device.mps.as_ref().is_some_and(|mps| mps.static_partition.is_some());
+        if !record.devices.iter_mut().any(|device| is_static(&device)) {
+            return false;
+        }
+        let daemons = match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
+            Ok(daemons) => daemons,
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell what the static partitions of a prepared claim are called");
+                return false;
+            }
+        };
+        let mut is_changed = false;
+        for device in record.devices.iter_mut().filter(is_static) {
+            let of_device =
+                daemons.iter().filter(|daemon| device.uuid().is_some_and(|uuid| daemon.serves(uuid)));
+            let mut partitions = of_device.filter_map(|daemon| daemon.static_partitions.as_ref());
+            let now = partitions.find_map(|partitions| partitions.get(device.cdi_name()));
+            let now = now.map(|partition| partition.name.clone());
+            if let (Some(mps), Some(now)) = (&mut device.mps, now)
+                && mps.static_partition.as_ref() != Some(&now)
+            {
+                mps.static_partition = Some(now);
+                is_changed = true;
+            }
+        }
+        is_changed
     }
 
     /// Whether mps-host has daemons of these devices, each with the static partition that goes with it, if any. Where it
