@@ -22,7 +22,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::ListParams};
 use serde::Serialize;
 use tessera_tests::{
-    Cluster, ClusterOptions, TEST_IMAGE, Timings,
+    CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, TEST_IMAGE, Timings,
     installation::{Installation, InstallationOptions},
     workspace,
 };
@@ -31,20 +31,27 @@ use tokio::time::sleep;
 use crate::cluster;
 
 use self::{
-    manifests::{JOB, Manifest, PODS},
+    manifests::{JOB, Manifest, PODS, SHARES},
     screen::{Screen, container_views},
     stand_in::Views,
     view::{ClaimUse, ContainerView, Memory, claim_uses, device_count, settled},
 };
 
 const NAMESPACE: &str = "demo";
+/// Of the chart.
+const VALUES: [&str; 4] = [
+    "extendedResourceNames.enabled=true",
+    "sharing.mps.enabled=true",
+    "nodeConfigs.default=shared",
+    "nodeConfigs.configs.shared.sharing.mps.defaultShares=4",
+];
 /// Several times what the slowest step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What `cargo xtask demo` takes.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  cargo xtask demo                           eight emulated H100, seven kinds of pods, then everything is removed
+  cargo xtask demo                           eight emulated H100, eight kinds of pods, then everything is removed
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
@@ -126,7 +133,7 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
 
     let installation = InstallationOptions {
         hardware: arguments.hardware.clone(),
-        values: vec!["extendedResourceNames.enabled=true".to_owned()],
+        values: VALUES.map(str::to_owned).to_vec(),
         ..InstallationOptions::default()
     };
     let tessera =
@@ -196,11 +203,13 @@ async fn submit(
         "the job with four cards has ended, its cards are free again"
     });
 
-    for manifest in &PODS {
+    let shares = stand_in.is_none().then_some(&SHARES);
+    let manifests: Vec<&Manifest> = PODS.iter().chain(shares).collect();
+    for manifest in &manifests {
         apply(cluster, manifest).await?;
     }
     watch.screen = Screen::default();
-    let all = 1 + PODS.iter().map(Manifest::pods).sum::<usize>();
+    let all = 1 + manifests.iter().map(|manifest| manifest.pods()).sum::<usize>();
     let uses = watch
         .until("the pods to run or to wait for good", async |uses| {
             Ok(uses.len() >= all && uses.iter().all(settled))
@@ -220,13 +229,16 @@ async fn submit(
         };
         views.push((claim_use.pod.clone(), view));
     }
+    if shares.is_none() {
+        eprintln!("\ndemo/{} is left out: shares by MPS need a node on which pods run.", SHARES.file);
+    }
     eprintln!("\nWhat the containers see:\n{}\n", container_views(&views));
     Ok(uses)
 }
 
 async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
     eprintln!("kubectl apply -f demo/{}   # {}", manifest.file, manifest.purpose);
-    let text = manifest.with_image(TEST_IMAGE);
+    let text = manifest.with_images(TEST_IMAGE, CUDA_SAMPLE_IMAGE);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
     cluster.kubectl_with_input(&arguments, &text).await?;
     Ok(())

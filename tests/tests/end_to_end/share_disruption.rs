@@ -106,8 +106,11 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
         scene.template("quarter", &[share("share", &json!({}))]).await;
         let claim = json!({"name": "card", "resourceClaimTemplateName": "quarter"});
         let container = program("main", &["card"], &["--hold"]);
-        scene.program_pod("stays", "Always", &[container.clone()], std::slice::from_ref(&claim)).await;
-        scene.program_pod("ends", "Never", &[container], &[claim]).await;
+        for (pod, restart) in [("stays", "Always"), ("ends", "Never")] {
+            scene
+                .program_pod(pod, restart, std::slice::from_ref(&container), std::slice::from_ref(&claim))
+                .await;
+        }
         scene.ready("stays").await;
         scene.ready("ends").await;
         let before = scene.device_of("stays").await;

@@ -6,7 +6,7 @@ pub struct Manifest {
     pub file: &'static str,
     /// What it asks for.
     pub purpose: &'static str,
-    /// The file, still with `$(IMAGE)`.
+    /// The file, still with `$(IMAGE)` and `$(CUDA_SAMPLE_IMAGE)`.
     text: &'static str,
 }
 
@@ -30,14 +30,17 @@ pub const PODS: [Manifest; 6] = [
     manifest!("7-partitions.yaml", "MIG partitions: by profile, and by memory"),
 ];
 
+/// Where containers really run: without a node's `mps-host` shares by MPS wait.
+pub const SHARES: Manifest = manifest!("8-shares.yaml", "four quarters of one card, by MPS");
+
 impl Manifest {
     /// How many pods the file makes.
     pub fn pods(&self) -> usize {
         self.text.lines().filter(|line| *line == "kind: Pod").count()
     }
 
-    /// The file with `image` as the containers' image.
-    pub fn with_image(&self, image: &str) -> String {
-        self.text.replace("$(IMAGE)", image)
+    /// The file with the containers' images.
+    pub fn with_images(&self, image: &str, cuda_sample: &str) -> String {
+        self.text.replace("$(IMAGE)", image).replace("$(CUDA_SAMPLE_IMAGE)", cuda_sample)
     }
 }

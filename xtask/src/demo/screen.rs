@@ -57,11 +57,11 @@ pub fn container_views(views: &[(String, Option<ContainerView>)]) -> String {
     if !stderr().is_terminal() {
         table.set_width(150);
     }
-    table.set_header(["CONTAINER OF", "DEVICE NODES", "ENVIRONMENT"]);
+    table.set_header(["CONTAINER OF", "DEVICE NODES", "ENVIRONMENT, OR WHAT ITS PROGRAM SAYS"]);
     for (pod, view) in views {
         let (nodes, environment) = view.as_ref().map_or_else(
             || ("(no report)".to_owned(), String::new()),
-            |view| (view.device_nodes().join(" "), view.environment().join("\n")),
+            |view| (view.device_nodes().join(" "), [&view.environment(), view.program()].concat().join("\n")),
         );
         table.add_row([pod.clone(), nodes, environment]);
     }

@@ -33,6 +33,9 @@ pub struct ClaimUse {
 pub struct ContainerView {
     environment: BTreeMap<String, String>,
     devices: Vec<DeviceNode>,
+    /// What a program in it says of its device.
+    #[serde(skip)]
+    program: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -43,7 +46,23 @@ struct DeviceNode {
 impl ContainerView {
     /// The view a container printed, if its log holds one.
     pub fn from_log(log: &str) -> Option<Self> {
-        log.lines().find_map(|line| serde_json::from_str(line).ok())
+        log.lines().find_map(|line| serde_json::from_str(line).ok().or_else(|| Self::of_program(line)))
+    }
+
+    /// What `cuda-sample` says first.
+    fn of_program(line: &str) -> Option<Self> {
+        let said: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
+        let part = |name: &str| {
+            let value = said.get(name).filter(|value| !value.is_null())?;
+            Some(format!("{name}: {}", value.to_string().trim_matches('"')))
+        };
+        let program = ["device", "memoryLimitMiB", "multiprocessors"].into_iter().filter_map(part).collect();
+        said.contains_key("device").then_some(Self { program, ..Self::default() })
+    }
+
+    /// What a program says of its device, `name: value`.
+    pub fn program(&self) -> &[String] {
+        &self.program
     }
 
     /// A view put together from elsewhere than a log.
@@ -52,7 +71,7 @@ impl ContainerView {
         device_nodes: impl IntoIterator<Item = String>,
     ) -> Self {
         let devices = device_nodes.into_iter().map(|path| DeviceNode { path }).collect();
-        Self { environment, devices }
+        Self { environment, devices, program: Vec::new() }
     }
 
     /// The environment that claims and devices set, `NAME=value`.
@@ -240,6 +259,14 @@ mod tests {
         let uses = claim_uses(&[running], &[claim]);
         assert_eq!(uses[0].devices, ["gpu-3b-00", "gpu-86-00"]);
         assert_eq!(uses[0].name, "unchanged-extended");
+    }
+
+    #[test]
+    fn a_program_shows_what_it_got() {
+        let log = r#"{"activeThreadPercentage":25.0,"device":"GPU-1","memoryLimitMiB":19456,"mpsServer":7,"multiprocessors":33}
+{"holdsMiB":19000}"#;
+        let view = ContainerView::from_log(log).unwrap();
+        assert_eq!(view.program(), ["device: GPU-1", "memoryLimitMiB: 19456", "multiprocessors: 33"]);
     }
 
     #[test]
