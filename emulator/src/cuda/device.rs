@@ -23,6 +23,8 @@ pub struct Device {
     pub multiprocessors: Option<u32>,
     /// Ids of GPU instance and compute instance, of a partition.
     pub instances: Option<(u32, u32)>,
+    /// Compute slices of a partition, and of its whole card.
+    pub slices: Option<(u32, u32)>,
 }
 
 impl Device {
@@ -67,9 +69,15 @@ fn partitions(card: &Card, mig: &Mig) -> Vec<Device> {
                 memory: profile.and_then(|profile| profile.memory_mib).unwrap_or(0) << 20,
                 multiprocessors: profile.and_then(|profile| profile.multiprocessors).map(share),
                 instances: Some((gpu.id, compute.id)),
+                slices: card.mig.as_ref().map(|model| (compute.size, card_slices(&model.profiles))),
             }
         })
         .collect()
+}
+
+/// Compute slices of a card: those of its largest profile.
+fn card_slices(profiles: &[GpuInstanceProfile]) -> u32 {
+    profiles.iter().map(|profile| profile.compute_slices).max().unwrap_or(1)
 }
 
 fn gpu_slices(profile: Option<&GpuInstanceProfile>) -> u32 {
@@ -86,6 +94,7 @@ fn whole(card: &Card) -> Device {
         memory: (board.memory_total_mib - board.memory_reserved_mib.unwrap_or(0)) << 20,
         multiprocessors: board.cores.zip(per).map(|(cores, per)| cores / per),
         instances: None,
+        slices: None,
     }
 }
 
@@ -127,12 +136,14 @@ pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
 }
 
 /// Clients that an MPS server takes for one device: 16 before Volta, 48 since, 60 from CUDA 13.1 (NVIDIA's MPS
-/// documentation).
+/// documentation). Of a partition fewer, in proportion to its compute instance (MIG User Guide, "CUDA Multi-Process
+/// Service": 48 of the whole card's); how NVIDIA rounds is not said, and is down here.
 pub fn most_clients(machine: &Machine, device: &Device) -> usize {
     if machine.cards[device.card].board.architecture < Architecture::Volta {
         return 16;
     }
-    if has_static_partitions(machine) { 60 } else { 48 }
+    let of_card = if has_static_partitions(machine) { 60 } else { 48 };
+    device.slices.map_or(of_card, |(slices, of)| (of_card * slices as usize / of.max(1) as usize).max(1))
 }
 
 /// Whether the driver's MPS knows static SM partitions: from CUDA 13.1.

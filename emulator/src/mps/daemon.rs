@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,10 @@ struct Daemon {
     place: Place,
     log: Log,
     mode: Mode,
+    /// Locked while this daemon is the one of its directory.
+    only_one: File,
+    /// Whether it has been told to end: nobody is answered any more.
+    ended: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -108,7 +113,14 @@ pub fn run(place: &Place, mode: Mode) -> Result<(), String> {
         partitions,
         quitting: false,
     };
-    let daemon = Arc::new(Daemon { place: place.clone(), log, mode, inner: Mutex::new(inner) });
+    let daemon = Arc::new(Daemon {
+        place: place.clone(),
+        log,
+        mode,
+        only_one: lock,
+        ended: AtomicBool::new(false),
+        inner: Mutex::new(inner),
+    });
     for listener in [clients, commands] {
         let daemon = Arc::clone(&daemon);
         std::thread::spawn(move || {
@@ -166,11 +178,17 @@ impl Daemon {
             }
             _ => return,
         };
+        if self.ended.load(Ordering::Acquire) {
+            return;
+        }
         is_quit &= matches!(&answer, FromDaemon::Text(text) if text.is_empty());
         if is_quit {
             // The real one leaves its sockets and takes the file with its process id away.
             let _ = fs::remove_file(self.place.pid());
             self.log.line("Exit");
+            self.ended.store(true, Ordering::Release);
+            // Whoever reads the answer may start the next daemon before this process is gone.
+            let _ = rustix::fs::flock(&self.only_one, FlockOperation::Unlock);
         }
         let _ = lines.send(&answer);
         if is_quit {

@@ -113,3 +113,13 @@ fn one_faulting_client_ends_all_and_then_the_server_takes_new_ones() {
     let next = Client::start(&machine, &[]);
     assert_eq!(next.device["mpsServer"], clients[0].device["mpsServer"]);
 }
+
+#[test]
+fn once_quit_is_answered_the_next_daemon_starts() {
+    let machine = Machine::new("t4");
+    for round in 0..30 {
+        let started = machine.start();
+        assert!(started.status.success(), "{round}: {}", String::from_utf8_lossy(&started.stderr));
+        assert_eq!(machine.order("quit"), "");
+    }
+}

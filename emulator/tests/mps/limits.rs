@@ -66,3 +66,30 @@ fn the_forty_ninth_client_is_refused() {
     assert_eq!(refused.device["error"], "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED");
     assert!(clients.iter().all(|client| client.device["mpsServer"].is_u64()));
 }
+
+/// A seventh of a card takes a seventh of its clients; of the partition beside it they are no business.
+#[test]
+fn a_partition_takes_clients_by_its_compute_instance() {
+    let machine = Machine::new("hgx-h100-80gb");
+    let smi = |arguments: &[&str]| {
+        let output = machine.program("nvidia-smi").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    smi(&["-i", "0", "-mig", "1"]);
+    smi(&["mig", "-i", "0", "-cgi", "1g.10gb,3g.40gb", "-C"]);
+    let listed = smi(&["-L"]);
+    for (profile, most) in [("1g.10gb", 48 / 7), ("3g.40gb", 48 * 3 / 7)] {
+        let line = listed.lines().find(|line| line.contains(profile)).unwrap();
+        let uuid = line.split_once("UUID: ").unwrap().1.trim_end_matches(')');
+        let mut daemon = machine.program("nvidia-cuda-mps-control");
+        assert!(daemon.args(["-d", "-M"]).env("CUDA_VISIBLE_DEVICES", uuid).status().unwrap().success());
+        let clients: Vec<Client> = (0..most).map(|_| Client::start(&machine, &[])).collect();
+        assert!(clients.iter().all(|client| client.device["mpsServer"].is_u64()), "{profile}");
+        let refused = Client::start(&machine, &[]);
+        assert_eq!(refused.device["error"], "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED", "{profile}");
+        assert_eq!(refused.device["code"], 808, "{}", refused.device);
+        drop(clients);
+        assert_eq!(machine.order("quit"), "");
+    }
+}

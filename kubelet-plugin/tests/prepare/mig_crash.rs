@@ -296,3 +296,49 @@ async fn without_the_api_server_partitions_end_and_prepared_ones_are_told_again(
     unprepare(&preparer, &mine).await.unwrap();
     assert!(node.settled().is_empty());
 }
+
+/// The plugin died between its intent and the instance. Then the administrator destroyed what was there before, and made an
+/// instance of his own at the very place, to which the driver gave the id that his old one had: it is not ours.
+#[tokio::test]
+async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
+    for number in 1.. {
+        let node = Node::new(1);
+        node.cards.admin_mode(0, true);
+        let theirs = node.cards.admin_instance((0, 19, 0), true);
+        let mine = claim("mine");
+        allocate(&node, &mine, &["gpu-01-00-mig-1g10gb-6"]);
+        let (preparer, disk) = node.start_on(Some(Fault::Die(number, Moment::After))).await;
+        if let Ok(preparer) = &preparer {
+            let _ = prepare(preparer, &mine).await;
+        }
+        assert!(disk.is_reached(), "never an intent without its instance");
+        let journal = node.record_path(&mine).parent().unwrap().with_file_name("hardware");
+        let records = crate::support::names(&journal);
+        if records.is_empty()
+            || node.cards.instances().0 != [(0, 19, 0)]
+            || !node.cards.instances().1.is_empty()
+        {
+            continue;
+        }
+        let path = journal.join(&records[0]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(find(&record, "present"), Some(&serde_json::json!([theirs])), "{record}");
+        node.cards.admin_destroys(0, theirs);
+        let again = node.cards.admin_instance((0, 19, 6), true);
+        let text =
+            text.replace(&format!("\"present\":[{theirs}]"), &format!("\"present\":[{theirs},{again}]"));
+        std::fs::write(&path, text).unwrap();
+
+        let _preparer = node.start().await;
+        assert!(crate::support::names(&journal).is_empty());
+        assert_eq!(node.cards.instances(), (vec![(0, 19, 6)], vec![]));
+        return;
+    }
+}
+
+/// The value of a key, wherever it is.
+fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
+    let object = value.as_object()?;
+    object.get(key).or_else(|| object.values().find_map(|value| find(value, key)))
+}
