@@ -43,9 +43,12 @@ pub struct ConfigSpec {
     partitions: Option<Vec<Index>>,
     on_demand: bool,
     highest: bool,
-    mps: Option<(bool, bool, Vec<Index>, u32, Option<u32>)>,
+    mps: Option<MpsSpec>,
     replicas: Option<u32>,
 }
+
+/// Cards too, static partitions, profiles, default shares, most clients.
+type MpsSpec = (bool, bool, Vec<Index>, u32, Option<u32>);
 
 #[derive(Clone, Debug)]
 pub enum Step {
