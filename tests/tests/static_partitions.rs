@@ -99,7 +99,7 @@ async fn each_pod_has_multiprocessors_of_its_own() {
     for name in quarters {
         let given = start(name, json!({})).await;
         assert_eq!(given["multiprocessors"], 24, "{given}");
-        assert_eq!(given["memoryLimitMiB"], 20_352, "{given}");
+        assert_eq!(given["memoryLimitMiB"], 20_224, "{given}");
         cards.insert(given["device"].to_string());
         let environment: Value = serde_json::from_str(&run_in(&cluster, name, &["/bin/env"]).await).unwrap();
         partitions.insert(environment["CUDA_MPS_SM_PARTITION"].as_str().unwrap().to_owned());

@@ -31,6 +31,9 @@ pub struct Card {
     pub addressing_mode: Option<String>,
     /// All memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
     pub memory_bytes: Option<u64>,
+    /// What of it the driver and the firmware keep for themselves, in bytes (`nvmlDeviceGetMemoryInfo_v2`, `reserved`): no
+    /// program gets it. Not published.
+    pub reserved_memory_bytes: u64,
     /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
     /// "not supported" on a card that cannot).
     pub mig_capable: Option<bool>,
@@ -101,6 +104,7 @@ impl Card {
             cores: None,
             addressing_mode: None,
             memory_bytes: None,
+            reserved_memory_bytes: 0,
             mig_capable: None,
             mig: None,
             numa_node: None,

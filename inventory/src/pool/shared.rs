@@ -42,7 +42,9 @@ pub struct SharedDevices<'a> {
 impl SharedDevices<'_> {
     /// The card shared by MPS; `None` where its memory is unknown or too small to be shared.
     pub fn mps(&self, mps: &Mps, set: &CounterSet, warnings: &mut Vec<Warning>) -> Option<Device> {
-        let memory = self.description.memory;
+        // What no program gets cannot be shared out.
+        let reserved = i64::try_from(self.card.reserved_memory_bytes).unwrap_or(i64::MAX);
+        let memory = self.description.memory.map(|memory| memory.saturating_sub(reserved).max(0));
         let card = self.card.pci;
         let min_compute = match self.static_partitions(mps) {
             None => 1,
@@ -64,7 +66,7 @@ impl SharedDevices<'_> {
         }
         let mut attributes = self.attributes(DeviceType::Mps, warnings);
         attributes.bool(attribute::STATIC_PARTITIONS, mps.static_partitions.then_some(true));
-        attributes.int(attribute::MEMORY_MIB, memory.map(|bytes| bytes >> 20));
+        attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
         Some(self.device(DeviceName::Mps(self.card.pci), attributes, capacity, counters::all_of(set)))
     }

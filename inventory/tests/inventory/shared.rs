@@ -92,6 +92,28 @@ fn a_card_without_mig_is_shared_too() {
     assert_eq!(names, ["gpu-10-00", "gpu-10-00-mps", "gpu-10-00-ts"]);
 }
 
+#[test]
+fn what_the_driver_keeps_is_not_shared_out() {
+    let shared = |reserved: u64| {
+        let mut card = Card::new(address(0));
+        (card.memory_bytes, card.reserved_memory_bytes) = (Some(81_559 << 20), reserved);
+        let machine = Machine { cards: vec![card], ..Machine::default() };
+        let pool = Pool::new(&machine, &sharing(Some(Mps::default()), None));
+        let of = |name: &str| {
+            pool.devices().find(|device| device.name == name)?.capacity.clone()?.remove("memory")
+        };
+        let whole = of("gpu-10-00").unwrap().value.0;
+        let mps = of("gpu-10-00-mps")
+            .map(|memory| (memory.value.0, memory.request_policy.unwrap().default.unwrap().0));
+        (whole, mps)
+    };
+    // Four times 20224 MiB are less than the 81079 that programs can have, and four times 20352 more.
+    let (whole, mps) = shared(480 << 20);
+    assert_eq!(whole, "81559Mi");
+    assert_eq!(mps, Some(("81024Mi".to_owned(), "20224Mi".to_owned())));
+    assert_eq!(shared(u64::MAX).1, None);
+}
+
 fn clients(pool: &Pool, name: &str) -> String {
     device(pool, name).capacity.as_ref().unwrap()["clients"].value.0.clone()
 }

@@ -63,6 +63,13 @@ pub(super) fn card(
     let addressing_mode =
         read.addressing_mode.map(|mode| mode.map(|mode| nvml::AddressingMode::name(mode).to_owned()));
     next.addressing_mode = problems.take(own, "addressingMode", addressing_mode, next.addressing_mode);
+    // Another amount is reserved in MIG mode, on which what is published shall not depend.
+    let is_divided = matches!(&read.mig, Ok(Some(mode)) if mode.current);
+    if let Ok(Some(memory)) = &read.memory
+        && (!is_divided || next.reserved_memory_bytes == 0)
+    {
+        next.reserved_memory_bytes = memory.reserved;
+    }
     next.memory_bytes = problems.take(
         own,
         "memory",
