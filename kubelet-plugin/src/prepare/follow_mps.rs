@@ -197,6 +197,10 @@ impl Follower {
     async fn happened(&mut self, Event { device, kind, .. }: Event) {
         tracing::debug!(%device, ?kind, "event of mps-host");
         self.count(&kind, &device);
+        if kind == EventKind::Restarted {
+            // A new daemon knows nothing of the old one's static partitions.
+            self.worker.unsettled.notify_one();
+        }
         self.teller.happened(&device, &kind).await;
     }
 

@@ -133,8 +133,8 @@ impl Preparer {
 
     /// Writes the CDI specs of prepared claims that are missing, or that differ from what they would be today: the driver
     /// was updated, `nvidia-ctk` has given its answer, a node has other numbers, an MPS daemon was started again and its
-    /// static partitions have other names. [`Preparer::run`] does it every ten
-    /// minutes and whenever a driver is opened.
+    /// static partitions have other names. [`Preparer::run`] does it every ten minutes and whenever a driver is opened,
+    /// [`Preparer::follow_mps`] when a daemon was started again.
     ///
     /// # Errors
     /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; what could be written is.

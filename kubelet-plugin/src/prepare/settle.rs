@@ -20,8 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Worker {
-    /// Settles daemons whenever there is reason to: mps-host is there again, or a daemon could not be ended or changed. Runs
-    /// until dropped.
+    /// Settles daemons whenever there is reason to: mps-host is there again, a daemon was started again, or one could not be
+    /// ended or changed. Runs until dropped.
     pub(super) async fn settle_when_needed(&self) {
         loop {
             self.unsettled.notified().await;
@@ -38,8 +38,9 @@ impl Worker {
         }
     }
 
-    /// Ends daemons that no claim shares any more, and starts or changes those that are shared and are not as they should
-    /// be. Whether nothing is left to do: without mps-host nothing can be done, and its coming back is reason to try again.
+    /// Ends daemons that no claim shares any more, starts or changes those that are shared and are not as they should be, and
+    /// lets the claims' CDI specs follow. Whether nothing is left to do: without mps-host nothing can be done, and its coming
+    /// back is reason to try again.
     async fn settle(&self) -> Result<bool, PrepareError> {
         let cards = self.cards_with_daemons().await?;
         if cards.is_empty() {
@@ -71,7 +72,11 @@ impl Worker {
         }
         // Daemons that one claim has for itself are made anew with whatever else it lost.
         self.repair().await?;
-        Ok(is_settled)
+        match self.restore_specs().await {
+            // They are written when there is one.
+            Ok(()) | Err(PrepareError::NoDriver) => Ok(is_settled),
+            Err(error) => Err(error),
+        }
     }
 
     async fn settle_card(

@@ -237,7 +237,7 @@ async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
     };
     fill();
     let error = host.ensure(0, Settings::default()).await.unwrap_err().to_string();
-    assert!(error.contains("No space left on device") && error.contains("daemon.json"), "{error}");
+    assert!(error.contains("No space left on device") && error.contains("/daemon."), "{error}");
     assert_eq!(host.list().await, [], "nothing stays of the attempt");
     assert_eq!(host.card(0)["computeMode"], 0);
     fs::remove_file(&filler).unwrap();

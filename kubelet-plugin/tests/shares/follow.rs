@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::container::Container;
 use crate::host::{LONG, kill};
 use crate::node::{Node, claim, prepare, unprepare};
+use crate::static_partitions;
 
 /// A preparer that follows mps-host until this is dropped.
 struct Following {
@@ -264,4 +265,21 @@ async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
     assert_eq!(following.metrics.host_up.get(), 0);
     node.host.start();
     following.is_connected().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn specs_follow_the_static_partitions_of_a_new_daemon() {
+    let node = static_partitions::node();
+    static_partitions::publish(&node, Some(16_896));
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "10Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let before = node.spec(&share);
+    kill(node.host.list().await[0].pid.unwrap(), Signal::KILL);
+    // As soon as it is told: the next look at all specs is minutes away.
+    until("other", async || node.spec(&share) != before).await;
+    assert_eq!(Container::of(&node.spec(&share)).run(&node.host).device["multiprocessors"], 24);
 }

@@ -15,7 +15,7 @@ use crate::machine::EmulatedMachine;
 use crate::node::{Node, claim, prepare, unprepare};
 
 /// A node with H100s that offers them; what is published of them is not known yet.
-fn node() -> Node {
+pub fn node() -> Node {
     let mut node = Node::on(Host::on(EmulatedMachine::with("hgx-h100-80gb", &["--cuda-version", "13.1"])));
     node.host.start();
     ask_for(&node, true);
@@ -27,7 +27,7 @@ fn ask_for(node: &Node, static_partitions: bool) {
     node.config.send_replace(Some(Arc::new(NodeConfig::decode(&config).unwrap())));
 }
 
-fn publish(node: &Node, cores: Option<u32>) {
+pub fn publish(node: &Node, cores: Option<u32>) {
     let cards = node.host.machine.cards();
     let card = |known: &serde_json::Value| {
         let mut card = Card::new(known["pci"].as_str().unwrap().parse().unwrap());
