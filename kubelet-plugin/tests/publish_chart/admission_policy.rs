@@ -13,7 +13,7 @@ use tessera_inventory::{
     Pool,
     pool::{Contents, Slice},
 };
-use tessera_kubelet_plugin::publish::{PublishOptions, Publisher, client};
+use tessera_kubelet_plugin::publish::{FIELD_MANAGER, PublishOptions, Publisher, client};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -138,7 +138,8 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         slice["metadata"]["name"] = json!("policy-old");
         slice["spec"]["pool"]["name"] = json!("policy-a");
     });
-    all.create(&PostParams::default(), &old).await.expect("created by the administrator");
+    let as_plugin = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    all.create(&as_plugin, &old).await.expect("created in the older version's name");
 
     // A token that belongs to no pod names no node.
     let unbound = cluster.service_account_config(NAMESPACE, ACCOUNT, None).await.expect("a token");
