@@ -23,6 +23,7 @@ mod driver;
 mod error;
 mod keeper;
 pub mod launch;
+mod logs;
 pub mod options;
 mod partitions;
 mod processes;

@@ -244,7 +244,7 @@ pub(super) fn own_program() -> PathBuf {
 }
 
 /// The last bytes of a file that may be long.
-fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn end_of(path: &Path) -> io::Result<Vec<u8>> {
     const MOST: u64 = 4096;
     let mut file = std::fs::File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(MOST);

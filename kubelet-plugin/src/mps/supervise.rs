@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::directory::SOCKET;
 use super::options::{Options, SharedMemory};
 use super::supervisor::Supervisor;
-use super::{readopt, serve};
+use super::{logs, readopt, serve};
 use crate::error_text::with_causes;
 use crate::metrics::Metrics;
 use crate::run::logging;
@@ -74,6 +74,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "MPS supervisor serving");
     tokio::select! {
         () = serve::serve(supervisor.clone(), listener) => {}
+        () = logs::look_after(supervisor.clone()) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
