@@ -190,14 +190,20 @@ impl Host {
 
     /// Daemons and servers of this node that live.
     pub fn mps_processes(&self) -> Vec<u32> {
+        let is_mps = |pid: &u32| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            comm.starts_with("nvidia-cuda-mps")
+        };
+        self.processes_of_pipes().filter(is_mps).collect()
+    }
+
+    /// Processes with one of this node's pipe directories in their environment: also what is about to become a daemon.
+    fn processes_of_pipes(&self) -> impl Iterator<Item = u32> {
         let needle = format!("CUDA_MPS_PIPE_DIRECTORY={}/", self.directory().display());
-        processes()
-            .filter(|pid| {
-                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                comm.starts_with("nvidia-cuda-mps") && String::from_utf8_lossy(&environment).contains(&needle)
-            })
-            .collect()
+        processes().filter(move |pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).contains(&needle)
+        })
     }
 }
 
@@ -211,8 +217,15 @@ impl Drop for Host {
             }
             let _ = child.wait();
         }
-        for pid in self.mps_processes() {
-            kill(pid, Signal::KILL);
+        // A daemon that was just being started comes up without whoever started it.
+        let (since, mut quiet) = (Instant::now(), 0);
+        while quiet < 3 && since.elapsed() < LONG {
+            quiet += 1;
+            for pid in self.processes_of_pipes() {
+                kill(pid, Signal::KILL);
+                quiet = 0;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
         // A test's own file system, where it made one.
         for entry in fs::read_dir(self.directory()).into_iter().flatten().flatten() {
