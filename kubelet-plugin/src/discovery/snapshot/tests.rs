@@ -143,6 +143,24 @@ fn a_fact_once_read_does_not_flicker() {
     assert_eq!(missed(&discovery, 1), ["uuid", "memory", "migCapable", "nvlinks", "pcieRoot", "numaNode"]);
 }
 
+/// What is published must not depend on whether a card happens to be partitioned.
+#[test]
+fn what_is_reserved_in_mig_mode_does_not_count() {
+    let memory = |reserved| Ok(Some(Memory { total: 80 << 30, reserved, used: 0, free: 0 }));
+    let mig = |current| Ok(Some(MigMode { current, pending: current }));
+    let fake = Fake::with([card(0x10)]);
+    let mut discovery = discovery();
+    let mut reserved_when = |read, mode| {
+        fake.change(0, |card| (card.memory, card.mig) = (memory(read), mig(mode)));
+        discovery.read_once(&fake);
+        card_of(&discovery, 0x10).unwrap().reserved_memory_bytes
+    };
+    assert_eq!(reserved_when(600, true), 600, "better than nothing");
+    assert_eq!(reserved_when(480, false), 480);
+    assert_eq!(reserved_when(700, true), 480);
+    assert_eq!(reserved_when(500, false), 500);
+}
+
 #[test]
 fn what_a_link_leads_to_does_not_flicker() {
     let link = |link, to| tessera_nvml::NvLink {
