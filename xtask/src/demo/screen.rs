@@ -31,12 +31,18 @@ impl Screen {
     }
 }
 
-fn table(uses: &[ClaimUse]) -> String {
+fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    if !stderr().is_terminal() {
+    // Some terminals say that they have no columns.
+    if !stderr().is_terminal() || table.width().is_none_or(|width| width == 0) {
         table.set_width(150);
     }
+    table
+}
+
+fn table(uses: &[ClaimUse]) -> String {
+    let mut table = empty_table();
     table.set_header(["POD", "PHASE", "CLAIM", "DEVICES", "REMARK"]);
     for claim_use in uses {
         table.add_row([
@@ -52,11 +58,7 @@ fn table(uses: &[ClaimUse]) -> String {
 
 /// What each container says it sees, below one another.
 pub fn container_views(views: &[(String, Option<ContainerView>)]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    if !stderr().is_terminal() {
-        table.set_width(150);
-    }
+    let mut table = empty_table();
     table.set_header(["CONTAINER OF", "DEVICE NODES", "ENVIRONMENT, OR WHAT ITS PROGRAM SAYS"]);
     for (pod, view) in views {
         let (nodes, environment) = view.as_ref().map_or_else(
