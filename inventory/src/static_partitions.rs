@@ -5,7 +5,7 @@ use crate::machine::Card;
 /// Static SM partitions of a card: multiprocessors that an MPS daemon started with `-S` sets apart, in chunks.
 ///
 /// How many chunks there are, only a running daemon says: a chunk lies in one cluster of the chip, and which parts of a
-/// cluster work differs from card to card (NVIDIA's example has 10 chunks of 8 in 92 multiprocessors, an H100 15 in 132). So
+/// cluster work differs from card to card (NVIDIA's example has 10 chunks of 8 in 92 multiprocessors, others' tests 15 in the 132 of an H100). So
 /// what is published rests on a number that no card falls below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticPartitions {
@@ -108,7 +108,7 @@ mod tests {
             let partitions = StaticPartitions::of(&card(major, minor, Some(cores)), Some(13_010)).unwrap();
             (partitions.multiprocessors, partitions.fewest_chunks(), partitions.min_compute())
         };
-        assert_eq!(of(9, 0, 16_896), (132, 9, 12), "H100: it has 15");
+        assert_eq!(of(9, 0, 16_896), (132, 9, 12), "H100");
         assert_eq!(of(8, 0, 6912), (108, 14, 8), "A100");
         assert_eq!(of(8, 9, 18_176), (142, 18, 6), "L40S");
         assert_eq!(of(8, 6, 256), (2, 1, 100), "less than a chunk is taken for one");
