@@ -141,6 +141,13 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
         let again = scene.another_in("stays", "main", &[]).await;
         assert_eq!((&again.device, again.memory_limit_mib), (&before.device, before.memory_limit_mib));
         assert_ne!(again.mps_server, before.mps_server);
+        // Nobody listened when it happened: the plugin finds it out, and says so where its users look.
+        let of_pod = "involvedObject.name=stays,reason=MPSServerDied";
+        let events = ["get", "events", "-n", &scene.namespace, "--field-selector", of_pod, "-o", "name"];
+        eventually("an event of the pod", async || {
+            (!stage.cluster.kubectl(&events).await.unwrap().is_empty()).then_some(())
+        })
+        .await;
         scene.delete_pods(&["stays", "ends"]).await;
         stage.nothing_is_shared().await;
     })
