@@ -18,6 +18,7 @@ mod own_partitions;
 mod problem;
 mod snapshot;
 mod sysfs;
+mod undivided;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,8 @@ pub use snapshot::Discovery;
 pub struct DiscoveryOptions {
     /// Where sysfs is mounted (`--sysfs-root`).
     pub sysfs_root: PathBuf,
+    /// Where to keep, for the next process, what cards say only outside MIG mode; `None` keeps it in memory only.
+    pub memory: Option<PathBuf>,
     /// How often to look again without a reason.
     pub interval: Duration,
     /// How soon to look again when something is missing: a query failed, or a card is still registering with its NVLink
@@ -55,6 +58,7 @@ impl DiscoveryOptions {
     pub fn new(sysfs_root: PathBuf) -> Self {
         DiscoveryOptions {
             sysfs_root,
+            memory: None,
             interval: Duration::from_secs(30),
             unsettled_interval: Duration::from_secs(5),
             look_again: Arc::default(),
@@ -82,7 +86,11 @@ pub async fn run(
     machines: watch::Sender<Option<Arc<Machine>>>,
     cancelled: CancellationToken,
 ) {
-    let discovery = Arc::new(Mutex::new(Discovery::new(options.sysfs_root.clone())));
+    let discovery = Discovery::new(options.sysfs_root.clone());
+    let discovery = Arc::new(Mutex::new(match options.memory.clone() {
+        Some(file) => discovery.remembering_in(file),
+        None => discovery,
+    }));
     let shared = Arc::new(Shared { look_again: options.look_again.clone(), ..Shared::default() });
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;

@@ -112,7 +112,9 @@ async fn start(
     tasks.spawn("the hardware keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
-    let discovery = DiscoveryOptions::new(options.sysfs_root.clone());
+    let memory = kubelet_directory.join("plugins").join(driver_name).join("undivided-cards.json");
+    let discovery =
+        DiscoveryOptions { memory: Some(memory), ..DiscoveryOptions::new(options.sysfs_root.clone()) };
     let look_again = discovery.look_again.clone();
     tasks.spawn(
         "discovery",

@@ -1,7 +1,9 @@
+use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 
 /// One active NVLink of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NvLink {
     /// What is at its other end.
     pub remote: NvLinkRemote,
@@ -10,7 +12,7 @@ pub struct NvLink {
 }
 
 /// The remote end of an NVLink (`nvmlDeviceGetNvLinkRemoteDeviceType`, `nvmlDeviceGetNvLinkRemotePciInfo_v2`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NvLinkRemote {
     /// Another card.
     Gpu(PciBusId),
@@ -21,7 +23,7 @@ pub enum NvLinkRemote {
 }
 
 /// Generation of an NVLink (`nvmlNvlinkVersion_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NvLinkVersion {
     /// 1.0, Pascal.
     V1_0,

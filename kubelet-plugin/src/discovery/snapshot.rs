@@ -12,6 +12,7 @@ use super::health::HealthBook;
 use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
 use super::sysfs::Sysfs;
+use super::undivided::Undivided;
 
 /// What is known of this machine's cards, from all readings of this process's life.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Discovery {
     cuda_driver_version: Option<u32>,
     cards: BTreeMap<PciBusId, Card>,
     pairs: Pairs,
+    undivided: Undivided,
     returned: Vec<PciBusId>,
     problems: Vec<Problem>,
     told: Told,
@@ -34,6 +36,15 @@ struct Answer {
     pci: PciBusId,
     gone: bool,
     card: Option<Card>,
+    problems: Problems,
+}
+
+/// What all cards answered.
+struct Reading {
+    /// Those that answered, or of which something is known from before.
+    cards: Vec<Card>,
+    pairs: Pairs,
+    gone: Vec<PciBusId>,
     problems: Problems,
 }
 
@@ -49,10 +60,18 @@ impl Discovery {
             cuda_driver_version: None,
             cards: BTreeMap::new(),
             pairs: Pairs::default(),
+            undivided: Undivided::default(),
             returned: Vec::new(),
             problems: Vec::new(),
             told: Told::default(),
         }
+    }
+
+    /// Keeps in `file`, for the next process, what cards say only outside MIG mode; begins with what is there.
+    #[must_use]
+    pub fn remembering_in(mut self, file: PathBuf) -> Self {
+        self.undivided = Undivided::kept_in(file);
+        self
     }
 
     /// Reads everything once, every card on a thread of its own; blocks as long as the slowest. For one look at a
@@ -148,15 +167,20 @@ impl Discovery {
             }
         }
         self.seen |= !present.is_empty();
-        let answers = self.ask(&Sources { nvml, sysfs: &self.sysfs, own }, &present);
-        let mut live = Vec::new();
+        let sources = Sources { nvml, sysfs: &self.sysfs, own };
+        let mut reading = self.reading(&sources, &present);
+        if self.undivided.misses_something(&reading.cards, &reading.pairs) {
+            reading = self.reading(&sources, &present);
+        }
+        let Reading { mut cards, mut pairs, gone, problems: found } = reading;
+        problems.append(found);
+        self.undivided.complete(&mut cards, &mut pairs);
+        self.undivided.learn(&cards, &pairs);
+
         self.returned.clear();
-        for Answer { pci, gone, card, problems: own } in answers {
-            problems.append(own);
-            if gone {
-                problems.add(Some(pci), "card", "it fell off the bus or needs a reset");
-            }
-            let Some(mut card) = card.filter(|_| !gone) else { continue };
+        let mut live = Vec::new();
+        for mut card in cards {
+            let pci = card.pci;
             if self.cards.get(&pci).is_some_and(|known| known.health == Health::Lost) {
                 self.returned.push(pci);
             }
@@ -169,8 +193,29 @@ impl Discovery {
                 card.health = Health::Lost;
             }
         }
-        present.retain(|(_, pci)| live.contains(pci));
-        self.read_pairs(nvml, &present, problems);
+        for pci in gone {
+            problems.add(Some(pci), "card", "it fell off the bus or needs a reset");
+        }
+        self.pairs = pairs;
+    }
+
+    fn reading(&self, sources: &Sources<'_>, present: &[(PciAddress, PciBusId)]) -> Reading {
+        let (mut cards, mut gone, mut problems) = (Vec::new(), Vec::new(), Problems::default());
+        for answer in self.ask(sources, present) {
+            problems.append(answer.problems);
+            match answer.card {
+                _ if answer.gone => gone.push(answer.pci),
+                Some(card) => cards.push(card),
+                None => {}
+            }
+        }
+        let live: Vec<_> = present
+            .iter()
+            .copied()
+            .filter(|(_, pci)| cards.iter().any(|card: &Card| card.pci == *pci))
+            .collect();
+        let pairs = self.read_pairs(sources.nvml, &live, &mut problems);
+        Reading { cards, pairs, gone, problems }
     }
 
     fn ask(&self, sources: &Sources<'_>, present: &[(PciAddress, PciBusId)]) -> Vec<Answer> {
@@ -190,7 +235,13 @@ impl Discovery {
         })
     }
 
-    fn read_pairs(&mut self, nvml: &dyn Nvml, present: &[(PciAddress, PciBusId)], problems: &mut Problems) {
+    fn read_pairs(
+        &self,
+        nvml: &dyn Nvml,
+        present: &[(PciAddress, PciBusId)],
+        problems: &mut Problems,
+    ) -> Pairs {
+        let mut all = self.pairs.clone();
         let rows: Vec<usize> = (0..present.len()).collect();
         let answers = side_by_side(&rows, |row| {
             let (address, pci) = present[row];
@@ -206,10 +257,11 @@ impl Discovery {
         });
         for (pci, pairs, own) in answers {
             for (other, pair) in pairs {
-                self.pairs.insert(pci, other, pair);
+                all.insert(pci, other, pair);
             }
             problems.append(own);
         }
+        all
     }
 }
 

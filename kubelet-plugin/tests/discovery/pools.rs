@@ -6,7 +6,7 @@ use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::topology::{CardSet, Groups};
 use tessera_inventory::{Pool, Topology};
 use tessera_kubelet_plugin::discovery::Discovery;
-use tessera_nvml::Library;
+use tessera_nvml::{Library, Nvml};
 
 use crate::machine::{EmulatedMachine, hardware};
 
@@ -85,4 +85,52 @@ fn every_machine_is_grouped_by_its_links() {
         let whole = |device: &&Device| matches!(device.name.parse(), Ok(DeviceName::Card(_)));
         assert_eq!(pool.devices().filter(whole).count(), machine.cards.len(), "{name}");
     }
+}
+
+/// Partitions for claims come and go under MIG mode, which keeps NVLinks down and reserves another amount of memory.
+#[test]
+fn what_is_published_does_not_depend_on_which_cards_are_partitioned() {
+    let mut tried = 0;
+    for name in hardware() {
+        let emulated = EmulatedMachine::new(&name);
+        let library = Library::open_below(&emulated.root()).unwrap();
+        let memory = emulated.root().join("undivided-cards.json");
+        let discovery = || Discovery::new(emulated.root().join("sys")).remembering_in(memory.clone());
+        let published = |discovery: &mut Discovery| {
+            discovery.read_once(&library);
+            Pool::new(&discovery.machine().unwrap(), &PoolOptions::new(DEFAULT_DRIVER_NAME)).slices
+        };
+        let mut discovery_of_this_life = discovery();
+        let before = published(&mut discovery_of_this_life);
+        let cards: Vec<_> = library.addresses().unwrap().into_iter().map(Result::unwrap).collect();
+        for card in cards.into_iter().step_by(3) {
+            if !library.card(card).unwrap().mig.is_ok_and(|mig| mig.is_some()) {
+                continue;
+            }
+            library.set_mig_mode(card, true).unwrap();
+            tried += 1;
+            assert_eq!(published(&mut discovery_of_this_life), before, "{name}, {card} in MIG mode");
+            assert_eq!(published(&mut discovery()), before, "{name}, {card} in MIG mode, after a restart");
+        }
+    }
+    assert!(tried > 10);
+}
+
+/// What others made of a card stays, so that its links are no use to anybody.
+#[test]
+fn a_card_with_partitions_of_others_is_in_no_group() {
+    let emulated = EmulatedMachine::new("h100-nvl-x8");
+    let library = Library::open_below(&emulated.root()).unwrap();
+    let mut discovery = Discovery::new(emulated.root().join("sys"));
+    let mut bridged = || {
+        discovery.read_once(&library);
+        written(&Topology::new(&discovery.machine().unwrap()).groups())[2].clone()
+    };
+    assert_eq!(bridged(), BRIDGES);
+    let card = library.addresses().unwrap()[0].clone().unwrap();
+    library.set_mig_mode(card, true).unwrap();
+    assert_eq!(bridged(), BRIDGES);
+    let profile = library.gpu_instance_profiles(card).unwrap().unwrap().remove(0);
+    library.create_gpu_instance(card, profile.id, profile.placements[0]).unwrap();
+    assert_eq!(bridged(), "{1,3}{4,5}{6,7}");
 }

@@ -193,6 +193,86 @@ fn what_a_link_leads_to_does_not_flicker() {
     assert_eq!(links[0].remote, tessera_inventory::machine::NvLinkRemote::Other);
 }
 
+/// A machine whose card is switched to MIG mode after it was asked for the mode, and before it was asked for its links.
+#[derive(Default)]
+struct Switching {
+    fake: Fake,
+    before: Mutex<Option<tessera_nvml::Card>>,
+}
+
+impl Nvml for Switching {
+    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError> {
+        self.fake.identify(address)
+    }
+
+    fn driver_version(&self) -> Result<String, NvmlError> {
+        self.fake.driver_version()
+    }
+
+    fn cuda_version(&self) -> Result<CudaVersion, NvmlError> {
+        self.fake.cuda_version()
+    }
+
+    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+        self.fake.addresses()
+    }
+
+    fn card(&self, address: PciAddress) -> Result<tessera_nvml::Card, NvmlError> {
+        self.before.lock().unwrap().take().map_or_else(|| self.fake.card(address), Ok)
+    }
+
+    fn pair(&self, one: PciAddress, other: PciAddress) -> Result<Pair, NvmlError> {
+        self.fake.pair(one, other)
+    }
+}
+
+#[test]
+fn links_stay_when_the_mode_changes_between_two_questions() {
+    let link = tessera_nvml::NvLink {
+        link: 0,
+        active: true,
+        version: Ok(Some(2)),
+        megabytes_per_second: Ok(None),
+        remote_type: Ok(Some(tessera_nvml::NvLinkRemote::Switch)),
+        remote_address: Ok(None),
+    };
+    let down = tessera_nvml::NvLink { active: false, ..link.clone() };
+    let with = |link: &tessera_nvml::NvLink, mode| tessera_nvml::Card {
+        links: Ok(vec![link.clone()]),
+        mig: Ok(Some(MigMode { current: mode, pending: mode })),
+        ..card(1)
+    };
+    let machine = Switching { fake: Fake::with([with(&link, false)]), ..Switching::default() };
+    let mut discovery = discovery();
+    let mut links = |machine: &Switching| {
+        discovery.read_once(machine);
+        card_of(&discovery, 1).unwrap().nvlinks.unwrap().len()
+    };
+    assert_eq!(links(&machine), 1);
+    *machine.before.lock().unwrap() = Some(with(&down, false));
+    machine.fake.change(0, |card| *card = with(&down, true));
+    assert_eq!(links(&machine), 1, "switched on");
+    *machine.before.lock().unwrap() = Some(with(&down, false));
+    machine.fake.change(0, |card| *card = with(&link, false));
+    assert_eq!(links(&machine), 1, "switched off");
+    machine.fake.change(0, |card| *card = with(&down, false));
+    assert_eq!(links(&machine), 0, "a link that goes down is told");
+}
+
+#[test]
+fn a_damaged_memory_is_none() {
+    let file = tempfile::tempdir().unwrap();
+    let file = file.path().join("undivided-cards.json");
+    for damage in ["", "{", "[]", r#"{"cards": {"x": 1}}"#, r#"{"cards":{},"peers":{},"more":1}"#] {
+        std::fs::write(&file, damage).unwrap();
+        let mut discovery = discovery().remembering_in(file.clone());
+        discovery.read_once(&Fake::with([card(1), card(2)]));
+        assert_eq!(card_of(&discovery, 1).unwrap().nvlinks, Some(Vec::new()));
+        let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(written["cards"]["0000:01:00.0"]["uuid"], "GPU-1", "{damage}");
+    }
+}
+
 #[test]
 fn a_card_that_never_said_who_it_is_is_left_out() {
     let fake = Fake::with([card(1), card(2)]);

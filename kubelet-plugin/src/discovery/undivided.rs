@@ -1,0 +1,199 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tessera_api::PciBusId;
+use tessera_inventory::machine::{Card, NvLink, NvLinkRemote, Pairs};
+
+/// What cards say only outside MIG mode: it keeps their NVLinks down, at both ends, and reserves another amount of memory.
+///
+/// Partitions for claims come and go. What is published of the machine (groups, order, capacities) must not follow them:
+/// a card that is partitioned now is whole again before a claim gets it whole. So while a card is in MIG mode for claims,
+/// it counts as it was outside; a file keeps that for the plugin's next start, which may find the card partitioned.
+///
+/// A card with GPU instances of others (an administrator's, a layout's), or whose mode only a reset switches, stays
+/// partitioned: it counts as it is.
+#[derive(Debug, Default)]
+pub(super) struct Undivided {
+    known: Known,
+    file: Option<PathBuf>,
+}
+
+/// What the file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Known {
+    cards: BTreeMap<PciBusId, KnownCard>,
+    /// Whether two cards, the lower address first, reach each other over NVLink.
+    peers: BTreeMap<PciBusId, BTreeMap<PciBusId, bool>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct KnownCard {
+    /// Of another card in this place nothing is known.
+    uuid: Option<String>,
+    nvlinks: Vec<NvLink>,
+    reserved_memory_bytes: u64,
+}
+
+impl Undivided {
+    /// Begins with what `file` holds, and keeps it up to date. A file that can't be read is as good as none.
+    pub(super) fn kept_in(file: PathBuf) -> Self {
+        let known = read(&file).unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                let file = file.display();
+                tracing::warn!(%file, %error, "what cards say outside MIG mode is not known from before");
+            }
+            Known::default()
+        });
+        Self { known, file: Some(file) }
+    }
+
+    /// Whether a link or an access between peers is missing that was there before, though none of the cards that it joins
+    /// is in MIG mode. It may have been switched between two questions: then another reading tells.
+    pub(super) fn misses_something(&self, cards: &[Card], pairs: &Pairs) -> bool {
+        let divided: Vec<PciBusId> =
+            cards.iter().filter(|card| in_mig_mode(card)).map(|card| card.pci).collect();
+        let counts = |link: &&NvLink| match link.remote {
+            NvLinkRemote::Gpu(other) => !divided.contains(&other),
+            NvLinkRemote::Switch | NvLinkRemote::Other => true,
+        };
+        let mut whole = cards.iter().filter(|card| !in_mig_mode(card));
+        let link_missing = whole.any(|card| {
+            let before = self.of(card).map_or(0, |known| known.nvlinks.iter().filter(counts).count());
+            card.nvlinks.as_ref().is_some_and(|links| links.iter().filter(counts).count() < before)
+        });
+        link_missing
+            || self.accessible().any(|(one, other)| {
+                !divided.contains(&one)
+                    && !divided.contains(&other)
+                    && pairs.get(one, other).nvlink_peer_access == Some(false)
+            })
+    }
+
+    /// Gives cards in MIG mode for claims, and those at the other ends of their links, what they have outside it, as far
+    /// as that is known.
+    pub(super) fn complete(&self, cards: &mut [Card], pairs: &mut Pairs) {
+        let divided: Vec<PciBusId> =
+            cards.iter().filter(|card| is_divided_for_claims(card)).map(|card| card.pci).collect();
+        if divided.is_empty() {
+            return;
+        }
+        let same: Vec<PciBusId> =
+            cards.iter().filter(|card| self.of(card).is_some()).map(|card| card.pci).collect();
+        for card in cards.iter_mut() {
+            let Some(known) = self.of(card) else { continue };
+            if divided.contains(&card.pci) {
+                card.nvlinks = Some(known.nvlinks.clone());
+                card.reserved_memory_bytes = known.reserved_memory_bytes;
+                continue;
+            }
+            let Some(links) = card.nvlinks.as_mut() else { continue };
+            for other in divided.iter().filter(|other| same.contains(other)) {
+                let leads_there = |link: &&NvLink| link.remote == NvLinkRemote::Gpu(*other);
+                let up = links.iter().filter(leads_there).count();
+                let down: Vec<NvLink> = known.nvlinks.iter().filter(leads_there).skip(up).copied().collect();
+                links.extend(down);
+            }
+            // The same links in another order would pass for news.
+            if sorted(links) == sorted(&known.nvlinks) {
+                links.clone_from(&known.nvlinks);
+            }
+        }
+        for (position, &one) in same.iter().enumerate() {
+            for &other in &same[position + 1..] {
+                if !divided.contains(&one) && !divided.contains(&other) {
+                    continue;
+                }
+                if let Some(access) = self.access(one, other) {
+                    let mut pair = pairs.get(one, other);
+                    pair.nvlink_peer_access = Some(access);
+                    pairs.insert(one, other, pair);
+                }
+            }
+        }
+    }
+
+    /// Learns from cards that are not in MIG mode, and writes the file where that is news.
+    pub(super) fn learn(&mut self, cards: &[Card], pairs: &Pairs) {
+        let mut next = self.known.clone();
+        let whole: Vec<&Card> = cards.iter().filter(|card| !in_mig_mode(card)).collect();
+        for card in &whole {
+            let Some(nvlinks) = card.nvlinks.clone() else { continue };
+            let known = KnownCard {
+                uuid: card.uuid.clone(),
+                nvlinks,
+                reserved_memory_bytes: card.reserved_memory_bytes,
+            };
+            next.cards.insert(card.pci, known);
+        }
+        for one in &whole {
+            for other in whole.iter().filter(|other| one.pci < other.pci) {
+                let access = pairs.get(one.pci, other.pci).nvlink_peer_access;
+                if let Some(access) = access {
+                    next.peers.entry(one.pci).or_default().insert(other.pci, access);
+                }
+            }
+        }
+        if next == self.known {
+            return;
+        }
+        self.known = next;
+        if let Some(file) = &self.file
+            && let Err(error) = write(file, &self.known)
+        {
+            let file = file.display();
+            tracing::warn!(%file, %error, "what cards say outside MIG mode is not kept for the next start");
+        }
+    }
+
+    fn of(&self, card: &Card) -> Option<&KnownCard> {
+        self.known.cards.get(&card.pci).filter(|known| known.uuid == card.uuid)
+    }
+
+    fn access(&self, one: PciBusId, other: PciBusId) -> Option<bool> {
+        self.known.peers.get(&one.min(other))?.get(&one.max(other)).copied()
+    }
+
+    fn accessible(&self) -> impl Iterator<Item = (PciBusId, PciBusId)> {
+        let pairs =
+            self.known.peers.iter().flat_map(|(one, others)| others.iter().map(|other| (*one, other)));
+        pairs.filter(|(_, (_, access))| **access).map(|(one, (other, _))| (one, *other))
+    }
+}
+
+fn sorted(links: &[NvLink]) -> Vec<NvLink> {
+    let mut sorted = links.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+fn in_mig_mode(card: &Card) -> bool {
+    card.mig.as_ref().is_some_and(|mig| mig.mode)
+}
+
+fn is_divided_for_claims(card: &Card) -> bool {
+    let Some(mig) = &card.mig else { return false };
+    mig.mode && !mig.mode_switch_needs_reset && mig.instances.is_empty()
+}
+
+fn read(file: &Path) -> io::Result<Known> {
+    Ok(serde_json::from_slice(&fs::read(file)?)?)
+}
+
+/// In place of what was there. Not synced: it is learnt again.
+fn write(file: &Path, known: &Known) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    // Two instances may do this at once; each needs a name of its own.
+    let temporary = file.with_extension(format!("{}.new", std::process::id()));
+    let written =
+        fs::write(&temporary, serde_json::to_vec(known)?).and_then(|()| fs::rename(&temporary, file));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
