@@ -31,6 +31,7 @@ pub mod protocol;
 mod readopt;
 pub mod reaper;
 mod record;
+mod remove;
 mod serve;
 mod shared_memory;
 mod slot;

@@ -122,8 +122,13 @@ pub(super) fn all(directory: &DaemonDirectory) -> Vec<(Role, Process)> {
     .collect()
 }
 
-/// What a process of this pipe directory runs; nothing where it is of another or no MPS program that stays.
+/// What a process of this pipe directory runs; nothing where it is of another or no MPS program that stays. Name, arguments
+/// and environment are what a process likes to show: one in a container, which has another process namespace, is none.
 fn role(pid: u32, pipe: &Path) -> Option<Role> {
+    let namespace = |process: &dyn std::fmt::Display| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    if namespace(&pid)? != namespace(&"self")? {
+        return None;
+    }
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let expected = [b"CUDA_MPS_PIPE_DIRECTORY=", pipe.as_os_str().as_encoded_bytes()].concat();
     if !environment.split(|byte| *byte == 0).any(|variable| variable == expected) {

@@ -8,9 +8,9 @@ use super::directory::DaemonDirectory;
 use super::processes;
 use super::protocol::DaemonState;
 use super::record::Record;
+use super::remove::remove_tree;
 use super::shared_memory;
 use super::slot::{Running, Slot, Work};
-use super::start::remove_tree;
 use super::supervisor::Supervisor;
 
 /// Looks at every directory of a daemon. Daemons that must be started again are, by their keepers, after this.
@@ -69,7 +69,11 @@ async fn sweep(device: &DeviceUuid, directory: &DaemonDirectory) {
     for (_, process) in processes::all(directory) {
         process.kill().await;
     }
-    if let Err(error) = shared_memory::remove(&directory.shm).and_then(|()| remove_tree(&directory.root)) {
+    let removed = match shared_memory::remove(&directory.shm) {
+        Ok(()) => remove_tree(&directory.root).await,
+        failed => failed,
+    };
+    if let Err(error) = removed {
         tracing::warn!(%device, %error, "cannot remove it; tried again at the next start");
     }
 }

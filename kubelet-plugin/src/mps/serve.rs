@@ -22,6 +22,10 @@ const CONNECTIONS: usize = 256;
 /// How long a subscriber may take to read an event. One that does not is left: it connects again and asks how things are.
 const READING: Duration = Duration::from_secs(10);
 
+/// How long a connection may say nothing before it is closed, so that those who do nothing keep nobody out. Whoever asks
+/// connects for that.
+const ASKING: Duration = Duration::from_secs(10);
+
 /// Makes the socket, over that of a dead supervisor: the caller holds the directory's lock.
 pub(super) fn listen(path: &Path) -> Result<UnixListener, MpsError> {
     match fs::remove_file(path) {
@@ -53,7 +57,7 @@ pub(super) async fn serve(supervisor: Arc<Supervisor>, listener: UnixListener) {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
@@ -68,7 +72,7 @@ async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()
         return write_line(&mut writer, &Response::Error { code: ErrorCode::Forbidden, message }).await;
     }
     let mut reader = BufReader::new(reader);
-    while let Some(line) = read_line(&mut reader).await? {
+    while let Some(line) = tokio::time::timeout(ASKING, read_line(&mut reader)).await?? {
         match understand(&line) {
             Ok(Operation::Subscribe) => {
                 let events = supervisor.events.subscribe();

@@ -1,9 +1,7 @@
 //! Starting a daemon, and its server.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
@@ -12,6 +10,7 @@ use super::error::MpsError;
 use super::partitions;
 use super::processes::{self, Role};
 use super::record::Record;
+use super::remove::remove_content;
 use super::shared_memory;
 use super::slot::{Running, Slot, Work};
 use super::supervisor::Supervisor;
@@ -112,7 +111,7 @@ impl Supervisor {
         // A dead daemon's sockets and logs would be taken for the new one's. The directories themselves stay: containers have
         // them mounted, and would look for the new daemon in the old ones for ever.
         for old in [&directory.pipe, &directory.log] {
-            remove_content(old)?;
+            remove_content(old).await?;
             fs::create_dir_all(old).map_err(MpsError::at(old))?;
             fs::set_permissions(old, fs::Permissions::from_mode(0o755)).map_err(MpsError::at(old))?;
         }
@@ -206,30 +205,5 @@ impl Supervisor {
         for (_, process) in processes::all(&slot.directory) {
             process.kill().await;
         }
-    }
-}
-
-/// Removes what is in a directory, if it is there.
-fn remove_content(path: &Path) -> Result<(), MpsError> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(MpsError::at(path))?,
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let removed = match entry.file_type() {
-            Ok(kind) if kind.is_dir() => fs::remove_dir_all(&path),
-            _ => fs::remove_file(&path),
-        };
-        removed.map_err(MpsError::at(&path))?;
-    }
-    Ok(())
-}
-
-/// Removes a directory with all that is in it, if it is there.
-pub(super) fn remove_tree(path: &Path) -> Result<(), MpsError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(MpsError::at(path)(error)),
-        _ => Ok(()),
     }
 }

@@ -9,9 +9,9 @@ use super::error::MpsError;
 use super::processes;
 use super::protocol::{ClientProcess, DaemonState, EventKind, Release};
 use super::record::Record;
+use super::remove::remove_tree;
 use super::shared_memory;
 use super::slot::{Slot, Work};
-use super::start::remove_tree;
 use super::supervisor::Supervisor;
 
 /// How long a daemon that is to end may take to say who its clients are: it may hang, and ends all the same.
@@ -127,7 +127,7 @@ impl Supervisor {
         }
         shared_memory::remove(&slot.directory.shm)?;
         for part in [&slot.directory.pipe, &slot.directory.log, &slot.directory.root] {
-            remove_tree(part)?;
+            remove_tree(part).await?;
         }
         Ok(())
     }

@@ -239,6 +239,23 @@ impl Drop for Host {
     }
 }
 
+/// A file system that is there as long as this.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    pub fn tmpfs(path: &Path, options: &str) -> Self {
+        let arguments = ["-t", "tmpfs", "-o", options, "mps"];
+        assert!(Command::new("mount").args(arguments).arg(path).status().unwrap().success());
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// Sends a signal to a process that may be gone.
 pub fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), signal);

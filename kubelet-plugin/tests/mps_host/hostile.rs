@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use rustix::process::Signal;
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, Settings};
 
 use crate::client::Client;
-use crate::host::{Host, LONG, kill, state};
+use crate::host::{Host, LONG, Mounted, kill, state};
 
 /// Puts a script in the place of the program by which orders are given. Daemons that run go on.
 fn replace_program(host: &Host, script: &str) {
@@ -211,14 +210,6 @@ async fn a_second_mps_host_says_so_and_takes_over_when_the_first_has_ended() {
     second.wait().unwrap();
 }
 
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
     if !tessera_tests::skip::node_tier("a_full_disk_refuses_shares_and_ends_those_that_are") {
@@ -226,9 +217,7 @@ async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
     }
     let mut host = Host::without("hgx-a100-80gb");
     let directory = host.directory().to_owned();
-    let mount = ["-t", "tmpfs", "-o", "size=512k,mode=755", "mps"];
-    assert!(Command::new("mount").args(mount).arg(&directory).status().unwrap().success());
-    let _mounted = Mounted(&directory);
+    let _mounted = Mounted::tmpfs(&directory, "size=512k,mode=755");
     host.start();
     host.list().await;
     let filler = directory.join("filler");

@@ -3,6 +3,7 @@
 
 mod bad;
 mod client;
+mod containers;
 mod deaths;
 mod host;
 mod hostile;
