@@ -37,6 +37,11 @@ pub struct PrepareOptions {
     pub answer_at_the_latest: Duration,
     /// Longest wait of [`Preparer::drain`](super::Preparer::drain) for work that can't be broken off.
     pub drain_within: Duration,
+    /// Shortest and longest pause between two attempts at what passes by itself and what nobody in this process tells of:
+    /// another instance of the plugin, the kubelet's checkpoint, the API server.
+    pub retry_pauses: (Duration, Duration),
+    /// A wait that users are told of lasts so long already.
+    pub tell_after: Duration,
     /// The node's name, as Events say who reports.
     pub node_name: String,
     /// Longest wait for one answer of the API server where there is none without it.
@@ -67,6 +72,8 @@ impl PrepareOptions {
             answer_within: Duration::from_secs(40),
             answer_at_the_latest: Duration::from_secs(43),
             drain_within: Duration::from_secs(10),
+            retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
+            tell_after: Duration::from_secs(1),
             node_name: node_name.to_owned(),
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(2),

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -8,14 +7,6 @@ use super::call::Call;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
 use crate::hardware::Hardware;
-
-/// Pauses between two attempts. They matter only for what nobody in this process tells of: another instance of the
-/// plugin, the kubelet's checkpoint, the API server.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// A wait that users are told of lasts so long already.
-const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// A wait as observers see it: from the first failed attempt until this is dropped.
 struct Wait {
@@ -40,7 +31,7 @@ impl Worker {
         call: &Call,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let mut wait: Option<Wait> = None;
-        let mut pause = SHORTEST_PAUSE;
+        let (mut pause, longest_pause) = self.options.retry_pauses;
         loop {
             // From before the attempt, so that nothing is missed that happens during it.
             let mut released = self.released.subscribe();
@@ -66,7 +57,7 @@ impl Worker {
             wait.because(error.reason());
             // Instances that started to wait together do not ask together.
             let longest = pause.mul_f64(0.75 + fastrand::f64() / 4.0);
-            pause = LONGEST_PAUSE.min(pause * 2);
+            pause = longest_pause.min(pause * 2);
             let wakes = async {
                 tokio::select! {
                     () = is_released(&mut released, error.holder()) => {}
@@ -81,7 +72,7 @@ impl Worker {
                     biased;
                     ended = call.ending.asked() => return Err(ended),
                     () = sleep_until(call.deadline) => return Err(error.clone()),
-                    () = sleep_until(wait.since + TELL_AFTER), if tell => {
+                    () = sleep_until(wait.since + self.options.tell_after), if tell => {
                         wait.told = Some(news(&error));
                         self.events.waiting(operation, claim, &call.consumers(), &error);
                     }

@@ -133,7 +133,7 @@ async fn a_driver_that_hangs() {
     registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()["unknown"].as_ref().unwrap();
     let since = Instant::now();
     assert_eq!(plugin.terminate().await.code(), Some(0));
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(9), "{:?}", since.elapsed());
     assert!(node.sockets().is_empty());
 }
 

@@ -48,6 +48,7 @@ async fn without_pod_uid_the_second_waits_and_says_so() {
     first.ready().await;
     let second = node.plugin(None);
     second.logged("another process already serves").await;
+    second.logged("metrics and probes").await;
     assert_eq!(second.get("/readyz").0, 503);
     assert_eq!(first.terminate().await.code(), Some(0));
     second.ready_line("[+] sockets").await;
@@ -96,6 +97,7 @@ async fn a_second_signal_ends_it_at_once() {
     plugin.signal(Signal::TERM);
     let since = Instant::now();
     assert_eq!(plugin.ended().await.code(), Some(0));
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    // A single signal waits ten seconds for what runs.
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     assert!(call.await.unwrap().is_err());
 }

@@ -151,9 +151,14 @@ async fn killed_within_every_call_that_changes_a_card() {
                     let _ = registered.prepare(std::slice::from_ref(&claim)).await;
                 }
             };
+            let at_work = async {
+                plugin.until("at work", || !journal(&node, "hardware").is_empty()).await;
+                // And some more, to come to the call.
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            };
             tokio::select! {
                 () = work => panic!("{call} did not take its time"),
-                () = tokio::time::sleep(Duration::from_millis(700)) => {}
+                () = at_work => {}
             }
             plugin.kill();
             node.machine.let_happen("restore");

@@ -8,6 +8,24 @@ use tessera_kubelet_plugin::publish::{PublishStatus, Role};
 
 use crate::node::{Node, one};
 
+/// Waits until something is so.
+async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let asking = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("never {what}"));
+}
+
+/// Waits for an Event of this reason that says this.
+async fn told(node: &Node, reason: &str, said: &str) {
+    eventually(&format!("{reason}: {said}"), || {
+        node.api.events().iter().any(|(of, note)| of == reason && note.contains(said))
+    })
+    .await;
+}
+
 const THREE: &str = r#"{"3g.40gb": 2}"#;
 
 #[tokio::test]
@@ -28,6 +46,11 @@ async fn claims_and_programs_are_waited_for_and_named() {
     };
     node.status.wait_for(applied(third)).await.unwrap();
     assert_eq!(node.partitions(2).len(), 2, "others need not wait");
+    let others_are_done = |status: &tessera_kubelet_plugin::layout::LayoutStatus| {
+        let done = status.cards.values().filter(|card| card.state == LayoutState::Applied).count();
+        (status.cards.len(), done) == (8, 6)
+    };
+    node.status.wait_for(others_are_done).await.unwrap();
     let busy = node.status.borrow().cards[&second].clone();
     assert_eq!((busy.state, busy.message.as_str()), (LayoutState::Pending, "in use by process 4711"));
     assert!(!node.mode(0) && !node.mode(1));
@@ -42,13 +65,13 @@ async fn claims_and_programs_are_waited_for_and_named() {
         .map(|card| card.pci)
         .collect();
     assert_eq!(closed, [first, second]);
-    let metrics = node.metrics.encode().unwrap();
-    assert!(metrics.contains("tessera_mig_layout_cards{state=\"pending\"} 2"), "{metrics}");
-    assert!(metrics.contains("tessera_mig_layout_cards{state=\"applied\"} 6"), "{metrics}");
-    let events = node.api.events();
-    let pending = events.iter().filter(|(reason, _)| reason == "MigLayoutPending");
-    assert!(pending.clone().any(|(_, note)| note.contains("default/train (0b4e)")), "{events:?}");
-    assert!(pending.clone().any(|(_, note)| note.contains("process 4711")), "{events:?}");
+    for line in [r#"{state="pending"} 2"#, r#"{state="applied"} 6"#] {
+        let line = format!("tessera_mig_layout_cards{line}");
+        eventually(&line, || node.metrics.encode().unwrap().contains(&line)).await;
+    }
+    for holder in ["default/train (0b4e)", "process 4711"] {
+        told(&node, "MigLayoutPending", holder).await;
+    }
 
     node.claims.lock().unwrap().clear();
     node.machine.let_happen("process remove --card 1 --pid 4711");
@@ -77,8 +100,7 @@ async fn what_can_not_be_is_said_and_the_card_stays_as_it_is() {
     assert!(failed.message.contains("2 x 4g.40gb does not fit"), "{}", failed.message);
     assert!(failed.message.contains("nearest that do are 4g.40gb + 3g.40gb;"), "{}", failed.message);
     assert!(!node.mode(0));
-    let events = node.api.events();
-    assert!(events.iter().any(|(reason, note)| reason == "MigLayoutFailed" && note.contains("nearest")));
+    told(&node, "MigLayoutFailed", "nearest").await;
 
     let mut node = Node::start("t4", &one(r#"{"1g.5gb": 7}"#), "one");
     let failed = node.until("one", LayoutState::Failed).await;
@@ -95,19 +117,11 @@ async fn a_file_that_can_not_be_read_changes_nothing() {
         ("[", "not YAML"),
     ] {
         node.write(file);
-        let told = |node: &Node| {
-            let events = node.api.events();
-            events.iter().any(|(reason, note)| reason == "MigLayoutUnreadable" && note.contains(said))
-        };
-        let told = async {
-            while !told(&node) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), told).await.unwrap_or_else(|_| panic!("{said}"));
+        told(&node, "MigLayoutUnreadable", said).await;
         assert_eq!(node.partitions(0).len(), 2);
     }
-    assert!(node.metrics.encode().unwrap().contains("tessera_mig_layout_file_wrong 1"));
+    let line = "tessera_mig_layout_file_wrong 1";
+    eventually(line, || node.metrics.encode().unwrap().contains(line)).await;
 
     // At a start, too, the node is published.
     std::fs::remove_file(node.file()).unwrap();

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, EventKind};
 
 use crate::client::Client;
-use crate::host::{Host, LONG, children, kill, state};
+use crate::host::{Host, LONG, children, kill, lives, state};
 
 #[tokio::test]
 async fn a_killed_supervisor_is_started_again_and_finds_its_daemons() {
@@ -184,7 +184,7 @@ async fn the_reaper_reaps_whatever_comes_to_it_and_does_not_end() {
     let zombies =
         || children(host.reaper()).into_iter().filter(|pid| state(*pid) == Some('Z')).collect::<Vec<_>>();
     host.until("all are reaped", || zombies().is_empty()).await;
-    assert_eq!(state(host.reaper()), Some('S'));
+    assert!(lives(host.reaper()));
     kill(host.reaper(), Signal::HUP);
     kill(host.supervisor().unwrap(), Signal::KILL);
     host.list().await;
@@ -205,7 +205,9 @@ async fn told_to_end_it_waits_for_daemons_with_clients_only() {
     for pid in host.mps_processes() {
         kill(pid, Signal::KILL);
     }
+    let since = std::time::Instant::now();
     while !host.has_ended() {
+        assert!(since.elapsed() < LONG, "it does not end: {}", host.log_text());
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     host.start();
@@ -213,7 +215,9 @@ async fn told_to_end_it_waits_for_daemons_with_clients_only() {
         let daemons = host.list().await;
         daemons.iter().filter(|daemon| daemon.state == DaemonState::Running).count()
     };
+    let since = std::time::Instant::now();
     while daemons().await < 2 {
+        assert!(since.elapsed() < LONG, "{:?}", host.list().await);
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

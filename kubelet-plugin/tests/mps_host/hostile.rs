@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tessera_kubelet_plugin::mps::protocol::{DaemonState, Settings};
 
 use crate::client::Client;
-use crate::host::{Host, LONG, Mounted, kill, state};
+use crate::host::{Host, LONG, Mounted, kill, lives};
 
 /// Puts a script in the place of the program by which orders are given. Daemons that run go on.
 fn replace_program(host: &Host, script: &str) {
@@ -35,11 +35,11 @@ async fn a_daemon_that_never_answers_is_told_of_and_ended_all_the_same() {
     let since = Instant::now();
     let clients = host.client().clients(LONG).await.unwrap();
     assert!(clients[0].error.as_ref().unwrap().contains("did not answer"), "{clients:?}");
-    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     assert_eq!(host.list().await.len(), 1, "others are answered meanwhile");
     let ended = host.release(0, 1).await.unwrap();
     assert_eq!(ended, [client.pid()], "the driver knows them too");
-    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     assert!(host.mps_processes().is_empty());
     assert_eq!(host.card(0)["computeMode"], 0);
     assert_eq!(host.list().await, []);
@@ -61,7 +61,7 @@ async fn what_a_daemon_says_without_end_is_neither_kept_nor_believed() {
     assert!(error.contains("makes no sense"), "{error}");
     assert!(resident_kib(supervisor) < before + 4096, "{before} {}", resident_kib(supervisor));
     assert_eq!(host.supervisor(), Some(supervisor));
-    assert_eq!(state(daemon.pid.unwrap()), Some('S'), "nobody ended it");
+    assert!(lives(daemon.pid.unwrap()), "nobody ended it");
     // The script hears nothing of `quit`.
     host.release(0, 0).await.unwrap();
     assert!(host.mps_processes().is_empty());
@@ -87,7 +87,7 @@ async fn another_process_is_not_taken_for_a_server() {
         assert_eq!(daemon.server_pid, None, "{daemon:?}");
     }
     let _ = host.release(0, 0).await;
-    assert!(state(own).is_some());
+    assert!(lives(own));
 }
 
 #[tokio::test]

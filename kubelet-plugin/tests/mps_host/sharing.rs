@@ -88,8 +88,8 @@ async fn clients_that_stay_are_told_and_lose_their_contexts_after_their_time() {
     assert_eq!(event["kind"]["clientsEnded"]["clients"][0]["pid"], client.pid());
     assert_eq!(event["kind"]["clientsEnded"]["clients"][0]["program"], "cuda-sample");
     assert_eq!(serde_json::to_value(events.next().await.unwrap()).unwrap()["kind"], "stopped");
-    let log = host.log_text();
-    assert!(log.contains(&format!("process {} (cuda-sample)", client.pid())), "{log}");
+    let logged = format!("process {} (cuda-sample)", client.pid());
+    host.until("logged", || host.log_text().contains(&logged)).await;
     assert_eq!(host.card(0)["computeMode"], 0);
 }
 

@@ -250,7 +250,7 @@ async fn a_call_that_hangs_is_answered_and_its_work_goes_on() {
         ("nvmlGpuInstanceDestroy", true),
     ] {
         let mut node = Node::new(2);
-        node.answer_at_the_latest = Duration::from_millis(100);
+        node.answer_at_the_latest = Duration::from_millis(700);
         let (mine, other) = (claim("mine"), claim("other"));
         allocate(&node, &mine, &["gpu-01-00-mig-1g10gb-0"]);
         allocate(&node, &other, &["gpu-02-00"]);
@@ -258,7 +258,7 @@ async fn a_call_that_hangs_is_answered_and_its_work_goes_on() {
         if is_end {
             prepare(&preparer, &mine).await.unwrap();
         }
-        node.cards.slow_function(function, Duration::from_millis(600));
+        node.cards.slow_function(function, Duration::from_millis(4000));
         let work = async |preparer: &Preparer| {
             if is_end { unprepare(preparer, &mine).await } else { prepare(preparer, &mine).await.map(drop) }
         };

@@ -11,10 +11,19 @@ use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
+/// What comes within this was not waited for until [`LONG`] was over, however busy the machine.
+const SOON: Duration = Duration::from_secs(15);
 
 fn patient(cards: u8) -> Node {
     let mut node = Node::new(cards);
     node.answer_within = LONG;
+    node
+}
+
+/// One whose waits end only by being woken: the next attempt is minutes away.
+fn woken(cards: u8) -> Node {
+    let mut node = patient(cards);
+    node.retry_pauses = (LONG * 10, LONG * 10);
     node
 }
 
@@ -51,20 +60,19 @@ async fn waits_for(node: &Node, reason: &'static str) {
 
 #[tokio::test]
 async fn a_device_is_prepared_as_soon_as_its_holder_is_unprepared() {
-    let node = patient(1);
+    let node = woken(1);
     let preparer = node.start().await;
     let (old, new) = contested(&node, &preparer).await;
     let waiting = spawn(&preparer, &new);
     let joining = spawn(&preparer, &new);
     waits_for(&node, "held").await;
-    // Long enough for pauses to have grown: only being woken is as fast as below.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!waiting.is_finished() && !joining.is_finished());
     assert!(node.settled().contains_key("uid-old"));
     unprepare(&preparer, &old).await.unwrap();
     let freed = Instant::now();
     assert_eq!(waiting.await.unwrap().unwrap(), joining.await.unwrap().unwrap());
-    assert!(freed.elapsed() < Duration::from_millis(500), "{:?}", freed.elapsed());
+    assert!(freed.elapsed() < SOON, "{:?}", freed.elapsed());
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-new"]);
     assert_eq!(node.seen.waiting(), [("held", true), ("held", false)]);
     assert!(node.seen.phases().contains(&(Phase::Wait, true)));
@@ -100,7 +108,7 @@ async fn it_answers_in_time_with_the_error_it_always_had() {
     let error = prepare(&preparer, &new).await.unwrap_err();
     let elapsed = start.elapsed();
     assert!(error.to_string().starts_with("device gpu-01-00 is held by claim ns/old (uid-old); "), "{error}");
-    assert!(elapsed >= Duration::from_millis(700) && elapsed < Duration::from_secs(3), "{elapsed:?}");
+    assert!(elapsed >= Duration::from_millis(700) && elapsed < SOON, "{elapsed:?}");
     // Of back-off: a loop without it would ask hundreds of times.
     let asked = node.api.requests().len();
     assert!(asked < 20, "{asked} requests");
@@ -120,18 +128,18 @@ async fn nothing_is_held_while_it_waits() {
     for (number, instance) in [&preparer, &other].into_iter().enumerate() {
         let third = claim(&format!("third-{number}"));
         node.api.allocate(&third, &[("gpus", "gpu-02-00")]);
-        tokio::time::timeout(Duration::from_secs(5), prepare(instance, &third)).await.unwrap().unwrap();
+        tokio::time::timeout(SOON, prepare(instance, &third)).await.unwrap().unwrap();
         unprepare(instance, &third).await.unwrap();
     }
     // The claim itself, by the other instance.
-    tokio::time::timeout(Duration::from_secs(5), unprepare(&other, &both)).await.unwrap().unwrap();
+    tokio::time::timeout(SOON, unprepare(&other, &both)).await.unwrap().unwrap();
     unprepare(&other, &old).await.unwrap();
     waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn unprepare_ends_the_wait_of_its_claim() {
-    let node = patient(1);
+    let node = woken(1);
     let preparer = node.start().await;
     let (old, new) = contested(&node, &preparer).await;
     let waiting = spawn(&preparer, &new);
@@ -139,7 +147,7 @@ async fn unprepare_ends_the_wait_of_its_claim() {
     let start = Instant::now();
     unprepare(&preparer, &new).await.unwrap();
     assert!(matches!(waiting.await.unwrap(), Err(PrepareError::Overtaken)));
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
 
     // Also where it waits for an answer that never comes; and what comes after is a new piece of work.
@@ -149,7 +157,7 @@ async fn unprepare_ends_the_wait_of_its_claim() {
     until("the request", || node.api.requests().len() > asked).await;
     let start = Instant::now();
     unprepare(&preparer, &new).await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert!(matches!(waiting.await.unwrap(), Err(PrepareError::Overtaken)));
     node.api.behave(Behaviour::Good);
     unprepare(&preparer, &old).await.unwrap();
@@ -158,7 +166,7 @@ async fn unprepare_ends_the_wait_of_its_claim() {
 
 #[tokio::test]
 async fn stopping_ends_all_waits() {
-    let node = patient(1);
+    let node = woken(1);
     let preparer = node.start().await;
     let (_, new) = contested(&node, &preparer).await;
     let waiting = spawn(&preparer, &new);
@@ -166,39 +174,39 @@ async fn stopping_ends_all_waits() {
     let start = Instant::now();
     preparer.drain().await;
     assert!(matches!(waiting.await.unwrap(), Err(PrepareError::Stopping)));
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_hangs_does_not_hold_up_the_end() {
     let mut node = patient(1);
-    node.drain_within = Duration::from_secs(5);
+    node.drain_within = Duration::from_secs(10);
     let (preparer, claim) = (node.start().await, claim("a"));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
-    node.cards.delay(Duration::from_secs(6));
+    node.cards.delay(Duration::from_secs(11));
     let working = spawn(&preparer, &claim);
     until("the driver's call", || node.cards.calls() > 0).await;
     let start = Instant::now();
     preparer.drain().await;
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     assert!(matches!(working.await.unwrap(), Err(PrepareError::Stopping)));
     assert!(node.settled().is_empty());
 }
 
 #[tokio::test]
 async fn a_driver_that_comes_is_waited_for() {
-    let node = patient(1);
+    let node = woken(1);
     let (preparer, claim) = (node.start().await, claim("a"));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     node.hardware.send_replace(None);
     let waiting = spawn(&preparer, &claim);
     waits_for(&node, "no_driver").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!waiting.is_finished());
     node.hardware.send_replace(Some(node.cards.clone()));
     let opened = Instant::now();
     waiting.await.unwrap().unwrap();
-    assert!(opened.elapsed() < Duration::from_millis(500), "{:?}", opened.elapsed());
+    assert!(opened.elapsed() < SOON, "{:?}", opened.elapsed());
 }
 
 #[tokio::test]
@@ -220,7 +228,7 @@ async fn an_api_server_that_comes_back_is_waited_for_and_a_refusal_is_not() {
         node.api.behave(behaviour);
         let start = Instant::now();
         assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Api { .. })));
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
 }
 
@@ -266,7 +274,7 @@ async fn what_cannot_pass_is_refused_at_once() {
     node.cards.lose(1);
     node.api.put_status(&other, reserved("gpu-02-00"));
     assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::Hardware { .. })));
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert!(node.seen.waiting().is_empty());
 }
 
@@ -285,7 +293,7 @@ fn told(events: &[Value], kind: &str, name: &str, reason: &str) -> Vec<String> {
 #[tokio::test]
 async fn users_are_told_what_is_waited_for_and_what_failed() {
     let mut node = patient(1);
-    node.answer_within = Duration::from_secs(3);
+    node.answer_within = Duration::from_secs(6);
     let preparer = node.start().await;
     let (_, new) = contested(&node, &preparer).await;
     let mut status = json!({"allocation": {"devices": {"results": [result("gpus", "gpu-01-00")]}}});
@@ -296,7 +304,6 @@ async fn users_are_told_what_is_waited_for_and_what_failed() {
     node.api.put_status(&new, status);
     let waiting = spawn(&preparer, &new);
     waits_for(&node, "held").await;
-    assert!(node.api.events().is_empty(), "not for a short wait");
     until("Events of claim and pod", || node.api.events().len() == 2).await;
     assert!(!waiting.is_finished());
     let events = node.api.events();
@@ -317,7 +324,9 @@ async fn users_are_told_what_is_waited_for_and_what_failed() {
 
 #[tokio::test]
 async fn short_waits_are_not_told_and_trouble_with_events_is_nobodys() {
-    let node = patient(1);
+    let mut node = patient(1);
+    // Every wait of this test is short.
+    node.tell_after = LONG;
     let preparer = node.start().await;
     let (old, new) = contested(&node, &preparer).await;
     let waiting = spawn(&preparer, &new);
@@ -332,5 +341,5 @@ async fn short_waits_are_not_told_and_trouble_with_events_is_nobodys() {
     node.api.behave(Behaviour::Status(403, "may not create events"));
     let start = Instant::now();
     assert!(preparer.prepare(unknown).await.values().all(Result::is_err));
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }

@@ -220,7 +220,7 @@ async fn slices_are_there_soon_after_the_start() {
     publisher.in_sync().await;
     let took = begin.elapsed();
     println!("from start to published: {took:?}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
     kill(node.host.reaper(), Signal::CONT);
     let since = Instant::now();
     until("freed", async || node.hardware().is_empty()).await;
-    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
     assert!(node.is_empty().await);
     node.host.end_pod();
 }
@@ -221,7 +221,8 @@ async fn a_client_that_will_not_leave_is_ended_in_its_time_and_its_pod_told() {
     let mut program = Container::of(&node.spec(&share)).run(&node.host);
     let since = Instant::now();
     unprepare(&preparer, &share).await.unwrap();
-    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    // The kubelet gives a call 45 s.
+    assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
     assert_eq!(program.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
     let process = format!("process {} (cuda-sample)", program.pid());
     told(&node, "MPSClientsEnded", &["Pod share"], &process).await;
@@ -259,7 +260,7 @@ async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
         let since = Instant::now();
         prepare(&preparer, &whole).await.unwrap();
         unprepare(&preparer, &whole).await.unwrap();
-        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert_eq!(following.metrics.host_up.get(), 0);

@@ -138,6 +138,11 @@ impl Cards {
         self.lock().fault = Some(fault);
     }
 
+    /// Calls so far that the ordered fault is for.
+    pub fn fault_calls(&self) -> usize {
+        self.lock().fault.as_ref().map_or(0, |fault| fault.calls)
+    }
+
     /// All calls go well from now on. Whether the fault has come.
     pub fn heal(&self) -> bool {
         let fault = self.lock().fault.take();

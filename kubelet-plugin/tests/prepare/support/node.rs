@@ -36,6 +36,10 @@ pub struct Node {
     pub answer_within: Duration,
     pub answer_at_the_latest: Duration,
     pub drain_within: Duration,
+    /// Shortest and longest pause between two attempts.
+    pub retry_pauses: (Duration, Duration),
+    /// Users are told of longer waits only.
+    pub tell_after: Duration,
 }
 
 impl Node {
@@ -86,6 +90,8 @@ impl Node {
             answer_within: Duration::ZERO,
             answer_at_the_latest: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
+            retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
+            tell_after: Duration::from_secs(1),
         };
         fs::create_dir_all(node.path().join("kubelet")).unwrap();
         fs::create_dir_all(node.path().join("driver/dev")).unwrap();
@@ -135,6 +141,8 @@ impl Node {
         options.answer_within = self.answer_within;
         options.answer_at_the_latest = self.answer_at_the_latest;
         options.drain_within = self.drain_within;
+        options.retry_pauses = self.retry_pauses;
+        options.tell_after = self.tell_after;
         options.mps_directory = self.path().join("mps");
         options.node_config = self.config.subscribe();
         options.file_system = file_system;
