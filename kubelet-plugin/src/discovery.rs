@@ -19,6 +19,7 @@ mod problem;
 mod snapshot;
 mod sysfs;
 mod undivided;
+mod xid_memory;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,7 @@ use health::HealthBook;
 pub use own_partitions::{OwnPartition, OwnPartitions, OwnPartitionsReceiver};
 pub use problem::Problem;
 pub use snapshot::Discovery;
+pub use xid_memory::XidMemory;
 
 /// How discovery works.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct DiscoveryOptions {
     pub unsettled_interval: Duration,
     /// Whoever changes the hardware wakes discovery by it.
     pub look_again: Arc<Notify>,
+    /// Where XIDs outlive this process; `None` where nobody starts it again.
+    pub xid_memory: Option<XidMemory>,
 }
 
 impl DiscoveryOptions {
@@ -62,15 +66,16 @@ impl DiscoveryOptions {
             interval: Duration::from_secs(30),
             unsettled_interval: Duration::from_secs(5),
             look_again: Arc::default(),
+            xid_memory: None,
         }
     }
 }
 
 /// What the event thread and the reader share.
-#[derive(Default)]
 struct Shared {
     health: Mutex<HealthBook>,
     look_again: Arc<Notify>,
+    xid_memory: Option<XidMemory>,
 }
 
 /// Keeps `machines` at what the hardware is, until cancelled: reads at once, then whenever the driver reports something,
@@ -91,7 +96,17 @@ pub async fn run(
         Some(file) => discovery.remembering_in(file),
         None => discovery,
     }));
-    let shared = Arc::new(Shared { look_again: options.look_again.clone(), ..Shared::default() });
+    let memory = options.xid_memory.clone();
+    let earlier = tokio::task::spawn_blocking(move || memory.map(|memory| memory.read()).unwrap_or_default());
+    let earlier = tokio::select! {
+        () = cancelled.cancelled() => return,
+        earlier = earlier => earlier.unwrap_or_default(),
+    };
+    let shared = Arc::new(Shared {
+        health: Mutex::new(HealthBook::of_earlier(earlier)),
+        look_again: options.look_again.clone(),
+        xid_memory: options.xid_memory.clone(),
+    });
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
     let mut pause = options.unsettled_interval;
@@ -156,6 +171,7 @@ fn look(
     // Listening begins before reading, so that nothing falls between the two.
     let watch = nvml.filter(|_| listen).and_then(|nvml| listen_to(nvml, shared));
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.save();
     let health = locked(&shared.health).clone();
     match nvml {
         Some(nvml) => discovery.read(nvml, &health, own),
@@ -166,6 +182,18 @@ fn look(
         shared.look_again.notify_one();
     }
     Look { machine: discovery.machine(), watch, settled: discovery.is_settled() }
+}
+
+impl Shared {
+    /// Brings what is new of XIDs to the disk. What can't be is tried again with the next look.
+    fn save(&self) {
+        let Some(memory) = &self.xid_memory else { return };
+        let Some(xids) = locked(&self.health).unsaved() else { return };
+        if let Err(error) = memory.write(xids) {
+            tracing::warn!(%error, "an XID can't be remembered for the plugin's next start; trying again");
+            locked(&self.health).keep_unsaved();
+        }
+    }
 }
 
 fn locked(health: &Mutex<HealthBook>) -> MutexGuard<'_, HealthBook> {

@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    discovery::{self, DiscoveryOptions},
+    discovery::{self, DiscoveryOptions, XidMemory},
     hardware::HardwareKeeper,
     kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
     metrics::Metrics,
@@ -112,9 +112,11 @@ async fn start(
     tasks.spawn("the hardware keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
-    let memory = kubelet_directory.join("plugins").join(driver_name).join("undivided-cards.json");
-    let discovery =
-        DiscoveryOptions { memory: Some(memory), ..DiscoveryOptions::new(options.sysfs_root.clone()) };
+    let discovery = DiscoveryOptions {
+        memory: Some(options.plugin_directory().join("undivided-cards.json")),
+        xid_memory: Some(XidMemory::new(&options.plugin_directory(), options.proc_root.clone())),
+        ..DiscoveryOptions::new(options.sysfs_root.clone())
+    };
     let look_again = discovery.look_again.clone();
     tasks.spawn(
         "discovery",

@@ -15,10 +15,30 @@ const OF_PROGRAMS: &[u64] = &[13, 31, 43, 45, 68, 109];
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthBook {
     xids: BTreeMap<PciBusId, u64>,
+    /// Whether `xids` differ from what is on the disk.
+    is_unsaved: bool,
     told: BTreeSet<(Option<PciBusId>, u64)>,
 }
 
 impl HealthBook {
+    /// With what was said before this process was started.
+    pub(super) fn of_earlier(xids: BTreeMap<PciBusId, u64>) -> Self {
+        for (card, xid) in &xids {
+            tracing::warn!(%card, xid, "the card had an XID error before this start: it gets no new work until it was reset");
+        }
+        Self { told: xids.iter().map(|(card, xid)| (Some(*card), *xid)).collect(), xids, is_unsaved: false }
+    }
+
+    /// What is to be saved, if anything changed.
+    pub(super) fn unsaved(&mut self) -> Option<BTreeMap<PciBusId, u64>> {
+        std::mem::take(&mut self.is_unsaved).then(|| self.xids.clone())
+    }
+
+    /// Saving failed.
+    pub(super) fn keep_unsaved(&mut self) {
+        self.is_unsaved = true;
+    }
+
     /// Whether the event is a reason to look at the cards again.
     pub(super) fn note(&mut self, event: &Event) -> bool {
         let (card, xid) = match event {
@@ -51,14 +71,18 @@ impl HealthBook {
         }
         match card {
             _ if of_program => false,
-            Some(card) => self.xids.insert(card, xid) != Some(xid),
+            Some(card) => {
+                let is_news = self.xids.insert(card, xid) != Some(xid);
+                self.is_unsaved |= is_news;
+                is_news
+            }
             None => true,
         }
     }
 
     /// The card was reset or replaced.
     pub(super) fn forget(&mut self, card: PciBusId) {
-        self.xids.remove(&card);
+        self.is_unsaved |= self.xids.remove(&card).is_some();
         self.told.retain(|(told, _)| *told != Some(card));
     }
 
@@ -90,8 +114,19 @@ mod tests {
         assert!(book.note(&xid(79)));
         assert!(!book.note(&xid(79)), "the same again is no news");
         assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
+        assert_eq!(book.unsaved(), Some([(card, 79)].into()));
+        assert_eq!(book.unsaved(), None);
         book.forget(card);
         assert_eq!(book.of(card), Health::Healthy);
+        assert_eq!(book.unsaved(), Some(BTreeMap::new()));
+    }
+
+    #[test]
+    fn what_was_said_before_the_start_counts() {
+        let card = pci_bus_id(ADDRESS).unwrap();
+        let mut book = HealthBook::of_earlier([(card, 79)].into());
+        assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
+        assert!(!book.note(&xid(79)) && book.unsaved().is_none(), "the same again is no news");
     }
 
     #[test]

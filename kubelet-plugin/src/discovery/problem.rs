@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tessera_api::PciBusId;
@@ -54,20 +54,54 @@ impl Problems {
 impl Told {
     pub(super) fn tell(&mut self, problems: &[Problem]) {
         let now: BTreeSet<Problem> = problems.iter().cloned().collect();
-        for problem in now.difference(&self.0) {
-            match problem.card {
-                Some(card) => tracing::warn!(%card, fact = problem.fact, "{}", problem.message),
-                None => tracing::warn!(fact = problem.fact, "{}", problem.message),
+        for (message, alike) in kinds(now.difference(&self.0)) {
+            let (cards, facts) = (list(&alike.cards), list(&alike.facts));
+            match cards {
+                Some(cards) => tracing::warn!(cards, facts, "{message}"),
+                None => tracing::warn!(facts, "{message}"),
             }
         }
-        for problem in self.0.difference(&now) {
-            match problem.card {
-                Some(card) => tracing::info!(%card, fact = problem.fact, "can be read again"),
-                None => tracing::info!(fact = problem.fact, "can be read again"),
-            }
+        let passed: Vec<&Problem> = self.0.difference(&now).collect();
+        let (cards, facts): (BTreeSet<_>, BTreeSet<_>) =
+            passed.iter().map(|problem| (problem.card, problem.fact)).unzip();
+        if !passed.is_empty() {
+            let cards: BTreeSet<PciBusId> = cards.into_iter().flatten().collect();
+            tracing::info!(cards = list(&cards), facts = list(&facts), "can be read again");
         }
         self.0 = now;
     }
+}
+
+/// Problems in which the same is wrong.
+#[derive(Debug, Default)]
+struct Alike {
+    cards: BTreeSet<PciBusId>,
+    facts: BTreeSet<&'static str>,
+}
+
+/// Problems by what is wrong; where that is the same but for the card's address, once for all of them: what a whole node
+/// lacks is no news of each card.
+fn kinds<'a>(problems: impl Iterator<Item = &'a Problem>) -> BTreeMap<String, Alike> {
+    let mut kinds: BTreeMap<String, (Alike, String)> = BTreeMap::new();
+    for problem in problems {
+        let address = problem.card.map(|card| card.to_string());
+        let general = address
+            .map_or_else(|| problem.message.clone(), |address| problem.message.replace(&address, "<card>"));
+        let (alike, _) = kinds.entry(general).or_insert_with(|| (Alike::default(), problem.message.clone()));
+        alike.cards.extend(problem.card);
+        alike.facts.insert(problem.fact);
+    }
+    // Of one card its own words.
+    let said = |(general, (alike, first)): (String, (Alike, String))| {
+        (if alike.cards.len() > 1 { general } else { first }, alike)
+    };
+    kinds.into_iter().map(said).collect()
+}
+
+/// None where there are none.
+fn list<T: ToString>(all: &BTreeSet<T>) -> Option<String> {
+    let all: Vec<String> = all.iter().map(T::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 impl fmt::Display for Problem {
@@ -76,5 +110,41 @@ impl fmt::Display for Problem {
             Some(card) => write!(f, "card {card}, {}: {}", self.fact, self.message),
             None => write!(f, "{}: {}", self.fact, self.message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_cards_lack_is_one_line() {
+        let card = |bus| PciBusId::new(0, bus, 0, 0).unwrap();
+        let problem = |card: PciBusId, fact, message: &str| Problem {
+            card: Some(card),
+            fact,
+            message: message.replace("{}", &card.to_string()),
+        };
+        let mut problems = Vec::new();
+        for card in [card(1), card(2)] {
+            problems.push(problem(card, "pcieRoot", "can't read /sys/{}"));
+            problems.push(problem(card, "numaNode", "can't read /sys/{}"));
+        }
+        problems.push(problem(card(2), "memory", "{} says nothing"));
+        problems.push(Problem { card: None, fact: "cards", message: "no answer".into() });
+        let kinds = kinds(problems.iter());
+        let lines: Vec<_> = kinds
+            .iter()
+            .map(|(message, alike)| (message.as_str(), list(&alike.cards), list(&alike.facts).unwrap()))
+            .collect();
+        let both = Some("0000:01:00.0, 0000:02:00.0".to_owned());
+        assert_eq!(
+            lines,
+            [
+                ("0000:02:00.0 says nothing", Some("0000:02:00.0".to_owned()), "memory".to_owned()),
+                ("can't read /sys/<card>", both, "numaNode, pcieRoot".to_owned()),
+                ("no answer", None, "cards".to_owned()),
+            ]
+        );
     }
 }

@@ -45,8 +45,7 @@ impl Sysfs {
     /// The root complex above a device, `pci0000:3a`: the first directory of that form on the device's path. Before it
     /// may be others, as on Hyper-V.
     pub(super) fn pcie_root(&self, device: PciBusId) -> Result<String, SysfsError> {
-        let link = self.device(device);
-        let path = fs::canonicalize(&link).map_err(|source| SysfsError::Unreadable { path: link, source })?;
+        let path = self.device(device)?;
         let root =
             path.iter().filter_map(|part| part.to_str()).find(|part| is_pci_root(part)).map(str::to_owned);
         root.ok_or(SysfsError::NoRoot { path })
@@ -55,7 +54,7 @@ impl Sysfs {
     /// The NUMA node a device is attached to. `None` where the kernel knows none (−1), and where the node has no CPUs:
     /// on Grace Blackwell the card's own memory is such a node, and nothing can be scheduled next to it.
     pub(super) fn numa_node(&self, device: PciBusId) -> Result<Option<u32>, SysfsError> {
-        let path = self.device(device).join("numa_node");
+        let path = self.device(device)?.join("numa_node");
         let content = read(&path)?;
         let node: i64 = content
             .trim()
@@ -66,8 +65,10 @@ impl Sysfs {
         Ok((!cpus.trim().is_empty()).then_some(node))
     }
 
-    fn device(&self, device: PciBusId) -> PathBuf {
-        self.root.join("bus/pci/devices").join(device.to_string())
+    /// A device's own directory.
+    fn device(&self, device: PciBusId) -> Result<PathBuf, SysfsError> {
+        let link = self.root.join("bus/pci/devices").join(device.to_string());
+        fs::canonicalize(&link).map_err(|source| SysfsError::Unreadable { path: link, source })
     }
 }
 

@@ -115,12 +115,16 @@ impl Preparer {
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         hardware.mark_changed();
         let mut may_change = true;
+        let mut is_start = true;
         loop {
             tokio::select! {
                 changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
                 _ = sweep.tick() => {
                     report("sweep claims", self.sweep().await);
-                    self.worker.files.forget_search();
+                    // At a start the search is no older than this.
+                    if !std::mem::take(&mut is_start) {
+                        self.worker.files.forget_search();
+                    }
                 }
             }
             if hardware.borrow_and_update().is_some() {

@@ -4,7 +4,10 @@ use std::{fs, time::Instant};
 
 use serde_json::Value;
 
-use crate::node::{DRIVER, Node};
+use crate::{
+    node::{DRIVER, Node},
+    plugin::LONG,
+};
 
 #[tokio::test]
 async fn publishes_registers_prepares_unprepares_and_ends() {
@@ -36,7 +39,6 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
         .collect();
     assert!(prepared.iter().flat_map(|device| &device.cdi_device_ids).all(|id| known.contains(id)), "{spec}");
 
-    let metrics = plugin.get("/metrics").1;
     for line in [
         "tessera_prepared_devices 2",
         "tessera_published_devices 208",
@@ -44,7 +46,7 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
         "tessera_claim_duration_seconds_count{operation=\"prepare\",outcome=\"success\"} 1",
         "tessera_grpc_call_duration_seconds_count{method=\"NodePrepareResources\",outcome=\"success\"} 1",
     ] {
-        assert!(metrics.contains(line), "{line} in\n{metrics}");
+        plugin.until(line, || plugin.get("/metrics").1.contains(line)).await;
     }
 
     let answers = registered.unprepare(std::slice::from_ref(&claim)).await.unwrap();
@@ -55,9 +57,13 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
     assert_eq!(of_claim["span"]["uid"], claim.uid.as_str());
     assert!(of_claim["devices"].to_string().contains(&devices[2]), "{of_claim}");
 
+    let searches = log.iter().filter(|line| line["message"] == "driver files found").count();
+    assert_eq!(searches, 1, "the driver's files are looked for once");
+
     let since = Instant::now();
     assert_eq!(plugin.terminate().await.code(), Some(0));
-    assert!(since.elapsed().as_secs() < 5);
+    // Less than it would wait for work on claims.
+    assert!(since.elapsed().as_secs() < 9);
     assert!(node.sockets().is_empty(), "{:?}", node.sockets());
     assert_eq!(node.devices().await, published, "the slices stay");
 }
@@ -109,11 +115,16 @@ async fn health_of_every_published_device_is_streamed() {
 #[tokio::test]
 async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     let node = Node::new("unregistered", "a30-x2").await;
+    let since = Instant::now();
     let first = node.plugin(Some("uid-a"));
     first.ready_line("[+] hardware").await;
     first.ready_line("[+] sockets").await;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    assert!(node.devices().await.is_empty(), "published before the kubelet knows the plugin");
+    // It waits three seconds.
+    assert!(
+        node.devices().await.is_empty() || since.elapsed().as_secs() >= 3,
+        "published before the kubelet knows the plugin"
+    );
     node.register().await;
     first.ready().await;
     assert_eq!(node.devices().await.len(), 2);
@@ -124,4 +135,50 @@ async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     alone.ready_line("[+] ResourceSlices published").await;
     assert_eq!(other.devices().await.len(), 2);
     alone.terminate().await;
+}
+
+/// The cards that take no new claims, by device, with the reason.
+async fn tainted(node: &Node) -> Vec<(String, String)> {
+    let devices = node.slices().await.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default());
+    let taints = devices.flat_map(|device| {
+        let name = device.name;
+        device
+            .taints
+            .unwrap_or_default()
+            .into_iter()
+            .map(move |taint| (name.clone(), taint.value.unwrap_or_default()))
+    });
+    taints.collect()
+}
+
+#[tokio::test]
+async fn an_xid_is_remembered_until_the_machine_is_started_again() {
+    let node = Node::new("xid", "l40s-x8").await;
+    let plugin = node.plugin(Some("uid-a"));
+    node.register().await;
+    plugin.ready().await;
+    let since = Instant::now();
+    while tainted(&node).await.is_empty() {
+        assert!(since.elapsed() < LONG, "{}", plugin.log_text());
+        // Listening begins a little after the cards were read.
+        node.machine.let_happen("xid --card 3 48");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let before = node.slices().await;
+    let [(device, reason)] = <[_; 1]>::try_from(tainted(&node).await).unwrap();
+    assert_eq!((device.as_str(), reason.as_str()), (node.devices().await[3].as_str(), "xid-48"));
+    plugin.kill();
+
+    let plugin = node.plugin(Some("uid-b"));
+    node.register().await;
+    plugin.ready().await;
+    assert_eq!(node.slices().await, before, "it was never untainted");
+    plugin.kill();
+
+    node.machine.let_happen("reboot");
+    let plugin = node.plugin(Some("uid-c"));
+    node.register().await;
+    plugin.ready().await;
+    assert_eq!(tainted(&node).await, []);
+    assert_eq!(plugin.terminate().await.code(), Some(0));
 }

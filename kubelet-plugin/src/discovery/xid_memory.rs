@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tessera_api::PciBusId;
+
+use crate::journal::{BootId, FileSystem, LocalFileSystem};
+
+/// Of the file's form.
+const VERSION: u32 = 1;
+
+/// Which cards had an XID in this boot of the machine, on the disk: a plugin that is started again gives them no new work
+/// either. After a boot every card has been reset.
+#[derive(Clone)]
+pub struct XidMemory {
+    path: PathBuf,
+    proc_root: PathBuf,
+    file_system: Arc<dyn FileSystem>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Remembered {
+    version: u32,
+    boot_id: BootId,
+    /// The latest of each card.
+    xids: BTreeMap<PciBusId, u64>,
+}
+
+impl XidMemory {
+    /// In `xids.json` in the plugin's own directory, of the boot that `proc_root` tells.
+    #[must_use]
+    pub fn new(state_directory: &Path, proc_root: PathBuf) -> Self {
+        Self { path: state_directory.join("xids.json"), proc_root, file_system: Arc::new(LocalFileSystem) }
+    }
+
+    /// The XIDs of this boot. None where there is no file, or it can't be used: that is logged. Blocks.
+    pub(super) fn read(&self) -> BTreeMap<PciBusId, u64> {
+        match self.try_read() {
+            Ok(remembered) => remembered,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error,
+                    "which cards had an XID before this start can't be read: they may get new work");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    fn try_read(&self) -> io::Result<BTreeMap<PciBusId, u64>> {
+        let remembered: Remembered = serde_json::from_slice(&self.file_system.read(&self.path)?)?;
+        if remembered.version != VERSION {
+            return Err(io::Error::other(format!("it has version {}", remembered.version)));
+        }
+        let is_of_this_boot = remembered.boot_id == self.boot_id()?;
+        Ok(if is_of_this_boot { remembered.xids } else { BTreeMap::new() })
+    }
+
+    /// Remembers these in place of those before. Blocks.
+    ///
+    /// # Errors
+    /// What the operating system says: the directory is not there yet, the disk is full or read-only.
+    pub(super) fn write(&self, xids: BTreeMap<PciBusId, u64>) -> io::Result<()> {
+        let content = serde_json::to_vec(&Remembered { version: VERSION, boot_id: self.boot_id()?, xids })?;
+        // Two instances may do this at once; each needs a name of its own. Not synced: a machine that loses power boots.
+        let temporary = self.path.with_extension(format!("{}.new", std::process::id()));
+        let written = self
+            .file_system
+            .create(&temporary, &content)
+            .and_then(|_| self.file_system.rename(&temporary, &self.path));
+        written.inspect_err(|_| {
+            let _ = self.file_system.remove(&temporary);
+        })
+    }
+
+    fn boot_id(&self) -> io::Result<BootId> {
+        BootId::read(&*self.file_system, &self.proc_root).map_err(io::Error::other)
+    }
+}
+
+impl std::fmt::Debug for XidMemory {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("XidMemory").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn boot(directory: &Path, id: &str) -> XidMemory {
+        let random = directory.join("proc/sys/kernel/random");
+        fs::create_dir_all(&random).unwrap();
+        fs::write(random.join("boot_id"), id).unwrap();
+        XidMemory::new(directory, directory.join("proc"))
+    }
+
+    #[test]
+    fn xids_last_until_the_next_boot() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = boot(directory.path(), "boot-1\n");
+        assert!(memory.read().is_empty());
+        let xids = BTreeMap::from([("0000:3b:00.0".parse().unwrap(), 79)]);
+        memory.write(xids.clone()).unwrap();
+        assert_eq!(boot(directory.path(), "boot-1\n").read(), xids);
+        assert!(boot(directory.path(), "boot-2\n").read().is_empty());
+        memory.write(BTreeMap::new()).unwrap();
+        assert!(memory.read().is_empty());
+        let names: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "nothing else is left: {names:?}");
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = boot(directory.path(), "boot-1\n");
+        let newer = r#"{"version":2,"bootId":"boot-1","xids":{}}"#;
+        for content in ["", "{", "[]", "null", newer, r#"{"version":1,"bootId":"boot-1","xids":{"x":1}}"#] {
+            fs::write(&memory.path, content).unwrap();
+            assert!(memory.read().is_empty(), "{content}");
+        }
+        fs::remove_dir_all(directory.path().join("proc")).unwrap();
+        assert!(memory.write(BTreeMap::new()).is_err());
+    }
+}
