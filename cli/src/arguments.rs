@@ -144,7 +144,7 @@ pub struct ExplainArguments {
     /// pod/NAME or claim/NAME
     #[arg(value_name = "pod/NAME|claim/NAME")]
     pub subject: String,
-    /// Show every node and every device
+    /// Show up to 50 of what there are otherwise 4, and what is said of each device
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON or YAML instead of text

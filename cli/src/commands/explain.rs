@@ -1,11 +1,12 @@
 //! `kubectl gpu explain`: why a pod or claim waits, or why it got what it got.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::arguments::ExplainArguments;
 use crate::cluster;
 use crate::commands::allocate::some_of;
-use crate::explain::{self, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
+use crate::explain::{self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
 use crate::outcome::Reason;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::source::Source;
@@ -14,6 +15,8 @@ use crate::world::World;
 
 /// Groups of nodes, reasons, helps and names of a list that are shown without `-v`.
 const SHOWN: usize = 4;
+/// The same with `-v`: a fleet has thousands of devices, which `-o json` has for programs.
+const SHOWN_WITH_VERBOSE: usize = 50;
 
 /// Runs the command.
 ///
@@ -42,7 +45,7 @@ struct Screen {
 // Writing to a String cannot fail: the results of writeln! are dropped.
 impl Screen {
     fn shown(&self) -> usize {
-        if self.verbose { usize::MAX } else { SHOWN }
+        if self.verbose { SHOWN_WITH_VERBOSE } else { SHOWN }
     }
 
     fn text(&self, subject: &Subject, explanation: &Explanation) -> String {
@@ -73,7 +76,8 @@ impl Screen {
                 let change = self.paint.hint(&printable(&nearest.change));
                 let _ = writeln!(text, "  {change}: {}", some_of(&nodes, self.shown()));
                 if self.verbose && nearest.claims.len() > 1 {
-                    let _ = writeln!(text, "    {}", printable(&nearest.claims.join(", ")));
+                    let claims: Vec<&str> = nearest.claims.iter().map(String::as_str).collect();
+                    let _ = writeln!(text, "    {}", printable(&some_of(&claims, self.shown())));
                 }
             }
             self.more(&mut text, explanation.nearest.len(), "ways");
@@ -167,12 +171,31 @@ impl Screen {
         );
         self.reasons(text, &request.reasons, "    ");
         if self.verbose {
-            for verdict in &request.verdicts {
-                let obstacle = verdict.obstacle.as_ref();
-                let why = obstacle
-                    .map_or("free".to_owned(), |obstacle| self.said(&obstacle.summary(), obstacle.by()));
-                let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
-            }
+            self.verdicts(text, &request.verdicts);
+        }
+    }
+
+    /// Devices of which the same is said, together, in their order.
+    fn verdicts(&self, text: &mut String, verdicts: &[DeviceVerdict]) {
+        let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for verdict in verdicts {
+            let obstacle = verdict.obstacle.as_ref();
+            let why =
+                obstacle.map_or("free".to_owned(), |obstacle| self.said(&obstacle.summary(), obstacle.by()));
+            let group = *known.entry(why.clone()).or_insert_with(|| {
+                groups.push((why, Vec::new()));
+                groups.len() - 1
+            });
+            groups[group].1.push(&verdict.id.device);
+        }
+        for (why, devices) in groups.iter().take(self.shown()) {
+            let devices = some_of(devices, self.shown());
+            let _ = writeln!(text, "      {}: {}", printable(&devices), printable(why));
+        }
+        if groups.len() > self.shown() {
+            let rest: usize = groups[self.shown()..].iter().map(|(_, devices)| devices.len()).sum();
+            let _ = writeln!(text, "      … and {rest} more devices (-o json has all)");
         }
     }
 
@@ -189,7 +212,12 @@ impl Screen {
         if reasons.len() > self.shown() {
             let rest = &reasons[self.shown()..];
             let devices: usize = rest.iter().map(|reason| reason.devices).sum();
-            let _ = writeln!(text, "{indent}{devices:>4}  for {} other reasons (-v shows them)", rest.len());
+            let _ = writeln!(
+                text,
+                "{indent}{devices:>4}  for {} other reasons ({} shows more)",
+                rest.len(),
+                self.who_shows_more()
+            );
         }
     }
 
@@ -242,13 +270,7 @@ impl Screen {
                 );
             }
             if self.verbose {
-                for verdict in &device.before {
-                    let why = verdict
-                        .obstacle
-                        .as_ref()
-                        .map_or("free".to_owned(), |obstacle| self.said(&obstacle.summary(), obstacle.by()));
-                    let _ = writeln!(text, "      {}: {}", printable(&verdict.id.device), printable(&why));
-                }
+                self.verdicts(text, &device.before);
             }
         }
         self.more(text, given.devices.len(), "devices");
@@ -257,8 +279,13 @@ impl Screen {
 
     fn more(&self, text: &mut String, count: usize, what: &str) {
         if count > self.shown() {
-            let _ = writeln!(text, "  … and {} more {what} (-v shows all)", count - self.shown());
+            let more = count - self.shown();
+            let _ = writeln!(text, "  … and {more} more {what} ({} shows more)", self.who_shows_more());
         }
+    }
+
+    const fn who_shows_more(&self) -> &'static str {
+        if self.verbose { "-o json" } else { "-v" }
     }
 
     /// What kube-scheduler itself wrote to the pod, last.
