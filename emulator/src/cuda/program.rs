@@ -39,7 +39,11 @@ struct Arguments {
     /// Stays until it is killed, or the context is lost.
     #[arg(long)]
     hold: bool,
-    /// Stays and takes orders from standard input, one a line: allocate MIB, free, fault, exit.
+    /// Outlives the loss of its context, as a notebook that shows the error does: it tells of it and stays.
+    #[arg(long)]
+    linger: bool,
+    /// Stays and takes orders from standard input, one a line: allocate MIB, free, fault, linger (as --linger, from now on),
+    /// exit.
     #[arg(long, conflicts_with = "hold")]
     orders: bool,
     /// Runs so many processes, all with what else is said here, and ends when the last of them has.
@@ -94,6 +98,7 @@ fn several(arguments: &Arguments) -> ExitCode {
     words.extend(arguments.allocate_mib.iter().map(|mib| format!("--allocate-mib={mib}")));
     words.extend(arguments.fault.then(|| "--fault".to_owned()));
     words.extend(arguments.hold.then(|| "--hold".to_owned()));
+    words.extend(arguments.linger.then(|| "--linger".to_owned()));
     let start = || Command::new(std::env::current_exe()?).args(&words).stdin(Stdio::null()).spawn();
     let mut is_well = true;
     let started: Vec<_> = (0..arguments.processes).map(|_| start()).collect();
@@ -111,6 +116,19 @@ fn several(arguments: &Arguments) -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Ended> {
     let mut context = initialise(arguments.device)?;
+    match use_context(arguments, &mut context) {
+        Err(Ended::Cuda(code)) if arguments.linger => {
+            println!("{}", json!({"error": error_name(code), "code": code}));
+            // The context is dropped with the process.
+            loop {
+                std::thread::park();
+            }
+        }
+        result => result,
+    }
+}
+
+fn use_context(arguments: &Arguments, context: &mut Context) -> Result<(), Ended> {
     for mib in &arguments.allocate_mib {
         let held = context.allocate(mib << 20)?;
         println!("{}", json!({"holdsMiB": held >> 20}));
@@ -261,14 +279,20 @@ impl Context {
     /// Failed allocations are told and do not end it, as a program may go on after one.
     fn take_orders(&mut self, orders: &Receiver<String>) -> Result<(), Ended> {
         const LOOK: Duration = Duration::from_millis(10);
+        let (mut lingers, mut has_lost) = (false, false);
         loop {
             let order = match orders.recv_timeout(LOOK) {
                 Ok(order) => order,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Context::Mps(client) = self
+                        && !has_lost
                         && let Some(code) = client.lost(Duration::from_millis(1))
                     {
-                        return Err(Ended::Cuda(code));
+                        if !lingers {
+                            return Err(Ended::Cuda(code));
+                        }
+                        has_lost = true;
+                        println!("{}", json!({"error": error_name(code), "code": code}));
                     }
                     continue;
                 }
@@ -279,6 +303,11 @@ impl Context {
                 (Some("allocate"), Some(mib)) => self.allocate(mib << 20),
                 (Some("free"), None) => self.free(),
                 (Some("fault"), None) => return Err(self.fault()),
+                (Some("linger"), None) => {
+                    lingers = true;
+                    println!("{}", json!({"lingers": true}));
+                    continue;
+                }
                 (Some("exit"), None) => return Ok(()),
                 _ => return Err(Ended::Other(format!("no such order: {order}"))),
             };

@@ -54,6 +54,8 @@ struct Connected {
     held: u64,
     limit: Option<u64>,
     stream: UnixStream,
+    /// Its context is lost: nothing it asks for is answered any more, and it counts until its process has ended.
+    lost: bool,
 }
 
 /// Runs the server, which talks to its daemon by standard input and output.
@@ -229,13 +231,16 @@ impl Server {
         };
         self.log.line(&format!("New client {pid} connected"));
         while let Ok(Some(order)) = lines.receive() {
+            if self.has_lost(number) {
+                continue;
+            }
             let answer = match order {
                 ToServer::Connect { .. } => break,
                 ToServer::Allocate(bytes) => self.allocate(number, Some(bytes)),
                 ToServer::Free => self.allocate(number, None),
                 ToServer::Fault => {
                     self.fault(number, pid);
-                    break;
+                    continue;
                 }
             };
             if lines.send(&answer).is_err() {
@@ -284,7 +289,7 @@ impl Server {
         self.owner.put(device.card, process, |_| Ok::<(), CudaError>(())).map_err(|_| NO_DEVICE)?;
         let number = inner.next;
         inner.next += 1;
-        inner.clients.insert(number, Connected { client, held: 0, limit, stream });
+        inner.clients.insert(number, Connected { client, held: 0, limit, stream, lost: false });
         let uuid = device.uuid.clone();
         Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage, multiprocessors }))
     }
@@ -322,8 +327,13 @@ impl Server {
             |connected: &&mut Connected| contained.is_none() || connected.client.partition == contained;
         for connected in inner.clients.values_mut().filter(is_hit) {
             let _ = wire::send(&mut connected.stream, &FromServer::Lost(LAUNCH_FAILED));
-            let _ = connected.stream.shutdown(std::net::Shutdown::Both);
+            let _ = connected.stream.shutdown(std::net::Shutdown::Write);
+            connected.lost = true;
         }
+    }
+
+    fn has_lost(&self, number: u64) -> bool {
+        self.lock().clients.get(&number).is_none_or(|connected| connected.lost)
     }
 
     fn depart(&self, number: u64) {

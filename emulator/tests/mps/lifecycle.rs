@@ -115,6 +115,27 @@ fn one_faulting_client_ends_all_and_then_the_server_takes_new_ones() {
 }
 
 #[test]
+fn after_a_fault_nobody_new_comes_until_all_processes_have_ended() {
+    let machine = Machine::new("t4");
+    machine.start();
+    let (mut notebook, mut faulty) = (Client::start(&machine, &[]), Client::start(&machine, &[]));
+    notebook.order("linger");
+    assert_eq!(faulty.order("fault")["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    assert_eq!(notebook.says()["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    drop(faulty);
+    let server = machine.order("get_server_list");
+    let status = format!("get_server_status {server}");
+    let only = || machine.order(&format!("get_client_list {server}")) == notebook.child.id().to_string();
+    until("the other has gone", only);
+    assert_eq!(machine.order(&status), "FAULT");
+    assert_eq!(Client::start(&machine, &[]).device["error"], "CUDA_ERROR_MPS_SERVER_NOT_READY");
+    assert_eq!(machine.processes(), ["compute", "mps"], "its process is still there");
+    drop(notebook);
+    until("the server has recovered", || machine.order(&status) == "ACTIVE");
+    assert_eq!(Client::start(&machine, &[]).device["mpsServer"].to_string(), server);
+}
+
+#[test]
 fn once_quit_is_answered_the_next_daemon_starts() {
     let machine = Machine::new("t4");
     for round in 0..30 {
