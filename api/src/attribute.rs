@@ -28,6 +28,9 @@ pub const ADDRESSING_MODE: &str = "addressingMode";
 pub const MEMORY_MIB: &str = "memoryMiB";
 /// Whether the card can be partitioned by MIG (bool).
 pub const MIG_CAPABLE: &str = "migCapable";
+/// Whether the length of the card's time-slices can be set, `timeSlicing.interval` in configurations; on whole cards and on
+/// devices shared by time (bool).
+pub const TIME_SLICE_INTERVALS: &str = "timeSliceIntervals";
 /// MIG profile of a partition, `1g.10gb` (string).
 pub const PROFILE: &str = "profile";
 /// Whether shares have multiprocessors of their own, which no other share can use; on devices shared by MPS (bool).

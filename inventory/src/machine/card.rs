@@ -88,6 +88,13 @@ pub enum Health {
 }
 
 impl Card {
+    /// Whether the length of its time-slices can be set, as [`ComputeCapability::has_time_slice_lengths`] says; `None` where
+    /// its compute capability is unknown.
+    #[must_use]
+    pub fn has_time_slice_lengths(&self) -> Option<bool> {
+        self.compute_capability.map(ComputeCapability::has_time_slice_lengths)
+    }
+
     /// A healthy card at `pci` of which nothing else is known.
     #[must_use]
     pub fn new(pci: PciBusId) -> Self {

@@ -15,7 +15,7 @@ use super::attributes::Attributes;
 use super::description::Description;
 use super::partition::Partition;
 use super::{Warning, counters};
-use crate::machine::{Card, ComputeCapability};
+use crate::machine::Card;
 use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
 
 /// The smallest share of memory, of which default shares are multiples: no CUDA context fits into less.
@@ -108,14 +108,14 @@ impl SharedDevices<'_> {
         set: &CounterSet,
         warnings: &mut Vec<Warning>,
     ) -> Option<Device> {
-        let capability = self.card.compute_capability;
-        let has_lengths = capability.is_none_or(ComputeCapability::has_time_slice_lengths);
-        if !has_lengths && slicing.interval != TimeSliceInterval::Default {
+        let has_lengths = self.card.has_time_slice_lengths();
+        if has_lengths == Some(false) && slicing.interval != TimeSliceInterval::Default {
             let interval = slicing.interval.as_str();
             warnings.push(Warning::NoTimeSliceLengths { card: self.card.pci, interval });
             return None;
         }
         let mut attributes = self.attributes(DeviceType::TimeSlice, warnings);
+        attributes.bool(attribute::TIME_SLICE_INTERVALS, has_lengths);
         attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
         // No more than one slot for a request: two slots are no more of the card than one.

@@ -40,6 +40,7 @@ impl<'a> WholeCards<'a> {
         attributes.int(attribute::INDEX, card.index);
         attributes.int(attribute::MEMORY_MIB, description.memory.map(|bytes| bytes >> 20));
         attributes.bool(attribute::MIG_CAPABLE, card.mig_capable);
+        attributes.bool(attribute::TIME_SLICE_INTERVALS, card.has_time_slice_lengths());
         attributes.string(attribute::NVLINK_DOMAIN, self.nvlink_domains[position].as_deref());
         let links = card.nvlinks.as_ref().and_then(|links| i64::try_from(links.len()).ok());
         attributes.int(attribute::NVLINK_COUNT, links);

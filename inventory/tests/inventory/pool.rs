@@ -106,6 +106,7 @@ fn a_whole_card_says_everything() {
         "cudaDriverVersion": {"version": "13.0.0"},
         "memoryMiB": {"int": 81559},
         "migCapable": {"bool": true},
+        "timeSliceIntervals": {"bool": true},
         "nvlinkDomain": {"string": "0000:10:00.0"},
         "nvlinkCount": {"int": 18},
         "nvlinkGroup2": {"string": "0000:10:00.0"},

@@ -269,12 +269,18 @@ fn a_card_without_lengths_of_time_slices_says_so_where_one_is_asked_for() {
         let pool = Pool::new(&pascal(capability.0, capability.1), &options);
         let named = pool.devices().any(|device| device.name == "gpu-10-00-ts");
         assert_eq!(named, is_shared, "{capability:?}");
+        for device in pool.devices().filter(|device| device.name != "gpu-10-00-mps") {
+            let said = device.attributes.as_ref().unwrap()["timeSliceIntervals"].bool;
+            assert_eq!(said, Some(is_shared), "{capability:?}: a selector can tell");
+        }
         let warnings: Vec<String> = pool.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(warnings.len(), usize::from(!is_shared), "{capability:?}: {warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains("Short") && warning.contains("0000:10:00.0")));
     }
     options.config.sharing.time_slicing.as_mut().unwrap().interval = TimeSliceInterval::Default;
     let pool = Pool::new(&pascal(6, 1), &options);
-    assert_eq!(device(&pool, "gpu-10-00-ts").allow_multiple_allocations, Some(true));
+    let slices = device(&pool, "gpu-10-00-ts");
+    assert_eq!(slices.allow_multiple_allocations, Some(true));
+    assert_eq!(slices.attributes.as_ref().unwrap()["timeSliceIntervals"].bool, Some(false));
     assert_eq!(pool.warnings, []);
 }

@@ -1,5 +1,7 @@
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
+use tessera_api::config::Sharing;
+use tessera_api::node_config::TimeSliceInterval;
 
 use super::PrepareError;
 use super::config::{Configs, Settings};
@@ -28,6 +30,15 @@ impl AllocatedDevice {
     /// How the claim's own pods share it. Whoever only looks at a device changes nothing of it.
     pub fn own_sharing(&self) -> Option<&ClaimSharing> {
         self.settings.sharing.as_ref().filter(|_| !self.admin_access)
+    }
+
+    /// Whether preparing it may set how long its card's time-slices are.
+    pub fn sets_time_slices(&self) -> bool {
+        let is_set = |sharing: &ClaimSharing| match &sharing.how {
+            Sharing::TimeSlicing(slicing) => slicing.interval != TimeSliceInterval::Default,
+            _ => false,
+        };
+        matches!(self.device, DeviceName::TimeSlice(_)) || self.own_sharing().is_some_and(is_set)
     }
 }
 

@@ -230,6 +230,24 @@ pub enum PrepareError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The length of a card's time-slices can't be set, and a claim's configuration does: nothing was touched.
+    #[error(
+        "claim {claim} configures time-slices of the interval {interval}, and those of device {device}, the card {uuid}, have the \
+             driver's own length only: leave the interval out or say Default, or ask for a card that has intervals, by the \
+             selector `device.attributes[\"{driver_name}\"].timeSliceIntervals`"
+    )]
+    TimeSliceIntervals {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        uuid: String,
+        /// What the configuration says.
+        interval: &'static str,
+        /// The driver's name, in which attributes are.
+        driver_name: String,
+    },
     /// A card or partition can't be shared by MPS, or not cease to be.
     #[error("device {device} can't be shared by MPS: {reason}")]
     Mps {
@@ -333,7 +351,10 @@ impl PrepareError {
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
             Self::OtherCard { .. } => "other_card",
             Self::MigMode { .. } => "mig_mode",
-            Self::Config { .. } | Self::ComputeSlices { .. } | Self::Sharing { .. } => "invalid_config",
+            Self::Config { .. }
+            | Self::ComputeSlices { .. }
+            | Self::Sharing { .. }
+            | Self::TimeSliceIntervals { .. } => "invalid_config",
             Self::NoMig { .. } => "no_mig",
             Self::Profile { .. } => "no_profile",
             Self::ForeignInstance { .. } => "foreign_instance",

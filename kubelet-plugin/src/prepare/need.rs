@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use futures::future::join_all;
 use tessera_api::{ExistingInstance, PartitionName, PciBusId, ProfileSpelling};
 use tessera_inventory::Machine;
+use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
 use super::allocation::AllocatedDevice;
@@ -23,6 +24,8 @@ pub(super) struct DeviceNeed {
     pub partition: Option<PartitionNeed>,
     /// Memory of the device, MiB, where the driver says it.
     pub memory_mib: Option<u64>,
+    /// Whether the length of its card's time-slices can be set; `None` where that is unknown, or does not matter.
+    pub has_time_slice_lengths: Option<bool>,
     /// How the claim's own pods share it.
     pub own_sharing: Option<OwnSharing>,
 }
@@ -40,6 +43,13 @@ pub(super) struct PartitionNeed {
     pub compute_slices: Option<u32>,
     /// The instances that are to be used as they are.
     pub existing: Option<ExistingInstance>,
+}
+
+/// What is published of a card.
+#[derive(Clone, Debug)]
+struct Published {
+    uuid: Option<String>,
+    has_time_slice_lengths: Option<bool>,
 }
 
 /// The profiles of cards, read once for each time the driver library is opened: a card offers the same as long as it is
@@ -100,11 +110,13 @@ pub(super) async fn needs(
         cards.entry(device.device.card()).or_default().push((index, device.clone()));
     }
     let looks = cards.into_iter().map(|(card, devices)| {
-        let uuid = published
-            .and_then(|machine| machine.cards.iter().find(|known| known.pci == card))
-            .and_then(|card| card.uuid.clone());
+        let known = published.and_then(|machine| machine.cards.iter().find(|known| known.pci == card));
+        let published = Published {
+            uuid: known.and_then(|card| card.uuid.clone()),
+            has_time_slice_lengths: known.and_then(Card::has_time_slice_lengths),
+        };
         let (nvml, profiles) = (nvml.clone(), profiles.clone());
-        blocking::run(move || of_card(&nvml, &profiles, card, uuid, devices))
+        blocking::run(move || of_card(&nvml, &profiles, card, published, devices))
     });
     let mut needs = Vec::with_capacity(allocated.len());
     for found in join_all(looks).await {
@@ -118,13 +130,13 @@ fn of_card(
     nvml: &Arc<dyn Nvml>,
     profiles: &Profiles,
     card: PciBusId,
-    published: Option<String>,
+    published: Published,
     devices: Vec<(usize, AllocatedDevice)>,
 ) -> Result<Vec<(usize, DeviceNeed)>, PrepareError> {
     let first = devices.first().map(|(_, device)| device.device.to_string()).unwrap_or_default();
     let hardware = |source| PrepareError::Hardware { device: first.clone(), source };
     let identity = nvml.identify(address(card)).map_err(hardware)?;
-    if let Some(published) = published.filter(|uuid| *uuid != identity.uuid) {
+    if let Some(published) = published.uuid.filter(|uuid| *uuid != identity.uuid) {
         return Err(PrepareError::OtherCard { device: first, published, found: identity.uuid });
     }
     let offered = if devices.iter().any(|(_, device)| device.device.partition().is_some()) {
@@ -133,6 +145,10 @@ fn of_card(
         offered.filter(|offered| !offered.is_empty()).ok_or_else(no_mig)?
     } else {
         Vec::new().into()
+    };
+    let has_time_slice_lengths = match devices.iter().any(|(_, device)| device.sets_time_slices()) {
+        true => published.has_time_slice_lengths.or_else(|| has_time_slice_lengths(&**nvml, card)),
+        false => None,
     };
     let need = |(index, allocated): (usize, AllocatedDevice)| {
         let name = allocated.device.to_string();
@@ -188,9 +204,25 @@ fn of_card(
             }
         };
         let identity = identity.clone();
-        Ok((index, DeviceNeed { allocated, name, identity, partition, memory_mib, own_sharing: None }))
+        let need = DeviceNeed {
+            allocated,
+            name,
+            identity,
+            partition,
+            memory_mib,
+            has_time_slice_lengths,
+            own_sharing: None,
+        };
+        Ok((index, need))
     };
     devices.into_iter().map(need).collect()
+}
+
+/// Of a card that is not published yet, as the driver says it: an allocation can be older than this start of the plugin.
+fn has_time_slice_lengths(nvml: &dyn Nvml, card: PciBusId) -> Option<bool> {
+    let capability = nvml.card(address(card)).ok()?.compute_capability.ok()??;
+    let capability = ComputeCapability { major: capability.major, minor: capability.minor };
+    Some(capability.has_time_slice_lengths())
 }
 
 /// A partition that is made when it is needed, as this card spells and places it.

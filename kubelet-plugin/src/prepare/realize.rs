@@ -11,7 +11,7 @@ use super::locks::CardLocks;
 use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
-use super::{Operation, Phase, PrepareError, blocking};
+use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
 use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, PartitionInstances, Stage};
 
 /// What was made of a claim's plans.
@@ -50,18 +50,19 @@ impl Worker {
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
-        claim: &str,
+        claim: &ClaimReference,
         needs: &[DeviceNeed],
     ) -> Result<Vec<CardPlan>, PrepareError> {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
-        for (index, (need, own_sharing)) in needs.iter().zip(own_sharing(claim, needs)?).enumerate() {
+        let own_sharing = own_sharing(claim, &self.options.driver_name, needs)?;
+        for (index, (need, own_sharing)) in needs.iter().zip(own_sharing).enumerate() {
             // Whoever only looks at a whole card needs nothing of it.
             if need.partition.is_some() || !need.allocated.admin_access {
                 let need = DeviceNeed { own_sharing, ..need.clone() };
                 cards.entry(need.allocated.device.card()).or_default().push((index, need));
             }
         }
-        let references = Arc::new(self.references(Some(claim)).await?);
+        let references = Arc::new(self.references(Some(&claim.uid)).await?);
         let plans = cards.into_iter().map(|(card, needs)| {
             let (tools, references) = (self.tools(nvml, locks), references.clone());
             blocking::run(move || hardware::plan(&tools, card, &needs, &references))

@@ -51,7 +51,8 @@ impl Sharing {
     /// What must be recorded before a device is shared; none where it is not.
     ///
     /// # Errors
-    /// [`PrepareError::Mps`], which passes, as long as it is not known what kind of shares the node offers.
+    /// [`PrepareError::Mps`], which passes, as long as it is not known what kind of shares the node offers;
+    /// [`PrepareError::TimeSlice`] where the card's time-slices can't be as long as the node's are to be.
     pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
         match &need.own_sharing {
             Some(OwnSharing::TimeSlicing { interval }) => {
@@ -77,10 +78,25 @@ impl Sharing {
             })),
             // Its UUID is not known before it is made.
             DeviceName::PartitionMps(_) => Some(HardwareChange::MpsDaemon(MpsDaemonChange::default())),
-            DeviceName::TimeSlice(_) => Some(HardwareChange::TimeSlice(TimeSliceChange {
-                interval: self.interval().number(),
-                compute_mode_before: None,
-            })),
+            DeviceName::TimeSlice(_) => {
+                let interval = self.interval();
+                if interval != TimeSliceInterval::Default && need.has_time_slice_lengths == Some(false) {
+                    return Err(PrepareError::TimeSlice {
+                        device: need.name.clone(),
+                        reason: format!(
+                            "the node's configuration says timeSlicing.interval {}, and slices of the card {} have the \
+                             driver's own length only, so that it is not offered any more: leave the interval out of the \
+                             configuration, or delete the claim, so that another card is allocated",
+                            interval.as_str(),
+                            need.identity.uuid
+                        ),
+                    });
+                }
+                Some(HardwareChange::TimeSlice(TimeSliceChange {
+                    interval: interval.number(),
+                    compute_mode_before: None,
+                }))
+            }
             _ => None,
         })
     }

@@ -128,7 +128,7 @@ impl Worker {
             // What was released changed cards.
             needs = look().await?;
         }
-        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &card_locks, &claim.uid, &needs));
+        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &card_locks, claim, &needs));
         let plans = plans.await?;
 
         let mut record = ClaimRecord {

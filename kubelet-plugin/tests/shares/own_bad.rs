@@ -1,6 +1,12 @@
 //! Configurations of sharing that can't be had, each refused with what is wrong, and nothing left of the attempt.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use tessera_api::NodeConfig;
 use tessera_kubelet_plugin::mps::protocol::{OtherDevice, Release, Settings};
 use tessera_kubelet_plugin::prepare::PrepareError;
 
@@ -80,6 +86,66 @@ async fn nvidias_kinds_are_refused_under_another_name_and_so_is_what_is_not_done
         assert!(error.contains(&part), "{error}");
     }
     assert!(node.is_empty().await);
+}
+
+/// A machine with one Tesla P4, whose driver refuses to set time-slices, and a `nvidia-smi` that leaves a trace when it is
+/// asked to.
+fn node_without_intervals(node: impl FnOnce(&str) -> Node) -> (Node, PathBuf) {
+    let node = node("p4");
+    let directory = node.host.machine.root().join("bin");
+    let (program, real, trace) = (
+        directory.join("nvidia-smi"),
+        directory.join("real-nvidia-smi"),
+        node.host.machine.root().join("trace"),
+    );
+    fs::rename(&program, &real).unwrap();
+    let (real, traced) = (real.display(), trace.display());
+    let script =
+        format!("#!/bin/sh\nif [ \"$1\" = compute-policy ]; then touch {traced}; fi\nexec {real} \"$@\"\n");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (node, trace)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_without_intervals_is_refused_before_anything_is_touched() {
+    let tessera = json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}});
+    let nvidia = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}});
+    let (node, trace) = node_without_intervals(Node::new);
+    let (named, named_trace) = node_without_intervals(Node::named_as_nvidias);
+    for (node, trace, sharing, name) in
+        [(&node, &trace, tessera, "gpu.tessera.dev"), (&named, &named_trace, nvidia, "gpu.nvidia.com")]
+    {
+        let (shared, device) = (claim("shared"), node.device(0, ""));
+        let preparer = node.start().await;
+        node.allocate_configured(&shared, &[("card", &device)], &[(&["card"], "GpuConfig", sharing)]);
+        let error = prepare(&preparer, &shared).await.unwrap_err();
+        let text = error.to_string();
+        let selector = format!("device.attributes[\"{name}\"].timeSliceIntervals");
+        for part in ["ns/shared", &device, &node.uuid(0), "Long", "Default", &selector] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(error.reason(), "invalid_config");
+        assert!(node.is_empty().await && !trace.exists());
+        // The driver's own length is there, by no tool.
+        let plain = json!({"strategy": "TimeSlicing"});
+        node.allocate_configured(&shared, &[("card", &device)], &[(&["card"], "GpuConfig", plain)]);
+        prepare(&preparer, &shared).await.unwrap();
+        assert!(!trace.exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slice_that_was_allocated_before_its_node_got_an_interval_says_so() {
+    let (node, trace) = node_without_intervals(Node::new);
+    let interval = json!({"sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}}});
+    node.config.send_replace(Some(Arc::new(NodeConfig::decode(&interval).unwrap())));
+    let preparer = node.start().await;
+    let slice = claim("slice");
+    node.allocate_time_slice(&slice, &node.device(0, "ts"));
+    let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
+    assert!(error.contains("timeSlicing.interval Short") && error.contains(&node.uuid(0)), "{error}");
+    assert!(node.is_empty().await && !trace.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

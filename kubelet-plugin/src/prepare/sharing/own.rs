@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use tessera_api::PciBusId;
 use tessera_api::config::{MpsSharing, Sharing};
+use tessera_api::node_config::TimeSliceInterval;
 
 use crate::journal::ClaimMps;
 use crate::mps::protocol::{Ensure, OtherDevice, Settings};
-use crate::prepare::PrepareError;
 use crate::prepare::need::DeviceNeed;
+use crate::prepare::{ClaimReference, PrepareError};
 
 /// How the pods of a claim share a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +49,27 @@ impl OwnSharing {
 /// How the pods of a claim share each of its devices.
 ///
 /// # Errors
-/// [`PrepareError::Sharing`] where that can't be, as far as it can be told before anything is made.
+/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] where that can't be, as far as it can be told before anything is made.
 pub(in crate::prepare) fn own_sharing(
-    claim: &str,
+    claim: &ClaimReference,
+    driver_name: &str,
     needs: &[DeviceNeed],
 ) -> Result<Vec<Option<OwnSharing>>, PrepareError> {
     let of = |(index, need): (usize, &DeviceNeed)| {
         let Some(sharing) = need.allocated.own_sharing() else { return Ok(None) };
         let limits = match &sharing.how {
             Sharing::TimeSlicing(slicing) => {
+                if slicing.interval != TimeSliceInterval::Default
+                    && need.has_time_slice_lengths == Some(false)
+                {
+                    return Err(PrepareError::TimeSliceIntervals {
+                        claim: format!("{}/{}", claim.namespace, claim.name),
+                        device: need.name.clone(),
+                        uuid: need.identity.uuid.clone(),
+                        interval: slicing.interval.as_str(),
+                        driver_name: driver_name.to_owned(),
+                    });
+                }
                 return Ok(Some(OwnSharing::TimeSlicing { interval: slicing.interval.number() }));
             }
             Sharing::Mps(limits) => limits.clone(),
@@ -67,7 +80,7 @@ pub(in crate::prepare) fn own_sharing(
                 && other.allocated.own_sharing().is_some_and(|its| its.object == sharing.object)
         };
         let mut daemon =
-            OwnDaemon { owner: claim.to_owned(), limits, cards: BTreeMap::new(), partition: None };
+            OwnDaemon { owner: claim.uid.clone(), limits, cards: BTreeMap::new(), partition: None };
         if need.partition.is_some() {
             one_partition_a_request(need, &needs[..index])?;
             daemon.partition = Some((need.allocated.device.card(), need.memory_mib));
