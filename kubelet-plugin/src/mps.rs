@@ -33,6 +33,7 @@ pub mod reaper;
 mod record;
 mod remove;
 mod serve;
+mod server_watch;
 mod shared_memory;
 mod slot;
 mod start;

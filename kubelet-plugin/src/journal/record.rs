@@ -117,6 +117,9 @@ pub struct ClaimMps {
     /// What containers have as `/dev/shm`, where the daemon has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm_directory: Option<String>,
+    /// The MPS server that the share was prepared on, as mps-host names it. Records of earlier versions don't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// The MIG partition of a [`ClaimDevice`].

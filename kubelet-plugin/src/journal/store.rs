@@ -60,6 +60,10 @@ impl Journal {
         &self.boot_id
     }
 
+    pub(super) fn file_system(&self) -> &dyn FileSystem {
+        &*self.file_system
+    }
+
     /// Where the journal lies.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -25,14 +25,16 @@ pub struct MpsMetrics {
     pub daemon_deaths: Counter,
     /// Servers that died, and with them the contexts of their clients.
     pub server_deaths: Counter,
+    /// Times that a client faulted, and with it all clients of its server lost their contexts.
+    pub server_faults: Counter,
     /// Processes that lost their contexts because they outlived the last share.
     pub clients_ended: Counter,
 }
 
 impl MpsMetrics {
     /// All states that a daemon can be in, as labels.
-    pub const STATES: [&'static str; 5] =
-        ["starting", "running", "waiting_for_clients", "failed", "stopping"];
+    pub const STATES: [&'static str; 6] =
+        ["starting", "running", "fault", "waiting_for_clients", "failed", "stopping"];
 
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
@@ -54,6 +56,11 @@ impl MpsMetrics {
                 registry,
                 "mps_server_deaths",
                 "MPS servers that died, and with them the contexts of their clients",
+            ),
+            server_faults: add(
+                registry,
+                "mps_server_faults",
+                "Times that a program faulted, and with it all clients of its MPS server lost their contexts",
             ),
             clients_ended: add(
                 registry,

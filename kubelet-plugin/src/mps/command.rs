@@ -157,7 +157,7 @@ fn table(listing: &Listing) -> String {
         rows.push([
             daemon.device.to_string(),
             daemon.card.to_string(),
-            state(&daemon.state).to_owned(),
+            state(daemon).to_owned(),
             clients,
             settings.memory_limit_mib.map_or_else(|| "all".to_owned(), |limit| format!("{limit} MiB")),
             format!("{} %", settings.active_thread_percentage.unwrap_or(100)),
@@ -188,7 +188,12 @@ fn problems(listing: &Listing) -> Vec<String> {
     for daemon in &listing.daemons {
         let device = &daemon.device;
         match &daemon.state {
-            DaemonState::Running | DaemonState::Stopping => {}
+            DaemonState::Running | DaemonState::Stopping => {
+                problems.extend(daemon.fault.as_ref().map(|fault| {
+                    let left = &fault.clients;
+                    format!("{device}: a program faulted; no other can use it before processes {left:?} have ended")
+                }));
+            }
             DaemonState::Starting => problems.push(format!("{device} is being started")),
             DaemonState::WaitingForClients { clients } => problems.push(format!(
                 "{device}: its daemon died; it is started again when processes {clients:?} have ended"
@@ -202,11 +207,12 @@ fn problems(listing: &Listing) -> Vec<String> {
     problems
 }
 
-/// A state as tables and metrics name it.
+/// How a daemon is, as tables and metrics name it.
 #[must_use]
-pub const fn state(state: &DaemonState) -> &'static str {
-    match state {
+pub const fn state(daemon: &Daemon) -> &'static str {
+    match &daemon.state {
         DaemonState::Starting => "starting",
+        DaemonState::Running if daemon.fault.is_some() => "fault",
         DaemonState::Running => "running",
         DaemonState::WaitingForClients { .. } => "waiting_for_clients",
         DaemonState::Failed { .. } => "failed",
@@ -221,6 +227,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mps::protocol::Fault;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -243,20 +250,26 @@ mod tests {
             {"device": one, "clients": [{"pid": 5}, {"pid": 6}]},
             {"device": other, "error": "it hangs"},
         ]);
+        let third = "GPU-5e3a1b2c-0d4f-4a6b-8c7d-9e0f1a2b3c4f";
+        let faulted = daemon(third, json!("running"));
+        let fault = Fault { id: "1".to_owned(), clients: vec![41, 42] };
+        let faulted = Daemon { fault: Some(fault), ..faulted };
         let listing = Listing {
             daemons: vec![
                 daemon(one, json!("running")),
                 daemon(other, json!({"failed": {"message": "no card"}})),
+                faulted,
             ],
             clients: serde_json::from_value(clients).unwrap(),
         };
         let text = table(&listing);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines.len(), 7, "{text}");
         assert!(lines[0].starts_with("DEVICE ") && lines[0].ends_with("RESTARTS"));
         let words: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(words, [one, "0000:3b:00.0", "running", "2", "20480", "MiB", "100", "%", "2"]);
         assert!(lines[2].contains("failed") && lines[2].contains("unknown"));
-        assert!(lines[3].contains("no card") && lines[4].contains("it hangs"));
+        assert!(lines[3].contains(" fault ") && lines[6].contains("[41, 42]"), "{text}");
+        assert!(lines[4].contains("no card") && lines[5].contains("it hangs"));
     }
 }

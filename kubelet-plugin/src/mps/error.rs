@@ -138,6 +138,13 @@ pub(super) enum MpsError {
     /// Other processes hold the device.
     #[error("{} hold the device; it can be shared when they have ended", list(.0))]
     InUse(Vec<u32>),
+    /// A client faulted, and others have not left yet.
+    #[error(
+        "a program that was using the device faulted, and its MPS server takes no other before all that were using it have \
+         ended{}: they have lost their contexts, start them again",
+        if .0.is_empty() { String::new() } else { format!(": {}", list(.0)) }
+    )]
+    Fault(Vec<u32>),
     /// The driver refuses.
     #[error("the driver: {0}")]
     Driver(String),
@@ -159,7 +166,7 @@ impl MpsError {
             | MpsError::StaticShare(_)
             | MpsError::LessThanAChunk { .. } => ErrorCode::InvalidRequest,
             MpsError::ProgramMissing { .. } => ErrorCode::ProgramMissing,
-            MpsError::InUse(_) => ErrorCode::DeviceInUse,
+            MpsError::InUse(_) | MpsError::Fault(_) => ErrorCode::DeviceInUse,
             _ => ErrorCode::Failed,
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::error::MpsError;
 use super::protocol::{DaemonState, EventKind};
+use super::server_watch::ServerWatch;
 use super::slot::{Slot, Work};
 use super::supervisor::Supervisor;
 
@@ -18,6 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Keeps one daemon running until its device is forgotten.
 pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
     let mut pause = FIRST_PAUSE;
+    let mut watch = ServerWatch::new(&slot.directory);
     loop {
         let running = {
             let work = slot.work.lock().await;
@@ -53,6 +55,7 @@ pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
                 supervisor.server_died(&slot, server).await;
             }
             () = slot.changed.notified() => pause = FIRST_PAUSE,
+            () = watch.due(running.server.is_some()) => watch.saw(supervisor.look_at_server(&slot, &running).await),
         }
     }
 }
@@ -99,13 +102,20 @@ impl Supervisor {
         {
             // The daemon's own end is noticed for itself.
             running.server = None;
+            running.fault = None;
             return;
         }
         running.server = None;
+        running.fault = None;
         slot.show(&work, DaemonState::Starting);
         self.tell(slot, EventKind::ServerDied { pid });
+        self.start_server_again(slot, &mut work).await;
+    }
+
+    /// Lets a running daemon without a server have one; whether it does then.
+    pub(super) async fn start_server_again(&self, slot: &Slot, work: &mut Work) -> bool {
         let started = match self.control(slot) {
-            Ok(control) => self.start_server(slot, &mut work, &control).await,
+            Ok(control) => self.start_server(slot, work, &control).await,
             Err(error) => Err(error),
         };
         match started {
@@ -113,14 +123,19 @@ impl Supervisor {
                 if let Some(record) = &mut work.record {
                     record.restarts += 1;
                 }
-                self.write_record(slot, &work);
-                slot.show(&work, DaemonState::Running);
+                self.write_record(slot, work);
+                slot.show(work, DaemonState::Running);
                 self.tell(slot, EventKind::Restarted);
+                true
             }
-            // It runs without one: the next client, or the next order, lets it start one.
             Err(error) => {
-                slot.show(&work, DaemonState::Failed { message: error.to_string() });
-                self.tell(slot, EventKind::Failed { message: error.to_string() });
+                let message = error.to_string();
+                let state = DaemonState::Failed { message: message.clone() };
+                if slot.seen().state != state {
+                    self.tell(slot, EventKind::Failed { message });
+                }
+                slot.show(work, state);
+                false
             }
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum Role {
 pub(super) struct Process {
     /// Its id.
     pub pid: u32,
+    /// When it was started, in ticks of the kernel since the boot; none of a process that had ended already.
+    started: Option<u64>,
     handle: Arc<OwnedFd>,
 }
 
@@ -37,7 +39,13 @@ impl Process {
     /// Takes hold of a process. What else is known of it must be checked after this, for the id may be another's by now.
     pub fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { pid, handle: Arc::new(pidfd_open(raw, PidfdFlags::empty())?) })
+        let handle = Arc::new(pidfd_open(raw, PidfdFlags::empty())?);
+        Ok(Self { pid, started: started(pid), handle })
+    }
+
+    /// What tells it from every other process of this boot, also from one that gets its id later.
+    pub fn instance(&self) -> Option<String> {
+        self.started.map(|started| format!("{}-{started}", self.pid))
     }
 
     /// Waits until it has ended.
@@ -71,6 +79,15 @@ impl Process {
         let _ = pidfd_send_signal(&*self.handle, Signal::KILL);
         let _ = tokio::time::timeout(Duration::from_secs(10), self.exited()).await;
     }
+}
+
+/// When a process was started (`starttime` of `proc_pid_stat(5)`).
+fn started(pid: u32) -> Option<u64> {
+    /// Position of `starttime` among the fields after the program's name, which may have blanks.
+    const POSITION: usize = 19;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(POSITION)?.parse().ok()
 }
 
 /// The daemon of this directory, if it lives: the one that wrote its id there, or, where a container has put something else

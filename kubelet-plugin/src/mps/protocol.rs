@@ -176,6 +176,12 @@ pub struct Daemon {
     pub pid: Option<u32>,
     /// Process id of the MPS server that holds the device.
     pub server_pid: Option<u32>,
+    /// What tells the server from every other one of this boot, whatever its process id; an older mps-host does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_instance: Option<String>,
+    /// Where a client has faulted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
     /// `CUDA_MPS_PIPE_DIRECTORY`, as the node sees it: to be mounted into containers.
     pub pipe_directory: PathBuf,
     /// What containers must have as `/dev/shm`, where the daemon has one of its own.
@@ -184,6 +190,17 @@ pub struct Daemon {
     pub log_directory: PathBuf,
     /// How often it was started again after it had died.
     pub restarts: u32,
+}
+
+/// A client has faulted, and its server takes no other before all that it had have ended (NVIDIA's MPS documentation, "Error
+/// containment": server status `FAULT`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fault {
+    /// What tells it from all other faults; also [`Event::id`] of the event that told it.
+    pub id: String,
+    /// Process ids of the clients that have not ended yet.
+    pub clients: Vec<u32>,
 }
 
 impl Ensure {
@@ -195,6 +212,12 @@ impl Ensure {
 }
 
 impl Daemon {
+    /// What tells the server from every other one, as far as that is known; none while there is no server.
+    #[must_use]
+    pub fn server_identity(&self) -> Option<String> {
+        self.server_instance.clone().or_else(|| self.server_pid.map(|pid| pid.to_string()))
+    }
+
     /// Whether it serves this device.
     #[must_use]
     pub fn serves(&self, uuid: &str) -> bool {
@@ -262,6 +285,9 @@ pub struct Event {
     pub card: PciBusId,
     /// What happened.
     pub kind: EventKind,
+    /// What tells this happening from all others; an older mps-host does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// What can happen to a daemon.
@@ -282,6 +308,13 @@ pub enum EventKind {
         /// Its process id.
         pid: u32,
     },
+    /// A client faulted, and with it all clients lost their contexts; the server takes no other until they have ended.
+    ServerFault {
+        /// Those that are still there.
+        clients: Vec<ClientProcess>,
+    },
+    /// After a fault, the server takes clients again.
+    ServerRecovered,
     /// It runs again.
     Restarted,
     /// It cannot be started.

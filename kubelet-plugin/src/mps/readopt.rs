@@ -59,7 +59,7 @@ async fn adopt(supervisor: &Supervisor, slot: &Slot, work: &mut Work) {
         }
     };
     tracing::info!(%device, pid = daemon.pid, server = server.as_ref().map(|server| server.pid), "daemon found running");
-    work.running = Some(Running { daemon, server });
+    work.running = Some(Running::new(daemon, server));
     slot.show(work, DaemonState::Running);
 }
 

@@ -203,6 +203,7 @@ mod tests {
             device: "GPU-5e3a1b2c-0d4f-4a6b-8c7d-9e0f1a2b3c4d".parse().unwrap(),
             card: "0000:3b:00.0".parse().unwrap(),
             kind: EventKind::Restarted,
+            id: None,
         };
         for _ in 0..100 {
             events.send(event.clone()).unwrap();

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::processes::Process;
-use super::protocol::{Daemon, DaemonState, Settings};
+use super::protocol::{Daemon, DaemonState, Fault, Settings};
 use super::record::Record;
 
 /// One device with its daemon. Work on it is one piece at a time; what it looks like is known at every moment.
@@ -34,6 +34,21 @@ pub(super) struct Work {
 pub(super) struct Running {
     pub daemon: Process,
     pub server: Option<Process>,
+    /// Where a client of the server has faulted.
+    pub fault: Option<Fault>,
+}
+
+impl Running {
+    /// One whose server is not looked at yet.
+    pub const fn new(daemon: Process, server: Option<Process>) -> Self {
+        Self { daemon, server, fault: None }
+    }
+
+    /// Whether daemon and server are still those of `other`.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let server = |running: &Self| running.server.as_ref().map(|server| server.pid);
+        self.daemon.pid == other.daemon.pid && server(self) == server(other)
+    }
 }
 
 impl Slot {
@@ -49,6 +64,8 @@ impl Slot {
             state: DaemonState::Starting,
             pid: None,
             server_pid: None,
+            server_instance: None,
+            fault: None,
             pipe_directory: places.pipe.clone(),
             shm_directory: own_shm.then(|| places.shm.clone()),
             log_directory: places.log.clone(),
@@ -72,8 +89,10 @@ impl Slot {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.state = state;
         seen.pid = work.running.as_ref().map(|running| running.daemon.pid);
-        seen.server_pid =
-            work.running.as_ref().and_then(|running| running.server.as_ref()).map(|server| server.pid);
+        let server = work.running.as_ref().and_then(|running| running.server.as_ref());
+        seen.server_pid = server.map(|server| server.pid);
+        seen.server_instance = server.and_then(Process::instance);
+        seen.fault = work.running.as_ref().and_then(|running| running.fault.clone());
         if let Some(record) = &work.record {
             seen.card = record.card;
             seen.settings = record.settings;

@@ -124,7 +124,7 @@ impl Supervisor {
             output: "it ended again".to_owned(),
             log: control.log_end("control.log"),
         })?;
-        work.running = Some(Running { daemon, server: None });
+        work.running = Some(Running::new(daemon, None));
         if let Some(record) = &mut work.record {
             control.limit(record, &[]).await?;
             // Only now, as whoever is let in finds a daemon.
@@ -176,6 +176,7 @@ impl Supervisor {
         if let Some(running) = &mut work.running {
             // What a daemon says is believed only of processes that are its own.
             running.server = processes::server(server, &slot.directory);
+            running.fault = None;
         }
         tracing::debug!(device = %slot.seen().device, server, elapsed = ?since.elapsed(), "MPS server ready");
         Ok(())

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tessera_api::PciBusId;
 use tokio::sync::broadcast;
@@ -87,15 +88,20 @@ impl Supervisor {
 
     /// Tells everyone who listens.
     pub fn tell(&self, slot: &Slot, kind: EventKind) {
+        self.tell_as(slot, kind, happening());
+    }
+
+    /// The same, of a happening that has a name already.
+    pub fn tell_as(&self, slot: &Slot, kind: EventKind, id: String) {
         let Daemon { device, card, .. } = slot.seen();
         match &kind {
-            EventKind::Started | EventKind::Restarted | EventKind::Stopped => {
+            EventKind::Started | EventKind::Restarted | EventKind::ServerRecovered | EventKind::Stopped => {
                 tracing::info!(%device, ?kind, "MPS daemon");
             }
             _ => tracing::warn!(%device, ?kind, "MPS daemon"),
         }
         // Nobody need listen.
-        let _ = self.events.send(Event { device, card, kind });
+        let _ = self.events.send(Event { device, card, kind, id: Some(id) });
     }
 
     pub fn control(&self, slot: &Slot) -> Result<Control, MpsError> {
@@ -190,7 +196,9 @@ impl Supervisor {
             Err(error) => {
                 let state = match &error {
                     // One share cannot be made; the others are none the worse for it.
-                    MpsError::LessThanAChunk { .. } | MpsError::NoPartition { .. } if is_running => {
+                    MpsError::LessThanAChunk { .. } | MpsError::NoPartition { .. } | MpsError::Fault(_)
+                        if is_running =>
+                    {
                         DaemonState::Running
                     }
                     error => DaemonState::Failed { message: error.to_string() },
@@ -207,7 +215,7 @@ impl Supervisor {
             work.running.as_ref().and_then(|running| running.server.as_ref()).is_some_and(|s| s.is_alive());
         let is_static = work.record.as_ref().is_some_and(Record::is_static);
         if has_server && !are_other && !is_static {
-            return Ok(());
+            return self.no_fault(slot, work).await;
         }
         let control = self.control(slot)?;
         if !has_server {
@@ -217,8 +225,14 @@ impl Supervisor {
             let servers = control.servers().await?;
             control.limit(record, &servers).await?;
         }
-        self.partition(slot, work, &control).await
+        self.partition(slot, work, &control).await?;
+        self.no_fault(slot, work).await
     }
+}
+
+/// A name for what happens now. Nothing happens twice to a daemon within a tick of the clock.
+pub(super) fn happening() -> String {
+    format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }
 
 fn check(wanted: &Ensure) -> Result<(), MpsError> {

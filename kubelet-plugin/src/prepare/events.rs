@@ -1,3 +1,5 @@
+mod once;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,8 @@ struct News {
     reason: &'static str,
     note: String,
     object: Object,
+    /// As [`Telling::happening`].
+    happening: Option<String>,
 }
 
 /// Whom an Event is about.
@@ -67,6 +71,8 @@ pub(super) struct Telling<'a> {
     pub reason: &'static str,
     /// What is wrong and what to do.
     pub note: &'a str,
+    /// What tells this happening from all others, where other instances of the plugin see and tell it too: it is told once.
+    pub happening: Option<&'a str>,
 }
 
 impl<'a> Telling<'a> {
@@ -75,7 +81,7 @@ impl<'a> Telling<'a> {
             Operation::Prepare => "Prepare",
             Operation::Unprepare => "Unprepare",
         };
-        Self { action, kind: "Warning", reason, note }
+        Self { action, kind: "Warning", reason, note, happening: None }
     }
 }
 
@@ -126,6 +132,7 @@ impl Events {
                 name: object.name.clone().unwrap_or_default(),
                 uid: object.uid.clone().unwrap_or_default(),
             },
+            happening: telling.happening.map(str::to_owned),
         };
         if let Err(error) = self.queue.try_send(news) {
             tracing::debug!(%error, "an Event is left out");
@@ -162,6 +169,22 @@ impl Sender {
         self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
         let namespace = news.object.namespace.as_deref().unwrap_or(NAMESPACE);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if let Some(happening) = &news.happening {
+            let told = tokio::time::timeout(PATIENCE, self.send_once(&events, &news, happening)).await;
+            let error = told.map_or_else(
+                |_| Some("no answer".to_owned()),
+                |told| told.err().map(|error| error.to_string()),
+            );
+            if let Some(error) = error {
+                tracing::debug!(
+                    error,
+                    reason = news.reason,
+                    object = news.object.name,
+                    "cannot send an Event"
+                );
+            }
+            return;
+        }
         let known = self.sent.get(&news).map(|sent| (sent.name.clone(), sent.count + 1));
         let request = async {
             match known {

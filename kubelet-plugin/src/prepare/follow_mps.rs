@@ -13,12 +13,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::known::{Known, Missing};
 use self::tell::Teller;
+use super::blocking;
 use super::worker::Worker;
+use crate::journal::MpsServers;
 use crate::metrics::MpsMetrics;
 use crate::mps::DeviceUuid;
 use crate::mps::client::{Events, MpsHost, MpsHostError};
 use crate::mps::command::state;
-use crate::mps::protocol::{Event, EventKind};
+use crate::mps::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
 
 /// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -53,7 +55,9 @@ pub(super) struct Follower {
     known: Known,
     teller: Teller,
     /// Daemons whose clients seem to have lost their contexts, and when that is told unless something else is heard.
-    suspected: BTreeMap<DeviceUuid, (Instant, bool)>,
+    suspected: BTreeMap<DeviceUuid, (Instant, Missing)>,
+    /// What the next instance of the plugin will know, as it was last written down.
+    written: MpsServers,
     /// Since when it is away, and when the journal is asked next whether that matters.
     away: Option<(Instant, Instant)>,
 }
@@ -69,6 +73,7 @@ impl Follower {
             known: Known::default(),
             teller,
             suspected: BTreeMap::new(),
+            written: MpsServers::default(),
             away: None,
         }
     }
@@ -76,6 +81,7 @@ impl Follower {
     /// Follows until dropped.
     pub async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
+        self.remember().await;
         loop {
             match self.host.events(PATIENCE).await {
                 Ok(events) => {
@@ -104,7 +110,7 @@ impl Follower {
             self.away = Some((since, now + AWAY));
             if self.worker.shares_by_mps().await {
                 tracing::warn!(%error, away = ?since.elapsed(), "shares are without mps-host");
-                self.teller.away(error);
+                self.teller.away(error, AWAY);
             }
         }
     }
@@ -160,29 +166,79 @@ impl Follower {
         let daemons = self.host.list(PATIENCE).await?;
         let mut by_state = BTreeMap::new();
         for daemon in &daemons {
-            *by_state.entry(state(&daemon.state)).or_insert(0_i64) += 1;
+            *by_state.entry(state(daemon)).or_insert(0_i64) += 1;
         }
-        let (restarts, missing) = self.known.update(&daemons);
+        let changes = self.known.update(&daemons);
         self.metrics.daemons(&by_state);
-        self.metrics.restarts.inc_by(restarts);
-        for Missing { device, is_gone } in missing {
-            self.suspected.insert(device, (Instant::now() + SUSPICION, is_gone));
+        self.metrics.restarts.inc_by(changes.restarts);
+        for missing in changes.missing {
+            self.suspected.insert(missing.device.clone(), (Instant::now() + SUSPICION, missing));
+        }
+        for device in changes.faults {
+            if let Some(daemon) = daemons.iter().find(|daemon| daemon.device == device) {
+                self.found_fault(daemon).await;
+            }
+        }
+        // A suspicion that is not told yet would be forgotten with this instance.
+        if self.suspected.is_empty() {
+            self.write_down().await;
         }
         Ok(())
+    }
+
+    /// A fault of which nobody told: it happened before this instance listened.
+    async fn found_fault(&mut self, daemon: &Daemon) {
+        let Some(Fault { id, clients }) = &daemon.fault else { return };
+        let clients = clients.iter().map(|pid| ClientProcess::of(*pid)).collect();
+        let (device, card, id) = (daemon.device.clone(), daemon.card, Some(id.clone()));
+        self.teller.happened(&Event { device, card, kind: EventKind::ServerFault { clients }, id }).await;
+    }
+
+    /// Takes over what the last instance of the plugin knew: servers may be others since.
+    async fn remember(&mut self) {
+        let journal = self.worker.journal.clone();
+        match blocking::run(move || journal.mps_servers()).await {
+            Ok(Ok(seen)) => {
+                self.written.clone_from(&seen);
+                self.known = Known::of(seen);
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot tell which MPS servers there were: pods are not told of servers that died \
+                    while no plugin ran");
+            }
+            Err(error) => tracing::warn!(%error, "cannot tell which MPS servers there were"),
+        }
+    }
+
+    /// Writes down for the next instance what is known. What can't be written is tried again at the next look.
+    async fn write_down(&mut self) {
+        let seen = self.known.to_journal();
+        if seen == self.written {
+            return;
+        }
+        let (journal, copy) = (self.worker.journal.clone(), seen.clone());
+        match blocking::run(move || journal.put_mps_servers(&copy)).await {
+            Ok(Ok(())) => self.written = seen,
+            Ok(Err(error)) => tracing::debug!(%error, "cannot write down which MPS servers there are"),
+            Err(error) => tracing::debug!(%error, "cannot write down which MPS servers there are"),
+        }
     }
 
     /// What changed, and no event explains it.
     async fn tell_suspected(&mut self) {
         let now = Instant::now();
-        let due: Vec<(DeviceUuid, bool)> = self
+        let due: Vec<Missing> = self
             .suspected
-            .iter()
-            .filter(|(_, (at, _))| *at <= now)
-            .map(|(device, (_, is_gone))| (device.clone(), *is_gone))
+            .values()
+            .filter(|(at, _)| *at <= now)
+            .map(|(_, missing)| missing.clone())
             .collect();
-        for (device, is_gone) in due {
-            self.suspected.remove(&device);
-            self.teller.replaced(&device, is_gone).await;
+        for missing in due {
+            self.suspected.remove(&missing.device);
+            self.teller.replaced(&missing).await;
+        }
+        if self.suspected.is_empty() {
+            self.write_down().await;
         }
     }
 
@@ -194,20 +250,25 @@ impl Follower {
         self.metrics.silent_daemons.set(i64::try_from(silent.count()).unwrap_or(i64::MAX));
     }
 
-    async fn happened(&mut self, Event { device, kind, .. }: Event) {
+    async fn happened(&mut self, event: Event) {
+        let Event { device, kind, id, .. } = &event;
         tracing::debug!(%device, ?kind, "event of mps-host");
-        self.count(&kind, &device);
-        if kind == EventKind::Restarted {
+        self.count(kind, device, id.as_deref());
+        if *kind == EventKind::Restarted {
             // A new daemon knows nothing of the old one's static partitions.
             self.worker.unsettled.notify_one();
         }
-        self.teller.happened(&device, &kind).await;
+        self.teller.happened(&event).await;
     }
 
-    fn count(&mut self, kind: &EventKind, device: &DeviceUuid) {
+    fn count(&mut self, kind: &EventKind, device: &DeviceUuid, id: Option<&str>) {
         match kind {
             EventKind::DaemonDied { .. } => drop(self.metrics.daemon_deaths.inc()),
             EventKind::ServerDied { .. } => drop(self.metrics.server_deaths.inc()),
+            EventKind::ServerFault { .. } => {
+                self.metrics.server_faults.inc();
+                self.known.fault_is_told(device, id.unwrap_or_default());
+            }
             EventKind::ClientsEnded { clients } => {
                 self.metrics.clients_ended.inc_by(clients.len() as u64);
             }

@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::Signal;
-use tessera_kubelet_plugin::mps::protocol::{DaemonState, EventKind};
+use tessera_kubelet_plugin::mps::client::MpsHostError;
+use tessera_kubelet_plugin::mps::protocol::{Daemon, DaemonState, ErrorCode, EventKind};
 
 use crate::client::Client;
 use crate::host::{Host, LONG, children, kill, lives, state};
@@ -93,6 +94,64 @@ async fn a_killed_server_is_started_again_and_holds_the_card() {
     assert_eq!(again.pid, daemon.pid);
     let past = Client::start(&host, "/nowhere".as_ref(), &[]);
     assert_eq!(past.device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn after_a_fault_it_is_told_who_must_end_before_the_server_takes_others() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let mut notebook = Client::start(&host, &daemon.pipe_directory, &[]);
+    let mut faulty = Client::start(&host, &daemon.pipe_directory, &[]);
+    notebook.order("linger");
+    let mut events = host.client().events(LONG).await.unwrap();
+    assert_eq!(faulty.order("fault")["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    assert_eq!(notebook.says()["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    let event = events.next().await.unwrap();
+    let EventKind::ServerFault { clients } = event.kind else { panic!("{event:?}") };
+    assert!(clients.iter().any(|client| client.pid == notebook.pid()), "{clients:?}");
+    drop(faulty);
+    let left = |daemon: &Daemon| daemon.fault.as_ref().map(|fault| fault.clients.clone());
+    let seen = host.daemon("waiting for one", |daemon| left(daemon) == Some(vec![notebook.pid()])).await;
+    assert_eq!((&seen.state, seen.server_pid), (&DaemonState::Running, daemon.server_pid));
+    assert_eq!(seen.fault.map(|fault| fault.id), event.id, "whoever did not listen tells the same");
+
+    let early = Client::start(&host, &daemon.pipe_directory, &[]);
+    assert_eq!(early.device["error"], "CUDA_ERROR_MPS_SERVER_NOT_READY");
+    let error = host.ensure(0, Default::default()).await.unwrap_err();
+    let MpsHostError::Refused { code, message } = error else { panic!("{error}") };
+    assert_eq!(code, ErrorCode::DeviceInUse, "it passes by itself");
+    assert!(message.contains("faulted") && message.contains(&notebook.pid().to_string()), "{message}");
+    let state = host.list().await[0].state.clone();
+    assert_eq!(state, DaemonState::Running, "the daemon is none the worse for that question");
+    // Another supervisor finds it out for itself.
+    kill(host.supervisor().unwrap(), Signal::KILL);
+    host.daemon("found", |daemon| left(daemon) == Some(vec![notebook.pid()])).await;
+
+    let mut events = host.client().events(LONG).await.unwrap();
+    drop(notebook);
+    host.daemon("recovered", |daemon| daemon.fault.is_none()).await;
+    assert_eq!(events.next().await.unwrap().kind, EventKind::ServerRecovered);
+    host.ensure(0, Default::default()).await.unwrap();
+    let next = Client::start(&host, &daemon.pipe_directory, &[]);
+    assert_eq!(next.device["mpsServer"], daemon.server_pid.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_can_not_be_started_is_tried_again_until_it_can() {
+    let host = Host::new("t4");
+    let daemon = host.first().await;
+    let program = host.machine.root().join("bin/nvidia-cuda-mps-server");
+    let away = program.with_extension("away");
+    std::fs::rename(&program, &away).unwrap();
+    kill(daemon.server_pid.unwrap(), Signal::KILL);
+    let failed = host.daemon("failed", |daemon| matches!(daemon.state, DaemonState::Failed { .. })).await;
+    assert_eq!((failed.pid, failed.server_pid), (daemon.pid, None));
+    std::fs::rename(&away, &program).unwrap();
+    // Nobody asks for it: until it runs the card would be anybody's.
+    let again = host.daemon("running", |daemon| daemon.state == DaemonState::Running).await;
+    assert_eq!(again.pid, daemon.pid);
+    assert_ne!(again.server_instance, daemon.server_instance);
+    assert!(again.server_instance.is_some() && again.restarts > daemon.restarts);
 }
 
 #[tokio::test]

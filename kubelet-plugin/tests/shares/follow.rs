@@ -231,6 +231,125 @@ async fn a_client_that_will_not_leave_is_ended_in_its_time_and_its_pod_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let (share, next) = (claim("share"), claim("next"));
+    for claim in [&share, &next] {
+        allocate(&node, claim, "4Gi");
+    }
+    prepare(&preparer, &share).await.unwrap();
+    let container = Container::of(&node.spec(&share));
+    let (mut notebook, mut faulty) = (container.run(&node.host), container.run(&node.host));
+    notebook.order("linger");
+    assert_eq!(faulty.order("fault")["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    drop(faulty);
+    let process = format!("process {} (cuda-sample)", notebook.pid());
+    told(&node, "MPSServerFault", &["Pod share"], &process).await;
+    until("counted", async || {
+        following.metrics.daemons_in("fault") == 1 && following.metrics.server_faults.get() == 1
+    })
+    .await;
+    // Whoever comes next would find no server: it is not let in before there is one.
+    let (copy, waiting) = (preparer.clone(), next.clone());
+    let prepared = tokio::spawn(async move { prepare(&copy, &waiting).await });
+    told(&node, "MPSNotReady", &["ResourceClaim next"], &process).await;
+    drop(notebook);
+    prepared.await.unwrap().unwrap();
+    told(&node, "MPSRecovered", &["Pod share"], &node.device(0, "mps")).await;
+    assert!(Container::of(&node.spec(&next)).run(&node.host).device["error"].is_null());
+    assert_eq!(following.metrics.server_deaths.get(), 0);
+    // Both are unprepared by what comes next in the same way as ever.
+    for claim in [&share, &next] {
+        unprepare(&preparer, claim).await.unwrap();
+    }
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_of_an_upgrade_tell_the_same_once() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let second = node.start().await;
+    let instances = [Following::start(&preparer), Following::start(&second)];
+    for following in &instances {
+        following.is_connected().await;
+    }
+    let of_reason = |reason: &str| {
+        let events = node.api.stored_events();
+        events.into_iter().filter(|event| event["reason"] == reason).collect::<Vec<Value>>()
+    };
+    let died = |times: u64| {
+        let instances = &instances;
+        async move {
+            for following in instances {
+                until("counted", async || following.metrics.server_deaths.get() == times).await;
+                until("running again", async || following.metrics.restarts.get() == times).await;
+            }
+        }
+    };
+    kill(node.host.list().await[0].server_pid.unwrap(), Signal::KILL);
+    died(1).await;
+    told(&node, "MPSRestarted", &["Pod share"], "").await;
+    // Each hands its Events in one after the other: with this one of each instance, all before it are in.
+    for (preparer, name) in [(&preparer, "first"), (&second, "second")] {
+        let marker = claim(name);
+        node.api.put_status(
+            &marker,
+            json!({"allocation": {"devices": {"results": [
+                {"request": "gpu", "driver": "gpu.tessera.dev", "pool": "elsewhere", "device": "gpu-00-00"},
+            ]}}}),
+        );
+        prepare(preparer, &marker).await.unwrap_err();
+        told(&node, "PrepareFailed", &[&format!("ResourceClaim {name}")], "").await;
+    }
+    for reason in ["MPSServerDied", "MPSRestarted"] {
+        let events = of_reason(reason);
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert!(events[0]["series"].is_null(), "told once: {events:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
+    let mut node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let (share, late) = (claim("share"), claim("late"));
+    for claim in [&share, &late] {
+        allocate(&node, claim, "4Gi");
+    }
+    prepare(&preparer, &share).await.unwrap();
+    let seen = preparer.journal().clone();
+    until("written down", async || seen.mps_servers().unwrap().servers.len() == 1).await;
+    drop((following, preparer));
+    node.host.end_pod();
+    node.host.start();
+    node.host.daemon("running", |daemon| daemon.server_pid.is_some()).await;
+    let preparer = node.start().await;
+    // Who is prepared on the new server has lost nothing.
+    prepare(&preparer, &late).await.unwrap();
+    let following = Following::start(&preparer);
+    told(&node, "MPSServerDied", &["Pod share"], "mps-host's pod").await;
+    assert_eq!(events(&node, "MPSServerDied").len(), 1, "{:?}", node.api.events());
+    // The next instance has nothing to tell of it: it goes on with what was written down.
+    let server = node.host.list().await[0].server_instance.clone();
+    until("written down", async || seen.mps_servers().unwrap().servers.values().next() == server.as_ref())
+        .await;
+    drop(following);
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(events(&node, "MPSServerDied").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
     let mut node = Node::without("t4");
     let socket = node.host.directory().join("host.sock");

@@ -1,51 +1,102 @@
 use std::collections::BTreeMap;
 
+use crate::journal::MpsServers;
 use crate::mps::DeviceUuid;
 use crate::mps::protocol::{Daemon, DaemonState};
 
 /// What was last seen of each daemon.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    servers: BTreeMap<DeviceUuid, u32>,
+    servers: BTreeMap<DeviceUuid, String>,
     restarts: BTreeMap<DeviceUuid, u32>,
+    /// Those that were told, by their ids.
+    faults: BTreeMap<DeviceUuid, String>,
 }
 
 /// A daemon whose clients lost their contexts, and nobody told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub device: DeviceUuid,
-    /// Whether there is no daemon in its place.
-    pub is_gone: bool,
+    /// The server that is gone.
+    pub server: String,
+    /// The one in its place, if there is one.
+    pub now: Option<String>,
+}
+
+/// What is new.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// How often daemons were started again.
+    pub restarts: u64,
+    /// Whose servers are others.
+    pub missing: Vec<Missing>,
+    /// Whose servers have a fault that was not there before, or was not seen.
+    pub faults: Vec<DeviceUuid>,
 }
 
 impl Known {
-    /// Takes over what is seen now: how often daemons were started again since the last look, and whose servers are others.
-    pub fn update(&mut self, daemons: &[Daemon]) -> (u64, Vec<Missing>) {
-        let mut missing = Vec::new();
-        let mut restarts = 0;
+    /// Begins with what an earlier instance of the plugin saw in this boot.
+    pub fn of(seen: MpsServers) -> Self {
+        let known = |seen: BTreeMap<String, String>| {
+            seen.into_iter().filter_map(|(device, value)| Some((device.parse().ok()?, value))).collect()
+        };
+        Self { servers: known(seen.servers), faults: known(seen.faults), ..Self::default() }
+    }
+
+    /// What the next instance of the plugin must know.
+    pub fn to_journal(&self) -> MpsServers {
+        let seen = |known: &BTreeMap<DeviceUuid, String>| {
+            known.iter().map(|(device, value)| (device.to_string(), value.clone())).collect()
+        };
+        MpsServers { servers: seen(&self.servers), faults: seen(&self.faults) }
+    }
+
+    /// Takes over what is seen now.
+    pub fn update(&mut self, daemons: &[Daemon]) -> Changes {
+        let mut changes = Changes::default();
         for daemon in daemons {
             let before = self.restarts.insert(daemon.device.clone(), daemon.restarts);
-            restarts += u64::from(daemon.restarts.saturating_sub(before.unwrap_or(daemon.restarts)));
-            let Some(server) = daemon.server_pid else { continue };
-            let before = self.servers.insert(daemon.device.clone(), server);
-            if before.is_some_and(|before| before != server) && daemon.state == DaemonState::Running {
-                missing.push(Missing { device: daemon.device.clone(), is_gone: false });
+            changes.restarts += u64::from(daemon.restarts.saturating_sub(before.unwrap_or(daemon.restarts)));
+            match &daemon.fault {
+                None => drop(self.faults.remove(&daemon.device)),
+                Some(fault) => {
+                    let before = self.faults.insert(daemon.device.clone(), fault.id.clone());
+                    if before.is_none_or(|before| before != fault.id) {
+                        changes.faults.push(daemon.device.clone());
+                    }
+                }
+            }
+            // What is being started may not be told of yet.
+            if daemon.state != DaemonState::Running {
+                continue;
+            }
+            let Some(server) = daemon.server_identity() else { continue };
+            let before = self.servers.insert(daemon.device.clone(), server.clone());
+            if let Some(before) = before.filter(|before| *before != server) {
+                let (device, now) = (daemon.device.clone(), Some(server));
+                changes.missing.push(Missing { device, server: before, now });
             }
         }
         let is_listed = |device: &DeviceUuid| daemons.iter().any(|daemon| daemon.device == *device);
         let gone: Vec<DeviceUuid> =
             self.servers.keys().filter(|device| !is_listed(device)).cloned().collect();
         for device in gone {
-            self.servers.remove(&device);
-            missing.push(Missing { device, is_gone: true });
+            let server = self.servers.remove(&device).unwrap_or_default();
+            changes.missing.push(Missing { device, server, now: None });
         }
         self.restarts.retain(|device, _| is_listed(device));
-        (restarts, missing)
+        self.faults.retain(|device, _| is_listed(device));
+        changes
     }
 
     /// What changed of this device until the next look was told.
     pub fn is_told(&mut self, device: &DeviceUuid) {
         self.servers.remove(device);
+    }
+
+    /// This fault of a client of the device was told.
+    pub fn fault_is_told(&mut self, device: &DeviceUuid, id: &str) {
+        self.faults.insert(device.clone(), id.to_owned());
     }
 }
 
@@ -54,37 +105,82 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mps::protocol::Fault;
 
     const ONE: &str = "GPU-5e3a1b2c-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
 
     fn daemon(server: Option<u32>, restarts: u32) -> Daemon {
         let daemon = json!({
             "device": ONE, "card": "0000:3b:00.0", "settings": {}, "state": "running", "pid": 1, "serverPid": server,
+            "serverInstance": server.map(|server| format!("{server}-77")),
             "pipeDirectory": "/p", "shmDirectory": null, "logDirectory": "/l", "restarts": restarts,
         });
         serde_json::from_value(daemon).unwrap()
+    }
+
+    fn missing(server: &str, now: Option<&str>) -> Vec<Missing> {
+        let (device, now) = (ONE.parse().unwrap(), now.map(str::to_owned));
+        vec![Missing { device, server: server.to_owned(), now }]
+    }
+
+    /// Restarts, and whose servers are others.
+    fn update(known: &mut Known, daemons: &[Daemon]) -> (u64, Vec<Missing>) {
+        let changes = known.update(daemons);
+        (changes.restarts, changes.missing)
     }
 
     #[test]
     fn a_server_in_the_place_of_another_is_news_unless_it_was_told_of() {
         let mut known = Known::default();
         let device: DeviceUuid = ONE.parse().unwrap();
-        let missing = |is_gone| vec![Missing { device: device.clone(), is_gone }];
+        let seen = update(&mut known, &[daemon(Some(5), 3)]);
+        assert_eq!(seen, (0, vec![]), "what was before this plugin is not its news");
+        assert_eq!(update(&mut known, &[daemon(Some(5), 3)]), (0, vec![]));
+        assert_eq!(update(&mut known, &[daemon(Some(6), 4)]), (1, missing("5-77", Some("6-77"))));
+        known.is_told(&device);
+        assert_eq!(update(&mut known, &[daemon(Some(7), 6)]), (2, vec![]));
+        assert_eq!(update(&mut known, &[daemon(None, 6)]), (0, vec![]), "it is being started");
+        assert_eq!(update(&mut known, &[daemon(Some(8), 6)]), (0, missing("7-77", Some("8-77"))));
+        assert_eq!(update(&mut known, &[]), (0, missing("8-77", None)));
+        assert_eq!(update(&mut known, &[]), (0, vec![]));
+        assert_eq!(update(&mut known, &[daemon(Some(9), 0)]), (0, vec![]));
+        known.is_told(&device);
+        assert_eq!(update(&mut known, &[]), (0, vec![]), "it was ended by order");
+    }
+
+    #[test]
+    fn the_next_instance_of_the_plugin_goes_on_where_the_last_one_ended() {
+        let mut known = Known::default();
+        known.update(&[daemon(Some(5), 0)]);
+        let mut next = Known::of(known.to_journal());
+        assert_eq!(update(&mut next, &[daemon(Some(5), 0)]), (0, vec![]), "nothing happened meanwhile");
+        let mut next = Known::of(known.to_journal());
+        let starting = Daemon { state: DaemonState::Starting, ..daemon(None, 1) };
+        assert_eq!(update(&mut next, &[starting]), (0, vec![]));
+        assert_eq!(update(&mut next, &[daemon(Some(6), 1)]), (0, missing("5-77", Some("6-77"))));
+        let rubbish =
+            MpsServers { servers: [("GPU".to_owned(), "5".to_owned())].into(), ..MpsServers::default() };
+        assert_eq!(Known::of(rubbish).to_journal(), MpsServers::default());
+    }
+
+    #[test]
+    fn a_fault_is_news_once() {
+        let mut known = Known::default();
+        let device: DeviceUuid = ONE.parse().unwrap();
+        let faulted = |id: &str| {
+            let fault = Fault { id: id.to_owned(), clients: vec![4711] };
+            Daemon { fault: Some(fault), ..daemon(Some(5), 0) }
+        };
+        assert_eq!(known.update(&[faulted("1")]).faults, [device.clone()]);
+        assert_eq!(known.update(&[faulted("1")]).faults, []);
         assert_eq!(
-            known.update(&[daemon(Some(5), 3)]),
-            (0, vec![]),
-            "what was before this plugin is not its news"
+            Known::of(known.to_journal()).update(&[faulted("1")]).faults,
+            [],
+            "nor is it for the next instance"
         );
-        assert_eq!(known.update(&[daemon(Some(5), 3)]), (0, vec![]));
-        assert_eq!(known.update(&[daemon(Some(6), 4)]), (1, missing(false)));
-        known.is_told(&device);
-        assert_eq!(known.update(&[daemon(Some(7), 6)]), (2, vec![]));
-        assert_eq!(known.update(&[daemon(None, 6)]), (0, vec![]), "it is being started");
-        assert_eq!(known.update(&[daemon(Some(8), 6)]), (0, missing(false)));
-        assert_eq!(known.update(&[]), (0, missing(true)));
-        assert_eq!(known.update(&[]), (0, vec![]));
-        assert_eq!(known.update(&[daemon(Some(9), 0)]), (0, vec![]));
-        known.is_told(&device);
-        assert_eq!(known.update(&[]), (0, vec![]), "it was ended by order");
+        assert_eq!(known.update(&[faulted("2")]).faults, [device.clone()]);
+        assert_eq!(known.update(&[daemon(Some(5), 0)]).faults, []);
+        known.fault_is_told(&device, "3");
+        assert_eq!(known.update(&[faulted("3")]).faults, []);
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 
+use super::known::Missing;
 use crate::mps::DeviceUuid;
 use crate::mps::client::MpsHostError;
-use crate::mps::protocol::{ClientProcess, EventKind};
+use crate::mps::protocol::{ClientProcess, Event, EventKind};
 use crate::prepare::claim::{self, Found};
 use crate::prepare::events::{Telling, claim_reference, node_reference};
 use crate::prepare::worker::Worker;
@@ -51,6 +52,8 @@ struct News {
     reason: &'static str,
     /// With the device's name for `{}`.
     note: String,
+    /// What tells it from all others, also to other instances of the plugin.
+    happening: String,
 }
 
 impl Teller {
@@ -59,8 +62,15 @@ impl Teller {
     }
 
     /// Tells of an event. What nobody need do anything about is not told.
-    pub async fn happened(&mut self, device: &DeviceUuid, kind: &EventKind) {
-        let warning = |reason, note: String| News { kind: "Warning", reason, note };
+    pub async fn happened(&mut self, Event { device, kind, id, .. }: &Event) {
+        let happening = || id.clone().unwrap_or_else(unnamed);
+        let warning = |reason, note: String| News { kind: "Warning", reason, note, happening: happening() };
+        let normal = |reason, note: &str| News {
+            kind: "Normal",
+            reason,
+            note: note.to_owned(),
+            happening: happening(),
+        };
         let news = match kind {
             EventKind::DaemonDied { clients, .. } if clients.is_empty() => warning(
                 "MPSDaemonDied",
@@ -78,9 +88,11 @@ impl Teller {
                  started again"
                     .to_owned(),
             ),
-            EventKind::Restarted => {
-                News { kind: "Normal", reason: "MPSRestarted", note: "MPS of {} runs again".to_owned() }
+            EventKind::ServerFault { clients } => warning("MPSServerFault", fault(clients)),
+            EventKind::ServerRecovered => {
+                normal("MPSRecovered", "after a fault, the MPS server of {} takes programs again")
             }
+            EventKind::Restarted => normal("MPSRestarted", "MPS of {} runs again"),
             EventKind::Failed { message } => {
                 warning("MPSFailed", format!("MPS of {{}} does not run: {message}; it is tried again"))
             }
@@ -90,7 +102,9 @@ impl Teller {
                 self.ending.insert(device.clone(), users);
                 return;
             }
-            EventKind::ClientsEnded { clients } => return self.clients_ended(device, clients).await,
+            EventKind::ClientsEnded { clients } => {
+                return self.clients_ended(device, clients, happening()).await;
+            }
             EventKind::Stopped => {
                 self.ending.remove(device);
                 return;
@@ -102,26 +116,36 @@ impl Teller {
     }
 
     /// Another server is in the place of one, or none, and nobody said how that came.
-    pub async fn replaced(&mut self, device: &DeviceUuid, is_gone: bool) {
-        let users = self.users(device).await;
-        let now = if is_gone { "is gone" } else { "was replaced" };
+    pub async fn replaced(&mut self, Missing { device, server, now }: &Missing) {
+        // Whoever came since is not concerned.
+        let users = self.users_of(device, now.as_deref()).await;
+        let (is, happening) =
+            (if now.is_none() { "is gone" } else { "was replaced" }, format!("without {server}"));
         let note = format!(
-            "the MPS daemon of {{}} {now}, as when mps-host's pod ends: every program that was using the device has lost its \
+            "the MPS daemon of {{}} {is}, as when mps-host's pod ends: every program that was using the device has lost its \
              context and must be started again"
         );
         // Where nobody has a share, nobody lost anything.
-        self.tell(device, &News { kind: "Warning", reason: "MPSServerDied", note }, users, false);
+        self.tell(device, &News { kind: "Warning", reason: "MPSServerDied", note, happening }, users, false);
     }
 
     /// Shares are without mps-host.
-    pub fn away(&self, error: &MpsHostError) {
+    pub fn away(&self, error: &MpsHostError, every: Duration) {
         let note =
             format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
-        let telling = Telling { action: ACTION, kind: "Warning", reason: "MPSHostAway", note: &note };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let happening = format!("{:x}", since.as_secs() / every.as_secs().max(1));
+        let telling = Telling {
+            action: ACTION,
+            kind: "Warning",
+            reason: "MPSHostAway",
+            note: &note,
+            happening: Some(&happening),
+        };
         self.worker.events.tell(&telling, &self.node());
     }
 
-    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess]) {
+    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess], happening: String) {
         let mut users = match self.ending.remove(device) {
             Some(users) => users,
             None => self.users(device).await,
@@ -132,15 +156,11 @@ impl Teller {
         if users.objects.iter().any(is_theirs) {
             users.objects.retain(is_theirs);
         }
-        let mut names: Vec<String> = clients.iter().take(MOST_PROCESSES).map(ToString::to_string).collect();
-        if clients.len() > MOST_PROCESSES {
-            names.push(format!("{} more", clients.len() - MOST_PROCESSES));
-        }
         let note = format!(
             "programs were still using {{}} when its last share ended, and have lost their contexts: {}",
-            names.join(", ")
+            names(clients)
         );
-        self.tell(device, &News { kind: "Warning", reason: "MPSClientsEnded", note }, users, true);
+        self.tell(device, &News { kind: "Warning", reason: "MPSClientsEnded", note, happening }, users, true);
     }
 
     fn tell(&mut self, device: &DeviceUuid, news: &News, users: Users, or_node: bool) {
@@ -154,7 +174,9 @@ impl Teller {
             false => users.names.into_iter().collect::<Vec<_>>().join(", "),
         };
         let note = news.note.replacen("{}", &name, 1);
-        let telling = Telling { action: ACTION, kind: news.kind, reason: news.reason, note: &note };
+        let happening = Some(&*news.happening);
+        let telling =
+            Telling { action: ACTION, kind: news.kind, reason: news.reason, note: &note, happening };
         let mut objects = users.objects;
         if objects.is_empty() {
             if !or_node {
@@ -174,7 +196,13 @@ impl Teller {
 
     /// Who has a share of a device, by the journal, and which pods those are, by the API server.
     async fn users(&self, device: &DeviceUuid) -> Users {
-        let (journal, device) = (self.worker.journal.clone(), device.clone());
+        self.users_of(device, None).await
+    }
+
+    /// The same, without those whose share was prepared on the server `except`.
+    async fn users_of(&self, device: &DeviceUuid, except: Option<&str>) -> Users {
+        let (journal, device, except) =
+            (self.worker.journal.clone(), device.clone(), except.map(str::to_owned));
         let claims = blocking::run(move || {
             let mut names = BTreeSet::new();
             let mut claims = Vec::new();
@@ -183,7 +211,11 @@ impl Teller {
                 let mut shares = record
                     .devices
                     .iter()
-                    .filter(|one| one.mps.is_some() && one.uuid() == Some(device.as_str()))
+                    .filter(|one| one.uuid() == Some(device.as_str()))
+                    .filter(|one| {
+                        let server = one.mps.as_ref().map(|mps| &mps.server);
+                        server.is_some_and(|server| except.is_none() || *server != except)
+                    })
                     .map(|one| one.device.clone())
                     .peekable();
                 if shares.peek().is_none() {
@@ -219,4 +251,30 @@ impl Teller {
             .await;
         Users { names, objects }
     }
+}
+
+/// What a fault means to those who use the device.
+fn fault(clients: &[ClientProcess]) -> String {
+    let who = match clients {
+        [] => "all that were using it".to_owned(),
+        clients => names(clients),
+    };
+    format!(
+        "a program that was using {{}} faulted, and with it every program on the device lost its context and must be started \
+         again. No other can use it before these have ended: {who}"
+    )
+}
+
+/// Processes for a message, the first few of them by name.
+fn names(clients: &[ClientProcess]) -> String {
+    let mut names: Vec<String> = clients.iter().take(MOST_PROCESSES).map(ToString::to_string).collect();
+    if clients.len() > MOST_PROCESSES {
+        names.push(format!("{} more", clients.len() - MOST_PROCESSES));
+    }
+    names.join(", ")
+}
+
+/// Of an older mps-host, which does not name what happens: then every instance of the plugin tells it.
+fn unnamed() -> String {
+    format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }

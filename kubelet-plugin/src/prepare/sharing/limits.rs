@@ -59,6 +59,7 @@ impl ShareLimits {
             static_partition: None,
             pipe_directory: None,
             shm_directory: None,
+            server: None,
         }
     }
 }

@@ -244,6 +244,7 @@ fn wish(
 fn at(daemon: Daemon, record: ClaimMps) -> ClaimMps {
     let text = |path: std::path::PathBuf| path.display().to_string();
     ClaimMps {
+        server: daemon.server_identity(),
         pipe_directory: Some(text(daemon.pipe_directory)),
         shm_directory: daemon.shm_directory.map(text),
         ..record

@@ -180,6 +180,7 @@ impl OwnDaemon {
             static_partition: None,
             pipe_directory: None,
             shm_directory: None,
+            server: None,
         }
     }
 }

@@ -21,6 +21,8 @@ struct State {
     behaviour: Behaviour,
     requests: Vec<String>,
     events: Vec<Value>,
+    /// The Events there are, by their paths.
+    stored: BTreeMap<String, Value>,
 }
 
 /// How the API server answers.
@@ -107,13 +109,43 @@ impl Api {
         self.state.lock().unwrap().events.clone()
     }
 
+    /// The Events there are.
+    #[allow(dead_code)]
+    pub fn stored_events(&self) -> Vec<Value> {
+        self.state.lock().unwrap().stored.values().cloned().collect()
+    }
+
     async fn event(&self, request: Request<Body>) -> Response<Body> {
+        let (path, is_new) = (request.uri().path().to_owned(), request.method() == http::Method::POST);
         let body = request.into_body().collect_bytes().await.unwrap();
-        let event: Value = serde_json::from_slice(&body).unwrap();
-        self.state.lock().unwrap().events.push(event);
-        let answer =
-            json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {}, "eventTime": null});
-        Response::new(Body::from(answer.to_string().into_bytes()))
+        let mut change: Value = serde_json::from_slice(&body).unwrap();
+        let mut state = self.state.lock().unwrap();
+        let path = match is_new {
+            true => format!("{path}/{}", change["metadata"]["name"].as_str().unwrap()),
+            false => path,
+        };
+        let version = state.events.len();
+        let event = match (state.stored.get(&path).cloned(), is_new) {
+            (Some(_), true) => return status(409, "already exists"),
+            (None, false) => return status(404, "not found"),
+            (None, true) => change.clone(),
+            (Some(known), false) if change == json!({}) => {
+                return Response::new(Body::from(known.to_string().into_bytes()));
+            }
+            (Some(mut known), false) => {
+                let expected = change["metadata"]["resourceVersion"].take();
+                if !expected.is_null() && expected != known["metadata"]["resourceVersion"] {
+                    return status(409, "changed meanwhile");
+                }
+                merge(&mut known, &change);
+                known
+            }
+        };
+        let mut event = event;
+        event["metadata"]["resourceVersion"] = version.to_string().into();
+        state.events.push(change);
+        state.stored.insert(path, event.clone());
+        Response::new(Body::from(event.to_string().into_bytes()))
     }
 
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
@@ -142,6 +174,18 @@ impl Api {
             Some(claim) => Response::new(Body::from(claim.to_string().into_bytes())),
             None => status(404, "not found"),
         }
+    }
+}
+
+/// As RFC 7386 has it, of objects without nulls.
+fn merge(known: &mut Value, change: &Value) {
+    match change.as_object() {
+        Some(change) => {
+            for (key, value) in change.iter().filter(|(_, value)| !value.is_null()) {
+                merge(&mut known[key], value);
+            }
+        }
+        None => *known = change.clone(),
     }
 }
 

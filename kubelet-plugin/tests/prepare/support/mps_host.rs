@@ -192,6 +192,8 @@ impl Inner {
             owner: wanted.owner,
             state: DaemonState::Running,
             pid: Some(1),
+            server_instance: None,
+            fault: None,
             server_pid: Some(2),
             log_directory: pipe.with_file_name("log"),
             shm_directory: None,
