@@ -9,20 +9,23 @@ use tessera_api::NodeConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::node_label::{self, Labels};
+
 pub use source::{NodeConfigOptions, SourceError};
 
-/// How often file and label are looked at. The kubelet brings a changed ConfigMap within about a minute, so that less
+/// How often file and label are looked at, where nobody tells of a change of the label. The kubelet brings a changed ConfigMap within about a minute, so that less
 /// would gain little.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// Until there is something to go by.
 const FIRST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Follows the configuration until `shutdown`. What can't be read stays as it was; until it was read once nothing is
-/// known, and nothing new is to be published.
+/// known, and nothing new is to be published. `labels` tells when it is worth looking at once.
 pub async fn follow(
     options: NodeConfigOptions,
     client: Client,
     node_name: String,
+    mut labels: Labels,
     sender: watch::Sender<Option<Arc<NodeConfig>>>,
     shutdown: CancellationToken,
 ) {
@@ -63,6 +66,7 @@ pub async fn follow(
         let pause = if sender.borrow().is_some() { INTERVAL } else { FIRST_INTERVAL };
         tokio::select! {
             () = shutdown.cancelled() => return,
+            () = node_label::changed(&mut labels) => {}
             () = tokio::time::sleep(pause) => {}
         }
     }

@@ -1,11 +1,15 @@
 //! Labels of this node, which name what an administrator wants of it.
 
+mod watch;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 
 use crate::error_text::{shorten, with_causes};
+
+pub use watch::{Labels, changed, follow};
 
 /// Longest wait for the API server's answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -209,6 +209,14 @@ impl Options {
         }
     }
 
+    /// Keys of the Node's labels whose change matters.
+    #[must_use]
+    pub fn watched_labels(&self) -> Vec<String> {
+        let of_configs = self.node_config_label.clone().filter(|_| self.node_configs.is_some());
+        let of_layouts = self.mig_layout_label.clone().filter(|_| self.mig_layout_file.is_some());
+        of_configs.into_iter().chain(of_layouts).filter(|key| !key.is_empty()).collect()
+    }
+
     /// The driver's own directory on the node: sockets, journal, locks.
     #[must_use]
     pub fn plugin_directory(&self) -> PathBuf {
@@ -355,6 +363,17 @@ mod tests {
         let layouts = options.unwrap().layouts();
         assert_eq!(layouts.file.as_deref(), Some(Path::new("/etc/tessera/layouts.yaml")));
         assert_eq!((layouts.name.as_deref(), layouts.label), (Some("all-balanced"), None));
+    }
+
+    #[test]
+    fn labels_are_watched_where_something_goes_by_them() {
+        let watched = |arguments: &[&str]| parse(arguments).unwrap().watched_labels();
+        assert_eq!(watched(&[]), [""; 0]);
+        let configs = ["--node-configs", "/c.yaml", "--node-config-label", "example.com/c"];
+        let layouts = ["--mig-layout-file", "/l.yaml", "--mig-layout-label", "example.com/l"];
+        assert_eq!(watched(&configs), ["example.com/c"]);
+        assert_eq!(watched(&[configs, layouts].concat()), ["example.com/c", "example.com/l"]);
+        assert_eq!(watched(&["--mig-layout-file", "/l.yaml", "--mig-layout-label", ""]), [""; 0]);
     }
 
     #[test]

@@ -44,6 +44,7 @@ use crate::{
     kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
     metrics::Metrics,
     node_config::{self, NodeConfigOptions},
+    node_label,
     options::Options,
     publish::{self, PublishOptions, Publisher},
 };
@@ -127,6 +128,12 @@ async fn start(
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
 
+    let (labels_sender, labels) = watch::channel(None);
+    let keys = options.watched_labels();
+    tasks.spawn(
+        "the node's labels",
+        node_label::follow(client.clone(), node_name.clone(), keys, labels_sender, shutdown.clone()),
+    );
     let (node_config_sender, node_config) = watch::channel(None);
     let node_config_options = NodeConfigOptions {
         file: options.node_configs.clone(),
@@ -139,6 +146,7 @@ async fn start(
             node_config_options,
             client.clone(),
             node_name.clone(),
+            labels.clone(),
             node_config_sender,
             shutdown.clone(),
         ),
@@ -189,6 +197,7 @@ async fn start(
         preparer: preparer_sender,
         listening: listening_sender,
         trouble: trouble_sender,
+        labels,
         node_config,
         shutdown: shutdown.clone(),
     };

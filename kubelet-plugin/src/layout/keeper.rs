@@ -24,6 +24,7 @@ use crate::error_text::with_causes;
 use crate::hardware::Hardware;
 use crate::journal::{Journal, Stage};
 use crate::metrics::Metrics;
+use crate::node_label::{self, Labels};
 use crate::publish::{PublishStatus, Role};
 
 /// How often the keeper looks.
@@ -72,6 +73,8 @@ pub struct LayoutKeeper<Holder> {
     pub driver_name: String,
     /// The API server.
     pub client: Client,
+    /// Tells when it is worth looking at the node's label at once.
+    pub labels: Labels,
     /// The driver library.
     pub hardware: Hardware,
     /// The machine as discovery sees it.
@@ -155,6 +158,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             }
             tokio::select! {
                 changed = self.machines.changed() => if changed.is_err() { return },
+                () = node_label::changed(&mut self.labels) => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }

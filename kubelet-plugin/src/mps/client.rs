@@ -66,7 +66,7 @@ impl MpsHost {
     /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` where it cannot be.
     pub async fn ensure(&self, wanted: Ensure, patience: Duration) -> Result<Daemon, MpsHostError> {
         match self.ask(Operation::Ensure(wanted), patience).await? {
-            Response::Ready(daemon) => Ok(daemon),
+            Response::Ready(daemon) => Ok(*daemon),
             other => Err(unexpected(other)),
         }
     }

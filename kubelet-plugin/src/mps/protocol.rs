@@ -128,7 +128,7 @@ pub struct Release {
 #[serde(rename_all = "camelCase")]
 pub enum Response {
     /// To [`Operation::Ensure`]: clients can connect.
-    Ready(Daemon),
+    Ready(Box<Daemon>),
     /// To [`Operation::Release`]: it is gone.
     Released {
         /// Clients that did not leave by themselves and lost their contexts, by process id.

@@ -112,7 +112,9 @@ fn understand(line: &[u8]) -> Result<Operation, String> {
 
 async fn answer(supervisor: &Arc<Supervisor>, operation: Operation) -> Response {
     let result = match operation {
-        Operation::Ensure(wanted) => supervisor.ensure(wanted).await.map(Response::Ready),
+        Operation::Ensure(wanted) => {
+            supervisor.ensure(wanted).await.map(|daemon| Response::Ready(Box::new(daemon)))
+        }
         Operation::Release(order) => {
             supervisor.release(&order).await.map(|ended_clients| Response::Released { ended_clients })
         }

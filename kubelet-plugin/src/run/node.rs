@@ -25,6 +25,7 @@ use crate::{
     },
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     metrics::Metrics,
+    node_label::Labels,
     options::Options,
     prepare::{Answers, ClaimReference, PrepareError, PrepareOptions, PreparedDevice, Preparer},
     publish::{PublishStatus, desired::PoolIdentity},
@@ -58,6 +59,8 @@ pub struct NodePart {
     pub listening: watch::Sender<bool>,
     /// What keeps the sockets from listening.
     pub trouble: watch::Sender<Option<String>>,
+    /// Labels of the node, as they change.
+    pub labels: Labels,
     /// What the node offers.
     pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// When to end.
@@ -127,6 +130,7 @@ impl NodePart {
             node_name: node_name.clone(),
             driver_name: driver_name.clone(),
             client: client.clone(),
+            labels: self.labels.clone(),
             hardware: self.hardware.clone(),
             machines: self.machines.clone(),
             look_again: self.look_again.clone(),

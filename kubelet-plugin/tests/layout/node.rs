@@ -189,6 +189,7 @@ impl Node {
             node_name: "node-a".to_owned(),
             driver_name: "gpu.tessera.dev".to_owned(),
             client: api.client(),
+            labels: watch::channel(None).1,
             hardware,
             machines: machines.clone(),
             look_again,

@@ -171,14 +171,14 @@ mod tests {
             let fault = Fault { id: id.to_owned(), clients: vec![4711] };
             Daemon { fault: Some(fault), ..daemon(Some(5), 0) }
         };
-        assert_eq!(known.update(&[faulted("1")]).faults, [device.clone()]);
+        assert_eq!(known.update(&[faulted("1")]).faults, std::slice::from_ref(&device));
         assert_eq!(known.update(&[faulted("1")]).faults, []);
         assert_eq!(
             Known::of(known.to_journal()).update(&[faulted("1")]).faults,
             [],
             "nor is it for the next instance"
         );
-        assert_eq!(known.update(&[faulted("2")]).faults, [device.clone()]);
+        assert_eq!(known.update(&[faulted("2")]).faults, std::slice::from_ref(&device));
         assert_eq!(known.update(&[daemon(Some(5), 0)]).faults, []);
         known.fault_is_told(&device, "3");
         assert_eq!(known.update(&[faulted("3")]).faults, []);

@@ -162,7 +162,7 @@ impl Inner {
         {
             running.daemon.settings = wanted.settings;
             running.daemon.static_partitions = partitions(&wanted);
-            return Response::Ready(running.daemon.clone());
+            return Response::Ready(Box::new(running.daemon.clone()));
         }
         let cards: Vec<u8> = (0..self.cards.count())
             .filter(|card| {
@@ -201,7 +201,7 @@ impl Inner {
             restarts: 0,
         };
         state.daemons.insert(uuid, Running { daemon: daemon.clone(), modes_before });
-        Response::Ready(daemon)
+        Response::Ready(Box::new(daemon))
     }
 
     fn release(&self, state: &mut State, order: &Release) -> Response {

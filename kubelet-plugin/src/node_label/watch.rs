@@ -1,0 +1,199 @@
+//! Labels of this node, watched, so that whoever goes by one need not wait for his next look. Who may not watch, or whose
+//! connection is broken, looks from time to time as ever.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::WatchParams;
+use kube::core::WatchEvent;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::PATIENCE;
+use crate::error_text::{shorten, with_causes};
+
+/// How long the API server keeps a watch open, seconds; a silence that is longer is that of a connection that is gone.
+const LENGTH: u32 = 290;
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+
+/// The pause before the next watch: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// The values of some labels, in the order in which they were asked for; `None` of those that the node has not. Nothing as
+/// long as nothing was heard.
+pub type Labels = watch::Receiver<Option<Vec<Option<String>>>>;
+
+/// Tells `values` of the labels with these keys of the Node called `node_name` until `shutdown`. Only the Node's metadata are
+/// asked for.
+pub async fn follow(
+    client: Client,
+    node_name: String,
+    keys: Vec<String>,
+    values: watch::Sender<Option<Vec<Option<String>>>>,
+    shutdown: CancellationToken,
+) {
+    if keys.is_empty() {
+        return shutdown.cancelled().await;
+    }
+    let watched = Watched { nodes: Api::all(client), node_name, keys, values };
+    let watch = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match watched.once().await {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(reason) => {
+                    tracing::debug!(
+                        reason,
+                        "the labels of this node are not watched; they are looked at from time to time"
+                    );
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            // All nodes lose their watches at once when an API server is replaced.
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+        }
+    };
+    shutdown.run_until_cancelled(watch).await;
+}
+
+struct Watched {
+    nodes: Api<Node>,
+    node_name: String,
+    keys: Vec<String>,
+    values: watch::Sender<Option<Vec<Option<String>>>>,
+}
+
+impl Watched {
+    /// One watch, from what there is now to its end.
+    async fn once(&self) -> Result<(), String> {
+        let failed = |error: kube::Error| shorten(&with_causes(&error), 500).to_owned();
+        let node = tokio::time::timeout(PATIENCE, self.nodes.get_metadata(&self.node_name)).await;
+        let node = node.map_err(|_| format!("no answer within {PATIENCE:?}"))?.map_err(failed)?;
+        self.take(&node.metadata);
+        let version = node.metadata.resource_version.unwrap_or_default();
+        let fields = format!("metadata.name={}", self.node_name);
+        let parameters = WatchParams::default().fields(&fields).timeout(LENGTH);
+        let events = tokio::time::timeout(PATIENCE, self.nodes.watch_metadata(&parameters, &version)).await;
+        let events = events.map_err(|_| format!("no watch within {PATIENCE:?}"))?.map_err(failed)?;
+        let mut events = std::pin::pin!(events);
+        loop {
+            let event = tokio::time::timeout(LONGEST_SILENCE, events.next()).await;
+            match event.map_err(|_| "the connection is silent".to_owned())? {
+                Some(Ok(WatchEvent::Added(node) | WatchEvent::Modified(node))) => self.take(&node.metadata),
+                Some(Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_))) => {}
+                // What it began with is too old: the next one begins anew.
+                Some(Ok(WatchEvent::Error(status))) => return Err(status.message),
+                Some(Err(error)) => return Err(failed(error)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn take(&self, metadata: &ObjectMeta) {
+        let labels = metadata.labels.as_ref();
+        let value = |key: &String| labels.and_then(|labels| labels.get(key)).cloned();
+        let now: Vec<Option<String>> = self.keys.iter().map(value).collect();
+        self.values.send_if_modified(|known| {
+            let is_new = known.as_ref() != Some(&now);
+            if is_new && known.is_some() {
+                tracing::info!(labels = ?self.keys, values = ?now, "a label of this node was changed");
+            }
+            *known = Some(now);
+            is_new
+        });
+    }
+}
+
+/// Waits until a label is another; for ever where nobody watches them.
+pub async fn changed(labels: &mut Labels) {
+    if labels.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const KEYS: [&str; 2] = ["example.com/a", "example.com/b"];
+
+    fn node(version: u32, labels: Value) -> Value {
+        json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "node-a", "resourceVersion": version.to_string(), "labels": labels},
+        })
+    }
+
+    /// Whoever reads the Node gets it as it was; each watch tells what the next of `watches` says, and ends; then they are
+    /// forbidden.
+    fn server(first: Value, watches: Vec<Value>, asked: Arc<Mutex<Vec<String>>>) -> Client {
+        let count = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let accept = request.headers()[http::header::ACCEPT].to_str().unwrap_or_default().to_owned();
+            let answer = if uri.contains("watch=true") {
+                asked.lock().unwrap().push(format!("{uri} {accept}"));
+                watches.get(count.fetch_add(1, Ordering::Relaxed)).cloned()
+            } else {
+                Some(first.clone())
+            };
+            let (code, answer) = match answer {
+                Some(answer) => (200, answer),
+                None => {
+                    (403, json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"}))
+                }
+            };
+            let body = Body::from(format!("{answer}\n").into_bytes());
+            async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told_and_whoever_may_not_watch_is_none_the_worse() {
+        let (sender, mut values) = watch::channel(None);
+        let (asked, shutdown) = (Arc::default(), CancellationToken::new());
+        let first = node(5, json!({"example.com/a": "one", "other": "x"}));
+        let changed = json!({"type": "MODIFIED", "object": node(6, json!({"example.com/b": "two"}))});
+        let too_old =
+            json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
+        let client = server(first, vec![changed, too_old], Arc::clone(&asked));
+        let keys = KEYS.map(str::to_owned).to_vec();
+        let followed = tokio::spawn(follow(client, "node-a".into(), keys, sender, shutdown.clone()));
+        let is = |one: Option<&str>, other: Option<&str>| {
+            let expected = Some(vec![one.map(str::to_owned), other.map(str::to_owned)]);
+            move |values: &Option<Vec<Option<String>>>| *values == expected
+        };
+        values.wait_for(is(None, Some("two"))).await.unwrap();
+        // The next watches begin with what is read then.
+        values.wait_for(is(Some("one"), None)).await.unwrap();
+        while asked.lock().unwrap().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let asked = asked.lock().unwrap().clone();
+        for part in [
+            "/api/v1/nodes?",
+            "fieldSelector=metadata.name%3Dnode-a",
+            "resourceVersion=5",
+            "PartialObjectMetadata",
+        ] {
+            assert!(asked[0].contains(part), "{part}: {}", asked[0]);
+        }
+        assert_eq!(*values.borrow(), Some(vec![Some("one".to_owned()), None]));
+        shutdown.cancel();
+        followed.await.unwrap();
+        tokio::time::timeout(Duration::from_millis(20), super::changed(&mut values)).await.unwrap_err();
+    }
+}
