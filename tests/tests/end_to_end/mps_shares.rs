@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tessera_tests::PodState;
 
 use crate::{
-    shares::{EXCLUSIVE_PROCESS, share, share_of_partition, time_slice},
+    shares::{EXCLUSIVE_PROCESS, MPS_CLASS, share, share_of_partition, time_slice},
     stage::{LIMIT, cards, partition, play},
 };
 
@@ -51,6 +51,44 @@ async fn four_quarters_of_a_card_run_together_and_the_fifth_goes_to_the_next() {
         let refused = scene.run_in("a", "main", &past).await;
         assert!(refused.stdout.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{refused:?}");
         scene.delete_pods(&pods).await;
+        scene.stage.nothing_is_shared().await;
+    })
+    .await;
+}
+
+/// What `docs/sharing.md` shows: of a card, of a partition, and what a claim gets that says neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_which_gets_a_share_of_a_card_or_of_a_partition() {
+    play("who_says_which_gets_a_share_of_a_card_or_of_a_partition", async |scene| {
+        let examples = [
+            include_str!("../../../docs/examples/mps-shares/of-a-card.yaml"),
+            include_str!("../../../docs/examples/mps-shares/of-a-partition.yaml"),
+        ];
+        for example in examples {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(example).unwrap();
+            let [mut template, _] = <[Value; 2]>::try_from(objects).unwrap();
+            template["metadata"]["namespace"] = json!(scene.namespace);
+            scene.apply(template).await;
+        }
+        let any = json!({"name": "share", "exactly": {"deviceClassName": MPS_CLASS}});
+        scene.template("any-share", &[any]).await;
+        let mut devices = BTreeMap::new();
+        for name in ["share-of-a-card", "share-of-a-partition", "any-share"] {
+            scene.program_from_template(name, name, &["--hold"]).await;
+            scene.ready(name).await;
+            let claim = scene.claim_of(name).await;
+            devices.insert(name, (scene.devices(&claim).await.remove(0), scene.device_of(name).await));
+        }
+        let (name, card) = &devices["share-of-a-card"];
+        assert!(name.ends_with("-mps") && !name.contains("-mig-"), "{name}");
+        assert_eq!((card.memory_limit_mib, card.active_thread_percentage), (Some(20 << 10), 25.0));
+        let (name, part) = &devices["share-of-a-partition"];
+        assert!(name.ends_with("-mps") && name.contains("-mig-3g40gb-"), "{name}");
+        assert_eq!((part.memory_limit_mib, part.active_thread_percentage), (Some(10 << 10), 50.0));
+        assert_ne!(card.device, part.device);
+        let (name, _) = &devices["any-share"];
+        assert!(name.contains("-mig-3g40gb-"), "the smallest: {name}");
+        scene.delete_pods(&["share-of-a-card", "share-of-a-partition", "any-share"]).await;
         scene.stage.nothing_is_shared().await;
     })
     .await;

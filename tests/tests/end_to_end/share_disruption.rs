@@ -154,6 +154,67 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
     .await;
 }
 
+/// A program faults, and one that does not mind losing its context stays: nobody else gets onto the card, the pods are told
+/// who is in the way, and when that has gone things go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
+    play("after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over", async |scene| {
+        let stage = scene.stage;
+        scene.template("quarter", &[share("share", &json!({}))]).await;
+        scene.program_from_template("notebook", "quarter", &["--hold", "--linger"]).await;
+        let claim = json!({"name": "card", "resourceClaimTemplateName": "quarter"});
+        scene.program_pod("service", "Always", &[program("main", &["card"], &["--hold"])], &[claim]).await;
+        for pod in ["notebook", "service"] {
+            scene.ready(pod).await;
+        }
+        let device = scene.device_of("notebook").await;
+        let faulty = scene.run_in("notebook", "main", &["--fault"]).await;
+        assert!(faulty.stdout.contains("CUDA_ERROR_LAUNCH_FAILED"), "{faulty:?}");
+        scene.says("notebook", "main", "CUDA_ERROR_LAUNCH_FAILED").await;
+        let told = async |pod: &str, reason: &str, text: &str| {
+            let of_pod = format!("involvedObject.name={pod},reason={reason}");
+            let notes = ["-o", "jsonpath={.items[*].message}"];
+            let events = ["get", "events", "-n", &scene.namespace, "--field-selector", &of_pod];
+            eventually(&format!("{reason} of {pod}"), async || {
+                let said = stage.cluster.kubectl(&[&events[..], &notes].concat()).await.unwrap();
+                said.contains(text).then_some(())
+            })
+            .await;
+        };
+        for pod in ["notebook", "service"] {
+            told(pod, "MPSServerFault", "(cuda-sample, of the pod with uid").await;
+        }
+        let host = mps_host(stage).await.metadata.name.unwrap();
+        let ask = ["exec", "-n", installation::NAMESPACE, &host, "--", "kubelet-plugin", "mps", "check"];
+        eventually("mps check to tell of it", async || {
+            let output = stage.cluster.try_kubectl(&ask).await.unwrap();
+            (!output.success && output.stdout.contains("a program faulted")).then_some(())
+        })
+        .await;
+        let early = scene.run_in("notebook", "main", &[]).await;
+        assert!(early.stdout.contains("CUDA_ERROR_MPS_SERVER_NOT_READY"), "{early:?}");
+        // Whoever comes to this card waits.
+        scene.program_from_template("late", "quarter", &["--hold"]).await;
+        told("late", "MPSNotReady", "faulted").await;
+
+        scene.delete_pods(&["notebook"]).await;
+        scene.ready("late").await;
+        assert_eq!(scene.device_of("late").await.mps_server, device.mps_server, "the same server goes on");
+        told("service", "MPSRecovered", "takes programs again").await;
+        eventually("mps check to be content", async || {
+            stage.cluster.try_kubectl(&ask).await.unwrap().success.then_some(())
+        })
+        .await;
+        eventually("the service to be on the card again", async || {
+            scene.run_in("service", "main", &[]).await.success.then_some(())
+        })
+        .await;
+        scene.delete_pods(&["service", "late"]).await;
+        stage.nothing_is_shared().await;
+    })
+    .await;
+}
+
 /// What is simulated: the node is a set of namespaces. Its processes are killed all at once, its `/run` is emptied, and the
 /// emulated cards forget what cards forget; kubelet, containerd and the pods start again from the node's disk. The kernel is
 /// the same, but the plugin reads the boot id where the emulated machine has it, and that is a new one.
