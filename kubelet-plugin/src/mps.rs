@@ -10,6 +10,7 @@
 //! crash of anything here ends the daemons, and with them every client on the cards. It only reaps, and restarts its child,
 //! the supervisor, which finds the running daemons again by their directories.
 
+mod abandoned;
 mod census;
 pub mod client;
 mod client_process;
@@ -42,5 +43,6 @@ pub mod supervise;
 mod supervisor;
 mod wire;
 
+pub use abandoned::{AbandonedError, close_abandoned};
 pub use device::{DeviceUuid, InvalidDeviceUuid};
 pub use directory::{DEFAULT_DIRECTORY, SOCKET};

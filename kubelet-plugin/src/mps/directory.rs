@@ -9,6 +9,9 @@ pub const DEFAULT_DIRECTORY: &str = "/run/tessera/mps";
 /// Name of the supervisor's socket in the directory.
 pub const SOCKET: &str = "host.sock";
 
+/// Name of the file that whoever works in the directory has locked.
+pub(super) const LOCK: &str = "host.lock";
+
 /// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon whose sockets do not fit
 /// starts and then says only that it cannot find itself.
 const LONGEST_SOCKET: usize = 107;

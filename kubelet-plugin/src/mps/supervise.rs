@@ -13,7 +13,7 @@ use nix::sys::signal::SigSet;
 use rustix::fs::FlockOperation;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::directory::SOCKET;
+use super::directory::{LOCK, SOCKET};
 use super::options::{Options, SharedMemory};
 use super::supervisor::Supervisor;
 use super::{logs, readopt, serve};
@@ -60,7 +60,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let directory = &options.directory;
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
-    let path = directory.join("host.lock");
+    let path = directory.join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).open(&path);
     let lock = lock.with_context(|| path.display().to_string())?;
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)

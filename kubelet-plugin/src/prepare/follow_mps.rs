@@ -17,10 +17,10 @@ use super::blocking;
 use super::worker::Worker;
 use crate::journal::MpsServers;
 use crate::metrics::MpsMetrics;
-use crate::mps::DeviceUuid;
 use crate::mps::client::{Events, MpsHost, MpsHostError};
 use crate::mps::command::state;
 use crate::mps::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
+use crate::mps::{DeviceUuid, close_abandoned};
 
 /// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -88,16 +88,39 @@ impl Follower {
                     let since = Instant::now();
                     let error = self.follow(events).await;
                     self.metrics.host_up.set(0);
+                    self.close_abandoned().await;
                     tracing::warn!(reason = %error, "mps-host is not to be heard any more");
                     // One that goes at once is not looked for more often than one that is away.
                     if since.elapsed() > LONGEST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
                 }
-                Err(error) => self.is_away(&error).await,
+                Err(error) => {
+                    self.close_abandoned().await;
+                    self.is_away(&error).await;
+                }
             }
             tokio::time::sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Whose daemons died with mps-host, and are not looked after by it now, let nobody in until it is back.
+    async fn close_abandoned(&self) {
+        let Ok(nvml) = self.worker.nvml() else { return };
+        let directory = self.worker.options.mps_directory.clone();
+        match blocking::run(move || close_abandoned(&directory, &*nvml)).await {
+            Ok(Ok(cards)) if cards.is_empty() => {}
+            Ok(Ok(cards)) => {
+                tracing::warn!(
+                    ?cards,
+                    "mps-host and its daemons have died: nobody gets onto their cards before it is back"
+                );
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "programs may use a shared card without limits until mps-host is back");
+            }
+            Err(error) => tracing::warn!(%error, "cannot tell which MPS daemons died with mps-host"),
         }
     }
 

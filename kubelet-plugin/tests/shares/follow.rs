@@ -350,6 +350,53 @@ async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_cards_of_an_mps_host_that_is_killed_at_once_are_closed_until_the_next_one_runs() {
+    let mut node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let container = Container::of(&node.spec(&share));
+    node.host.end_pod();
+    until("closed", async || node.host.card(0)["computeMode"] == 2).await;
+    assert_eq!(container.run(&node.host).device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
+    node.host.start();
+    node.host.daemon("running", |daemon| daemon.server_pid.is_some()).await;
+    assert_eq!(node.host.card(0)["computeMode"], 3);
+    assert!(container.run(&node.host).device["error"].is_null());
+    unprepare(&preparer, &share).await.unwrap();
+    assert!(node.is_empty().await, "the mode is what it was before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn daemons_that_outlive_mps_host_keep_their_cards_open() {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let (supervisor, reaper) = (node.host.supervisor().unwrap(), node.host.reaper());
+    kill(reaper, Signal::STOP);
+    kill(supervisor, Signal::KILL);
+    until("away", async || following.metrics.host_up.get() == 0).await;
+    let container = Container::of(&node.spec(&share));
+    // Each look of the plugin is later than the one before.
+    for _ in 0..5 {
+        assert!(container.run(&node.host).device["error"].is_null());
+        assert_eq!(node.host.card(0)["computeMode"], 3);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    kill(reaper, Signal::CONT);
+    following.is_connected().await;
+    unprepare(&preparer, &share).await.unwrap();
+    assert!(node.is_empty().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
     let mut node = Node::without("t4");
     let socket = node.host.directory().join("host.sock");

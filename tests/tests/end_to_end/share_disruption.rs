@@ -182,7 +182,7 @@ async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
             .await;
         };
         for pod in ["notebook", "service"] {
-            told(pod, "MPSServerFault", "(cuda-sample, of the pod with uid").await;
+            told(pod, "MPSServerFault", "(cuda-sample").await;
         }
         let host = mps_host(stage).await.metadata.name.unwrap();
         let ask = ["exec", "-n", installation::NAMESPACE, &host, "--", "kubelet-plugin", "mps", "check"];
