@@ -198,7 +198,7 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
         ])
     );
-    for values in ["migLayouts.configMap=layouts", r#"nodeConfigs.configs={"a": {}}"#] {
+    for values in [r#"migLayouts.configMap="layouts""#, r#"nodeConfigs.configs={"a": {}}"#] {
         let objects = accepted(&template(&[values], &[]).await.expect("rendered")).await;
         let nodes = &only(&objects, "ClusterRole")["rules"][1];
         assert_eq!(
