@@ -103,13 +103,28 @@ impl DeviceConfig {
 
 /// The settings of an object, with the place of what is wrong in an error.
 fn from_fields<T: DeserializeOwned>(kind: &str, fields: Value) -> Result<T, ConfigError> {
-    serde_path_to_error::deserialize(fields).map_err(|error| {
+    // Derived decoding takes a list for an object, too, as its fields in their order.
+    let list = list_in(&fields);
+    let decoded = serde_path_to_error::deserialize(fields).map_err(|error| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
-        ConfigError::Invalid {
-            kind: error::excerpt(kind),
-            reason: error::excerpt(&format!("{place}{}", error.inner())),
-        }
+        format!("{place}{}", error.inner())
+    });
+    let decoded = decoded.and_then(|settings| match list {
+        Some(path) => Err(format!("{path}: a list, where an object is expected")),
+        None => Ok(settings),
+    });
+    decoded.map_err(|reason| ConfigError::Invalid {
+        kind: error::excerpt(kind),
+        reason: error::excerpt(&reason),
+    })
+}
+
+/// The path of a list, if there is one. No setting is one.
+fn list_in(fields: &Value) -> Option<String> {
+    fields.as_object()?.iter().find_map(|(name, value)| match value {
+        Value::Array(_) => Some(name.clone()),
+        value => list_in(value).map(|path| format!("{name}.{path}")),
     })
 }
 
@@ -154,6 +169,11 @@ mod tests {
             (json!({"computeSlices": -1}), ["MigDeviceConfig", "-1"]),
             (json!({"computeSlices": "all"}), ["computeSlices: ", "all"]),
             (json!({"migModeAfterUse": "keep"}), ["keep", "Restore"]),
+            (json!({"sharing": ["MPS", null, null]}), ["sharing: a list", "MigDeviceConfig"]),
+            (
+                json!({"kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": [50, "1Gi"]}}),
+                ["sharing.mps: a list", "GpuConfig"],
+            ),
         ] {
             let error = decode(fields.clone()).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{fields}: {error}");
