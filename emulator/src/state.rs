@@ -63,7 +63,7 @@ pub struct CardState {
     pub time_slice: u32,
     /// Whether the driver keeps the card initialised with no client.
     pub persistence_mode: bool,
-    /// Percent of time in which a kernel ran.
+    /// Percent of time in which a kernel ran, as a tester ordered it; see [`CardState::busy_percent`].
     pub utilization_gpu: u32,
     /// Percent of time in which memory was read or written.
     pub utilization_memory: u32,
@@ -79,6 +79,15 @@ pub struct CardState {
     pub mig: Mig,
     /// NVLinks that are down.
     pub links_down: Vec<u32>,
+}
+
+impl CardState {
+    /// Percent of time in which a kernel runs: what a tester ordered or, where that is more, what its processes do one after
+    /// the other.
+    pub fn busy_percent(&self) -> u32 {
+        let processes = self.processes.iter().map(|process| process.busy_percent);
+        processes.fold(0, u32::saturating_add).min(100).max(self.utilization_gpu)
+    }
 }
 
 /// A process that uses a card.
@@ -97,6 +106,9 @@ pub struct Process {
     /// Id of the compute instance in that.
     #[serde(default)]
     pub compute_instance: Option<u32>,
+    /// Percent of time in which its kernels run, 0 to 100.
+    #[serde(default)]
+    pub busy_percent: u32,
     /// Number of whoever put it there and takes it away, 0 for nobody. Its process id alone does not tell it from others:
     /// in containers most programs have the id 1.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -111,7 +123,15 @@ fn is_zero(number: &u64) -> bool {
 impl Process {
     /// A process on a card, on no partition of it.
     pub fn new(pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Self {
-        Process { pid, used_memory_bytes, kind, gpu_instance: None, compute_instance: None, owner: 0 }
+        Process {
+            pid,
+            used_memory_bytes,
+            kind,
+            gpu_instance: None,
+            compute_instance: None,
+            busy_percent: 0,
+            owner: 0,
+        }
     }
 }
 

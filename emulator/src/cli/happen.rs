@@ -238,6 +238,7 @@ pub(super) fn process(command: &ProcessCommand) -> anyhow::Result<()> {
                     kind: arguments.kind,
                     gpu_instance: arguments.gpu_instance,
                     compute_instance: arguments.compute_instance,
+                    busy_percent: 0,
                     owner: 0,
                 });
             })

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             if state.lost {
                 "lost".to_owned()
             } else {
-                format!("{} % busy, {} processes", state.utilization_gpu, state.processes.len())
+                format!("{} % busy, {} processes", state.busy_percent(), state.processes.len())
             },
         ]);
     }

@@ -41,7 +41,7 @@ impl Owner {
         Ok(Owner { store: store.clone(), name, path, _lock: lock })
     }
 
-    /// Puts a process on a card, or changes what it holds. `check` sees the state before.
+    /// Puts a process on a card, or changes what it holds; how busy it is stays. `check` sees the state before.
     ///
     /// # Errors
     /// What `check` says, or when the state cannot be written.
@@ -65,8 +65,25 @@ impl Owner {
                 (other.owner, other.pid, other.kind) == (process.owner, process.pid, process.kind)
             };
             match processes.iter_mut().find(|other| !is_new && is_it(other)) {
-                Some(old) => *old = process,
+                Some(old) => *old = Process { busy_percent: old.busy_percent, ..process },
                 None => processes.push(process),
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets a process keep a card busy for so much of the time, percent.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    pub fn keep_busy(&self, context: Context, percent: u32) -> Result<(), StoreError> {
+        self.store.update(|state| {
+            let owner = number(&self.name);
+            let processes = state.cards.get_mut(context.card).map(|card| &mut card.processes);
+            for process in processes.into_iter().flatten() {
+                if (process.owner, process.pid, process.kind) == (owner, context.pid, context.kind) {
+                    process.busy_percent = percent;
+                }
             }
             Ok(())
         })

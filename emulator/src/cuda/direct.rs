@@ -3,7 +3,7 @@
 use super::contexts::Owner;
 use super::device::Device;
 use crate::mps::{DEVICE_UNAVAILABLE, OUT_OF_MEMORY};
-use crate::state::{ProcessKind, State, Store, StoreError};
+use crate::state::{Context, ProcessKind, State, Store, StoreError};
 
 /// `NVML_COMPUTEMODE_PROHIBITED`
 pub const PROHIBITED: u32 = 2;
@@ -51,6 +51,15 @@ impl Direct {
         hold(&self.owner, &self.device, self.pid, ProcessKind::Compute, self.held, bytes)?;
         self.held = bytes;
         Ok(())
+    }
+
+    /// Keeps the card busy for so much of the time, percent.
+    ///
+    /// # Errors
+    /// When the emulated machine cannot be written.
+    pub fn keep_busy(&self, percent: u32) -> Result<(), StoreError> {
+        let context = Context { card: self.device.card, pid: self.pid, kind: ProcessKind::Compute };
+        self.owner.keep_busy(context, percent)
     }
 
     /// Bytes it holds.

@@ -33,6 +33,9 @@ struct Arguments {
     /// Takes so much memory; several times one after the other.
     #[arg(long, value_name = "MIB")]
     allocate_mib: Vec<u64>,
+    /// Then keeps the device busy for so much of the time, as the driver's utilization shows.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    busy: Option<u32>,
     /// Does then what no program should: its context, and with MPS everyone's on the device, is lost.
     #[arg(long)]
     fault: bool,
@@ -42,8 +45,8 @@ struct Arguments {
     /// Outlives the loss of its context, as a notebook that shows the error does: it tells of it and stays.
     #[arg(long)]
     linger: bool,
-    /// Stays and takes orders from standard input, one a line: allocate MIB, free, fault, linger (as --linger, from now on),
-    /// exit.
+    /// Stays and takes orders from standard input, one a line: allocate MIB, free, busy PERCENT, fault, linger (as --linger,
+    /// from now on), exit.
     #[arg(long, conflicts_with = "hold")]
     orders: bool,
     /// Runs so many processes, all with what else is said here, and ends when the last of them has.
@@ -96,6 +99,7 @@ impl From<CudaError> for Ended {
 fn several(arguments: &Arguments) -> ExitCode {
     let mut words: Vec<String> = Vec::new();
     words.extend(arguments.allocate_mib.iter().map(|mib| format!("--allocate-mib={mib}")));
+    words.extend(arguments.busy.map(|percent| format!("--busy={percent}")));
     words.extend(arguments.fault.then(|| "--fault".to_owned()));
     words.extend(arguments.hold.then(|| "--hold".to_owned()));
     words.extend(arguments.linger.then(|| "--linger".to_owned()));
@@ -132,6 +136,10 @@ fn use_context(arguments: &Arguments, context: &mut Context) -> Result<(), Ended
     for mib in &arguments.allocate_mib {
         let held = context.allocate(mib << 20)?;
         println!("{}", json!({"holdsMiB": held >> 20}));
+    }
+    if let Some(percent) = arguments.busy {
+        context.keep_busy(percent)?;
+        println!("{}", json!({"busyPercent": percent}));
     }
     if arguments.fault {
         return Err(context.fault());
@@ -255,6 +263,19 @@ impl Context {
         }
     }
 
+    /// Runs kernels for so much of the time, percent.
+    fn keep_busy(&mut self, percent: u32) -> Result<(), Ended> {
+        match self {
+            Context::Mps(client) => match client.ask(&ToServer::Busy(percent)) {
+                Ok(_) => Ok(()),
+                Err(Failed::Call(code) | Failed::Context(code)) => Err(Ended::Cuda(code)),
+            },
+            Context::Direct(direct) => {
+                direct.keep_busy(percent).map_err(|error| Ended::Other(error.to_string()))
+            }
+        }
+    }
+
     fn fault(&mut self) -> Ended {
         match self {
             Context::Mps(client) => match client.ask(&ToServer::Fault) {
@@ -299,9 +320,14 @@ impl Context {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let mut words = order.split_whitespace();
-            let result = match (words.next(), words.next().and_then(|word| word.parse::<u64>().ok())) {
-                (Some("allocate"), Some(mib)) => self.allocate(mib << 20),
+            let result = match (words.next(), words.next().and_then(|word| word.parse::<u32>().ok())) {
+                (Some("allocate"), Some(mib)) => self.allocate(u64::from(mib) << 20),
                 (Some("free"), None) => self.free(),
+                (Some("busy"), Some(percent @ 0..=100)) => {
+                    self.keep_busy(percent)?;
+                    println!("{}", json!({"busyPercent": percent}));
+                    continue;
+                }
                 (Some("fault"), None) => return Err(self.fault()),
                 (Some("linger"), None) => {
                     lingers = true;

@@ -21,7 +21,7 @@ use crate::cuda::device::{self, Device};
 use crate::cuda::direct::{CudaError, admit, hold};
 use crate::cuda::machine;
 use crate::machine::Machine;
-use crate::state::ProcessKind;
+use crate::state::{Context, ProcessKind};
 
 /// Memory of a card that a server holds itself. Chosen here: captures show some 30 MiB.
 const OWN_MEMORY: u64 = 30 << 20;
@@ -238,6 +238,7 @@ impl Server {
                 ToServer::Connect { .. } => break,
                 ToServer::Allocate(bytes) => self.allocate(number, Some(bytes)),
                 ToServer::Free => self.allocate(number, None),
+                ToServer::Busy(percent) => self.keep_busy(number, percent),
                 ToServer::Fault => {
                     self.fault(number, pid);
                     continue;
@@ -312,6 +313,20 @@ impl Server {
             }
             Err(CudaError::Code(code)) => FromServer::Error(code),
             Err(CudaError::Store(_)) => FromServer::Error(NO_DEVICE),
+        }
+    }
+
+    /// Lets a client run kernels for so much of the time.
+    fn keep_busy(&self, number: u64, percent: u32) -> FromServer {
+        let inner = self.lock();
+        let Some(connected) = inner.clients.get(&number) else {
+            return FromServer::Error(MPS_CLIENT_TERMINATED);
+        };
+        let card = self.devices[connected.client.device].card;
+        let context = Context { card, pid: connected.client.pid, kind: ProcessKind::Mps };
+        match self.owner.keep_busy(context, percent.min(100)) {
+            Ok(()) => FromServer::Holds(connected.held),
+            Err(_) => FromServer::Error(NO_DEVICE),
         }
     }
 

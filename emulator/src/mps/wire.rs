@@ -49,6 +49,8 @@ pub enum ToServer {
     Allocate(u64),
     /// Gives all memory back.
     Free,
+    /// Runs kernels for so much of the time, percent.
+    Busy(u32),
     /// Does what no program should.
     Fault,
 }

@@ -42,11 +42,11 @@ fn applications_clock(clocks: Option<ApplicationsClocks>, kind: u32) -> Result<u
 
 /// A card with something to do runs at its highest clocks.
 fn current(view: &CardView<'_>) -> Option<Clocks> {
-    if view.state.utilization_gpu > 0 { view.card.board.clocks_max } else { view.card.board.clocks }
+    if view.state.busy_percent() > 0 { view.card.board.clocks_max } else { view.card.board.clocks }
 }
 
 fn reasons(view: &CardView<'_>) -> u64 {
-    if view.state.utilization_gpu > 0 { 0 } else { REASON_IDLE }
+    if view.state.busy_percent() > 0 { 0 } else { REASON_IDLE }
 }
 
 nvml_functions! {

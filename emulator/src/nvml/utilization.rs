@@ -28,7 +28,7 @@ nvml_functions! {
         if view.state.mig.enabled {
             return Err(Failure::NOT_SUPPORTED);
         }
-        rates.set(nvmlUtilization_t { gpu: view.state.utilization_gpu, memory: view.state.utilization_memory })
+        rates.set(nvmlUtilization_t { gpu: view.state.busy_percent(), memory: view.state.utilization_memory })
     }
 
     /// `nvmlDeviceGetEncoderUtilization`
@@ -74,7 +74,7 @@ nvml_functions! {
         count.set(0)
     }
 
-    /// `nvmlDeviceGetProcessUtilization`: the card's utilization, shared evenly by its processes.
+    /// `nvmlDeviceGetProcessUtilization`: what each process does; where none says, the card's utilization, shared evenly.
     fn nvmlDeviceGetProcessUtilization(
         view: CardView,
         samples: Out<nvmlProcessUtilizationSample_t>,
@@ -87,13 +87,14 @@ nvml_functions! {
             return Err(Failure::NOT_FOUND);
         }
         let share = |percent: u32| percent / processes.len() as u32;
+        let is_said = processes.iter().any(|process| process.busy_percent > 0);
         let time = now();
         let found: Vec<nvmlProcessUtilizationSample_t> = processes
             .iter()
             .map(|process| nvmlProcessUtilizationSample_t {
                 pid: process.pid,
                 timeStamp: time,
-                smUtil: share(view.state.utilization_gpu),
+                smUtil: if is_said { process.busy_percent } else { share(view.state.utilization_gpu) },
                 memUtil: share(view.state.utilization_memory),
                 encUtil: 0,
                 decUtil: 0,

@@ -7,3 +7,4 @@ mod lifecycle;
 mod limits;
 mod modes;
 mod partitions;
+mod utilization;
