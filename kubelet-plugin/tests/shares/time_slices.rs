@@ -1,5 +1,6 @@
 //! Shares by time.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -87,4 +88,59 @@ async fn without_the_tool_the_drivers_own_interval_works_and_others_say_what_is_
     node.config.send_replace(config("Short"));
     let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
     assert!(error.contains("nvidia-smi") && error.contains("interval"), "{error}");
+    // Nothing was set, so nothing is to be put back: the card is not kept from others.
+    assert_eq!(node.hardware(), [""; 0]);
+    let whole = claim("whole");
+    node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);
+    prepare(&preparer, &whole).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_tool_refuses_to_set_is_not_put_back() {
+    let node = Node::new("t4");
+    let tool = node.host.machine.root().join("bin/nvidia-smi");
+    let real = std::fs::canonicalize(&tool).unwrap();
+    let calls = node.host.directory().join("calls");
+    let script = format!(
+        "#!/bin/sh\n[ $1 = compute-policy ] || exec {} \"$@\"\necho \"$@\" >>{}\necho 'not this card'\nexit 3\n",
+        real.display(),
+        calls.display()
+    );
+    let new = tool.with_extension("new");
+    std::fs::write(&new, script).unwrap();
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(&new, &tool).unwrap();
+    node.config.send_replace(config("Short"));
+    let preparer = node.start().await;
+    let (slice, whole) = (claim("slice"), claim("whole"));
+    node.allocate_time_slice(&slice, &node.device(0, "ts"));
+    let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
+    assert!(error.contains("not this card"), "{error}");
+    assert_eq!(node.hardware(), [""; 0]);
+    assert_eq!(std::fs::read_to_string(calls).unwrap().lines().count(), 1);
+    node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);
+    prepare(&preparer, &whole).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_ends_although_the_tool_is_gone_and_its_card_waits_for_it() {
+    let node = Node::new("t4");
+    node.config.send_replace(config("Short"));
+    let preparer = node.start().await;
+    let (slice, whole) = (claim("slice"), claim("whole"));
+    node.allocate_time_slice(&slice, &node.device(0, "ts"));
+    prepare(&preparer, &slice).await.unwrap();
+    let tool = node.host.machine.root().join("bin/nvidia-smi");
+    let aside = tool.with_extension("aside");
+    std::fs::rename(&tool, &aside).unwrap();
+    unprepare(&preparer, &slice).await.unwrap();
+    node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);
+    let error = prepare(&preparer, &whole).await.unwrap_err().to_string();
+    assert!(error.contains("there is no nvidia-smi below"), "{error}");
+    std::fs::rename(&aside, &tool).unwrap();
+    assert_eq!(node.host.card(0)["timeSlice"], 1);
+    prepare(&preparer, &whole).await.unwrap();
+    assert_eq!(node.host.card(0)["timeSlice"], 0);
+    unprepare(&preparer, &whole).await.unwrap();
+    assert!(node.is_empty().await, "{:?}", node.hardware());
 }

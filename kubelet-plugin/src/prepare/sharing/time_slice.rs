@@ -38,10 +38,17 @@ impl Sharing {
             nvml.set_compute_mode(address(card), ComputeMode::Default).map_err(hardware)?;
         }
         // The driver's own time is there already.
-        if change.interval != 0 {
-            self.set_interval(&device, card, &record.card_uuid, change.interval)?;
+        if change.interval == 0 {
+            return Ok(());
         }
-        Ok(())
+        let set = self.set_interval(&device, card, &record.card_uuid, change.interval);
+        if set.as_ref().is_err_and(|unset| !unset.is_perhaps_set) {
+            // Nothing is to be put back, by a tool that the node may not even have.
+            change.interval = 0;
+            record.change = crate::journal::HardwareChange::TimeSlice(change.clone()).to_map();
+            journal.put_hardware_unsynced(record)?;
+        }
+        set.map_err(|unset| unset.of(&device))
     }
 
     /// Puts back what was there before; what somebody else has set since is left.
@@ -54,7 +61,8 @@ impl Sharing {
         let device = device_of_share(&record.id);
         let hardware = |source| PrepareError::Hardware { device: device.to_owned(), source };
         if change.interval != 0 {
-            self.set_interval(device, record.card, &record.card_uuid, 0)?;
+            let set = self.set_interval(device, record.card, &record.card_uuid, 0);
+            set.map_err(|unset| unset.of(device))?;
         }
         if let Some(before) = change.compute_mode_before.as_deref().and_then(mode_named) {
             let card = address(record.card);
@@ -67,19 +75,15 @@ impl Sharing {
     }
 
     /// NVML has no function for it.
-    fn set_interval(
-        &self,
-        device: &str,
-        card: PciBusId,
-        uuid: &str,
-        interval: u32,
-    ) -> Result<(), PrepareError> {
-        let failed = |reason: String| PrepareError::TimeSlice { device: device.to_owned(), reason };
+    fn set_interval(&self, device: &str, card: PciBusId, uuid: &str, interval: u32) -> Result<(), Unset> {
+        let failed = |reason: String| Unset { reason, is_perhaps_set: false };
+        let unclear = |reason: String| Unset { reason, is_perhaps_set: true };
         let root = &self.driver_root;
         let found = DIRECTORIES.iter().map(|directory| root.join(directory).join("nvidia-smi"));
         let program: PathBuf = found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
             failed(format!(
-                "there is no nvidia-smi below {}; install the driver's utilities, or leave the interval out",
+                "there is no nvidia-smi below {}, which sets time-slices; install the driver's utilities, or leave the interval \
+                 out where they are not to be had",
                 root.display()
             ))
         })?;
@@ -95,15 +99,15 @@ impl Sharing {
         let mut child =
             child.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
         let since = Instant::now();
-        while child.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
+        while child.try_wait().map_err(|error| unclear(error.to_string()))?.is_none() {
             if since.elapsed() > PATIENCE {
                 // It may hang in the driver; whoever reaps this process's children has it then.
                 let _ = child.kill();
-                return Err(failed(format!("nvidia-smi does not end within {PATIENCE:?}")));
+                return Err(unclear(format!("nvidia-smi does not end within {PATIENCE:?}")));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+        let output = child.wait_with_output().map_err(|error| unclear(error.to_string()))?;
         if output.status.success() {
             tracing::debug!(device, %card, interval, "set the time-slice");
             return Ok(());
@@ -112,6 +116,19 @@ impl Sharing {
         let said = String::from_utf8_lossy(&said);
         let said: String = said.trim().chars().take(300).collect();
         Err(failed(format!("nvidia-smi: {said} ({})", output.status)))
+    }
+}
+
+/// A time-slice was not set.
+struct Unset {
+    reason: String,
+    /// It cannot be told: the tool did not come to its end.
+    is_perhaps_set: bool,
+}
+
+impl Unset {
+    fn of(self, device: &str) -> PrepareError {
+        PrepareError::TimeSlice { device: device.to_owned(), reason: self.reason }
     }
 }
 
