@@ -5,6 +5,7 @@ mod commands;
 mod components;
 mod error;
 mod failure;
+mod namespaces;
 mod nodes;
 mod options;
 mod pods;

@@ -241,16 +241,12 @@ impl Installation {
     }
 
     async fn wait_until_published(&self, cluster: &Cluster) -> Result<(), InstallationError> {
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_secs(180);
         let slices: Api<ResourceSlice> = Api::all(cluster.client().await?);
         let end = Instant::now() + limit;
         loop {
             let published = slices.list(&ListParams::default()).await?.items;
-            let missing = cluster.nodes().iter().find(|node| {
-                !published.iter().any(|slice| {
-                    slice.spec.node_name.as_deref() == Some(node.name()) && slice.spec.devices.is_some()
-                })
-            });
+            let missing = cluster.nodes().iter().find(|node| !is_published(node.name(), &published));
             let Some(missing) = missing else { return Ok(()) };
             if Instant::now() > end {
                 let last = match self.plugin_pods(cluster, missing.name()).await?.first() {
@@ -262,7 +258,7 @@ impl Installation {
                         format!("{status}\n{}", logs.unwrap_or_else(|error| error.to_string()))
                     }
                 };
-                let what = format!("node {} has no ResourceSlice with devices", missing.name());
+                let what = format!("node {} has not all of its ResourceSlices", missing.name());
                 return Err(InstallationError::NotReady { what, limit, last });
             }
             sleep(Duration::from_millis(50)).await;
@@ -274,6 +270,19 @@ impl Installation {
 #[must_use]
 pub fn machine(node: &Node) -> PathBuf {
     node.directory().join("var-lib/emulated-gpus")
+}
+
+/// Whether a node's devices are there, and of its pools all slices.
+fn is_published(node: &str, slices: &[ResourceSlice]) -> bool {
+    let of_node = || slices.iter().filter(|slice| slice.spec.node_name.as_deref() == Some(node));
+    let is_complete = |slice: &ResourceSlice| {
+        let pool = &slice.spec.pool;
+        let of_pool = of_node().filter(|other| {
+            (&other.spec.pool.name, other.spec.pool.generation) == (&pool.name, pool.generation)
+        });
+        usize::try_from(pool.resource_slice_count) == Ok(of_pool.count())
+    };
+    of_node().any(|slice| slice.spec.devices.is_some()) && of_node().all(is_complete)
 }
 
 fn run(program: &Path, arguments: &[&str]) -> Result<String, InstallationError> {

@@ -157,14 +157,7 @@ impl NodeStandIn {
     /// # Errors
     /// They cannot be read, or are no JSON.
     pub fn specs(&self) -> Result<Vec<Value>, NodeStandInError> {
-        let directory = self.cdi_directory();
-        let read = |name: String| {
-            let path = directory.join(name);
-            let failed = |source| NodeStandInError::File { path: path.clone(), source };
-            let bytes = fs::read(&path).map_err(failed)?;
-            serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))
-        };
-        names(&directory)?.into_iter().map(read).collect()
+        specs(&self.cdi_directory())
     }
 
     /// The machine as it stands, as `gpu-emulator show -o json` prints it.
@@ -224,6 +217,21 @@ fn kubelet_directory(directory: &Path) -> PathBuf {
 
 fn cdi_directory(directory: &Path) -> PathBuf {
     directory.join("cdi")
+}
+
+/// The CDI specs in a directory; one that is removed meanwhile is none.
+fn specs(cdi_directory: &Path) -> Result<Vec<Value>, NodeStandInError> {
+    let mut specs = Vec::new();
+    for name in names(cdi_directory)? {
+        let path = cdi_directory.join(name);
+        let failed = |source| NodeStandInError::File { path: path.clone(), source };
+        match fs::read(&path) {
+            Ok(bytes) => specs.push(serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(specs)
 }
 
 /// What is in a directory, in order; hidden files aside. A missing directory is an empty one.

@@ -7,9 +7,13 @@ mod leftovers;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tessera_tests::{Cluster, ClusterOptions, Component, Image, PodState, TEST_IMAGE, shared, skip};
+use tessera_tests::{
+    Cluster, ClusterOptions, Component, Image, PodState, TEST_IMAGE,
+    scene::{ContainerView, eventually},
+    shared, skip,
+};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A pod that runs one command of the test image.
 fn pod(name: &str, command: &[&str]) -> Value {
@@ -45,19 +49,9 @@ async fn a_pod_runs_and_sees_what_it_should() {
     wanted["spec"]["securityContext"] = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
     cluster.create_pod(wanted).await.unwrap();
     cluster.wait_for_pod("default", "runs", PodState::Ready, LIMIT).await.unwrap();
-    // Ready is when the program has started, which may be before it has said anything.
-    let end = std::time::Instant::now() + LIMIT;
-    let view: Value = loop {
-        let log = cluster.logs_of("default", "runs", None).await.unwrap();
-        match serde_json::from_str(&log) {
-            Ok(view) => break view,
-            Err(error) => assert!(std::time::Instant::now() < end, "{error} in {log:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
-    assert_eq!(view["environment"]["GREETING"], "hello");
-    let devices = view["devices"].as_array().unwrap();
-    assert!(devices.iter().any(|device| device["path"] == "/dev/null" && device["kind"] == "character"));
+    let view = ContainerView::of(cluster, "default", "runs", "c").await;
+    assert_eq!(view.environment["GREETING"], "hello");
+    assert!(view.devices.iter().any(|device| device.path == "/dev/null" && device.kind == "character"));
     let said = cluster.exec("default", "runs", None, &["/bin/echo", "here"]).await.unwrap();
     assert_eq!(said, "here\n");
     cluster.delete_pod("default", "runs").await.unwrap();
@@ -99,8 +93,11 @@ async fn an_image_made_from_a_dynamic_program_runs() {
     cluster.create_pod(wanted).await.unwrap();
     // It starts, finds that a container may not make namespaces, and says so.
     cluster.wait_for_pod("default", "dynamic", PodState::Failed, LIMIT).await.unwrap();
-    let said = cluster.logs_of("default", "dynamic", None).await.unwrap();
-    assert!(said.contains("does not let us make namespaces"), "{said}");
+    eventually("what it says", async || {
+        let said = cluster.logs_of("default", "dynamic", None).await.ok()?;
+        said.contains("does not let us make namespaces").then_some(())
+    })
+    .await;
     cluster.delete_pod("default", "dynamic").await.unwrap();
 }
 

@@ -8,7 +8,6 @@ mod view;
 use std::{
     env,
     process::ExitCode,
-    sync::PoisonError,
     time::{Duration, Instant},
 };
 
@@ -33,7 +32,7 @@ use crate::cluster;
 use self::{
     manifests::{JOB, Manifest, PODS, SHARES},
     screen::{Screen, container_views},
-    stand_in::Views,
+    stand_in::StandIn,
     view::{ClaimUse, ContainerView, Memory, claim_uses, device_count, settled},
 };
 
@@ -141,19 +140,17 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     clock.add(tessera.timings());
     let stand_in = match node_tier {
         Ok(()) => None,
-        Err(_) => Some(stand_in::start(&cluster, &tessera, &arguments.hardware, NAMESPACE).await?),
+        Err(_) => Some(stand_in::start(&cluster, &tessera, &arguments.hardware).await?),
     };
     let client = cluster.client().await?;
     let devices = published(&client).await?;
     clock.reached("Tessera runs: the node's cards are published");
 
-    let uses = match stand_in {
-        None => submit(&cluster, &client, &mut clock, None).await?,
-        Some((views, mut kubelet)) => tokio::select! {
-            uses = submit(&cluster, &client, &mut clock, Some(views)) => uses?,
-            ended = &mut kubelet => bail!("the stand-in for the kubelet ended: {ended:?}"),
-        },
-    };
+    let submitted = submit(&cluster, &client, &mut clock, stand_in.as_ref()).await;
+    let uses = submitted.with_context(|| match &stand_in {
+        None => "the demo's pods".to_owned(),
+        Some(stand_in) => format!("the demo's pods; of their claims failed: {:?}", stand_in.failures()),
+    })?;
     let summary = Summary { nodes: 1, devices, claims: uses };
 
     if arguments.keep {
@@ -191,7 +188,7 @@ async fn submit(
     cluster: &Cluster,
     client: &Client,
     clock: &mut Clock,
-    stand_in: Option<Views>,
+    stand_in: Option<&StandIn>,
 ) -> Result<Vec<ClaimUse>> {
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
     let mut watch = Watch { client, screen: Screen::default(), memory: Memory::default() };
@@ -219,8 +216,8 @@ async fn submit(
 
     let mut views = Vec::new();
     for claim_use in uses.iter().filter(|claim_use| claim_use.node.is_some()) {
-        let view = match &stand_in {
-            Some(views) => views.lock().unwrap_or_else(PoisonError::into_inner).get(&claim_use.pod).cloned(),
+        let view = match stand_in {
+            Some(stand_in) => stand_in.view(&claim_use.pod),
             None => cluster
                 .logs_of(NAMESPACE, &claim_use.pod, None)
                 .await

@@ -63,16 +63,17 @@ async fn alive(record: &ClusterRecord, components: &[Component]) -> Result<(), C
     Ok(())
 }
 
-/// Pods of the namespace `default` are refused before it exists.
-pub(super) async fn wait_for_service_account(client: &Client) -> Result<(), ClusterError> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+/// Pods of a namespace are refused before it exists.
+pub(super) async fn wait_for_service_account(client: &Client, namespace: &str) -> Result<(), ClusterError> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let end = Instant::now() + LIMIT;
     loop {
         match accounts.get_opt("default").await {
             Ok(Some(_)) => return Ok(()),
             other if Instant::now() > end => {
                 let last = format!("{:?}", other.map(|found| found.is_some()));
-                return Err(ClusterError::NotReady { what: "the service account default".to_owned(), last });
+                let what = format!("the service account default of namespace {namespace}");
+                return Err(ClusterError::NotReady { what, last });
             }
             _ => sleep(Duration::from_millis(20)).await,
         }

@@ -121,7 +121,7 @@ async fn bring_up(
             for node in &record.nodes {
                 node::start_kubelet(record, node).await?;
             }
-            wait_for_service_account(&client).await?;
+            wait_for_service_account(&client, "default").await?;
             watch.reached("default service account");
             cluster.wait_until_ready().await?;
             watch.reached("nodes ready");
@@ -130,7 +130,7 @@ async fn bring_up(
             for index in 0..options.nodes {
                 cluster.add_node_object(&object_name(index)).await?;
             }
-            wait_for_service_account(&client).await?;
+            wait_for_service_account(&client, "default").await?;
             watch.reached("default service account");
         }
     }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,10 +14,10 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
-use super::NodeStandIn;
+use super::{NodeStandIn, NodeStandInError, specs};
 use crate::kubelet_stand_in::{Claim, Device, Plugin};
 
 /// Between two looks at the node's pods.
@@ -33,6 +34,9 @@ pub struct PreparedPod {
     pub claims: Vec<Claim>,
     /// What the plugin answered for each claim, by the claim's UID.
     pub devices: BTreeMap<String, Vec<Device>>,
+    /// What a container runtime would change of a container that has all of the claims: of each CDI spec on the node with
+    /// devices of the claims what is for these, then what is for all.
+    pub container_edits: Vec<Value>,
 }
 
 /// The pods of a node, served until this is dropped.
@@ -43,6 +47,7 @@ pub struct PodsOfNode {
 
 struct Shared {
     node: String,
+    cdi_directory: PathBuf,
     plugin: Plugin,
     client: Client,
     /// Whether a pod ends by itself as soon as it has run.
@@ -54,6 +59,8 @@ struct Shared {
 struct Known {
     /// By the pod's UID.
     prepared: BTreeMap<String, PreparedPod>,
+    /// As they were when their claims were prepared.
+    ended: Vec<PreparedPod>,
     failures: Vec<String>,
 }
 
@@ -62,7 +69,9 @@ impl NodeStandIn {
     /// unprepares what no other pod of the node uses. What fails is tried again.
     pub fn serve(&self, client: Client, ends: fn(&Pod) -> bool) -> PodsOfNode {
         let (node, plugin) = (self.name().to_owned(), self.plugin().clone());
-        let shared = Arc::new(Shared { node, plugin, client, ends, known: Mutex::default() });
+        let cdi_directory = self.cdi_directory();
+        let shared = Shared { node, cdi_directory, plugin, client, ends, known: Mutex::default() };
+        let shared = Arc::new(shared);
         let task = tokio::spawn(Arc::clone(&shared).run());
         PodsOfNode { shared, task }
     }
@@ -73,6 +82,13 @@ impl PodsOfNode {
     #[must_use]
     pub fn prepared(&self) -> Vec<PreparedPod> {
         self.shared.lock().prepared.values().cloned().collect()
+    }
+
+    /// The pods whose claims are prepared, and before them those that have ended.
+    #[must_use]
+    pub fn all(&self) -> Vec<PreparedPod> {
+        let known = self.shared.lock();
+        known.ended.iter().chain(known.prepared.values()).cloned().collect()
     }
 
     /// What failed so far; most of it was done right when it was tried again.
@@ -154,7 +170,8 @@ impl Shared {
                     devices.insert(claim, answer.map_err(|error| failed(&error))?);
                 }
             }
-            let prepared = PreparedPod { namespace, name: name.clone(), claims, devices };
+            let container_edits = self.container_edits(&devices).map_err(|error| failed(&error))?;
+            let prepared = PreparedPod { namespace, name: name.clone(), claims, devices, container_edits };
             self.lock().prepared.insert(uid, prepared);
         }
         if is_new || phase != Some("Running") {
@@ -214,7 +231,29 @@ impl Shared {
                 answer.map_err(|error| format!("pod {name}: {error}"))?;
             }
         }
-        self.lock().prepared.remove(uid);
+        let mut known = self.lock();
+        let ended = known.prepared.remove(uid);
+        known.ended.extend(ended);
         Ok(())
+    }
+
+    fn container_edits(
+        &self,
+        devices: &BTreeMap<String, Vec<Device>>,
+    ) -> Result<Vec<Value>, NodeStandInError> {
+        let mut found = Vec::new();
+        for spec in specs(&self.cdi_directory)? {
+            let kind = spec["kind"].as_str().unwrap_or_default();
+            let of_spec = spec["devices"].as_array().into_iter().flatten().filter(|device| {
+                let id = format!("{kind}={}", device["name"].as_str().unwrap_or_default());
+                devices.values().flatten().any(|prepared| prepared.cdi_device_ids.contains(&id))
+            });
+            let before = found.len();
+            found.extend(of_spec.map(|device| device["containerEdits"].clone()));
+            if found.len() > before {
+                found.push(spec["containerEdits"].clone());
+            }
+        }
+        Ok(found)
     }
 }

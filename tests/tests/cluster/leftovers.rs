@@ -83,7 +83,7 @@ fn owner(arguments: &[&str]) -> (Child, PathBuf) {
 }
 
 fn wait_until_gone(state: &Path) {
-    let end = Instant::now() + Duration::from_secs(15);
+    let end = Instant::now() + LIMIT;
     loop {
         let left = traces(state);
         if left.is_empty() {
@@ -111,6 +111,11 @@ async fn a_killed_owner_leaves_nothing_of_the_node_tier() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until_gone(&state);
+    // The kernel takes links away some time after their namespaces.
+    let end = Instant::now() + LIMIT;
+    while Machine::read() != before && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     assert_eq!(Machine::read(), before);
 }
 
@@ -127,7 +132,7 @@ async fn a_killed_owner_leaves_nothing_of_the_scheduler_tier() {
 async fn a_panic_keeps_the_logs_and_nothing_else() {
     let (mut child, state) = owner(&["scheduler", "0", "panic"]);
     assert!(!child.wait().unwrap().success());
-    let end = Instant::now() + Duration::from_secs(15);
+    let end = Instant::now() + LIMIT;
     while state.join("lock").exists() {
         assert!(Instant::now() < end, "it still runs: {:#?}", traces(&state));
         std::thread::sleep(Duration::from_millis(50));
@@ -162,7 +167,7 @@ async fn a_killed_supervisor_takes_every_process_with_it() {
         .unwrap();
     let process: i32 = supervisor.file_name().to_str().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL).unwrap();
-    let end = Instant::now() + Duration::from_secs(15);
+    let end = Instant::now() + LIMIT;
     while traces(&state).iter().any(|trace| trace.starts_with("process")) {
         assert!(Instant::now() < end, "still there: {:#?}", traces(&state));
         std::thread::sleep(Duration::from_millis(50));
@@ -186,7 +191,8 @@ fn a_supervisor_that_fails_is_told_of_at_once() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    assert!(begin.elapsed() < Duration::from_secs(20), "it waited {:?}", begin.elapsed());
+    // It would wait a minute for an API server.
+    assert!(begin.elapsed() < Duration::from_secs(50), "it waited {:?}", begin.elapsed());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cluster-host ended with exit status: 1"), "{said}");
     let logs = said.lines().find_map(|line| line.split_once("logs of the cluster: ")).unwrap().1;

@@ -43,12 +43,12 @@ async fn a_pod_starts_though_the_plugin_is_killed_while_it_prepares() {
         scene.stage.fresh_plugin().await;
         let before = cdi_specs(scene.stage);
         scene.template("one", &[cards("card", 1)]).await;
-        // Each look at a card takes two seconds: time to die in the middle of it.
-        scene.stage.emulator("fault", &["--call", "nvmlDeviceGetUUID", "--delay-ms", "2000"]);
+        // Each look at a card takes twenty seconds: time to die in the middle of it.
+        scene.stage.emulator("fault", &["--call", "nvmlDeviceGetUUID", "--delay-ms", "20000"]);
         scene.pod_from_template("pod", "one").await;
         let pods = scene.pods().await;
         eventually("the pod to be bound", async || pods.get("pod").await.unwrap().spec?.node_name).await;
-        sleep(Duration::from_millis(700)).await;
+        sleep(Duration::from_secs(2)).await;
         assert_eq!(cdi_specs(scene.stage), before, "Prepare should still be at work");
         scene.stage.kill_plugin().await;
         scene.stage.emulator("restore", &[]);
@@ -153,7 +153,8 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         .await;
         eprintln!("{} ms after the pod was made its Event said: {said}", made.elapsed().as_millis());
         assert!(said.contains(&format!("{namespace}/doomed")) && said.contains("waiting"), "{said}");
-        assert!(made.elapsed() < Duration::from_secs(15), "{:?}", made.elapsed());
+        // The kubelet gives a call 45 s, and its own event says no more than that it took too long.
+        assert!(made.elapsed() < Duration::from_secs(45), "{:?}", made.elapsed());
         // It waits as long as the victim runs.
         let claim = scene.claim_of("thief").await;
         let thief = scene.claims().await.get(&claim).await.unwrap().metadata.uid.unwrap();
@@ -172,7 +173,8 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         scene.ready("thief").await;
         let elapsed = ended.elapsed();
         eprintln!("the waiting pod was ready {} ms after the holder had gone", elapsed.as_millis());
-        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+        // The kubelet itself would ask again a minute or more after its last call.
+        assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
         scene.delete_pod("thief").await;
         nothing_left(&scene, &before).await;
     })

@@ -1,6 +1,11 @@
 //! What tests of shares have in common: claims on them, and what a node has of them.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use serde::Deserialize;
@@ -103,15 +108,19 @@ impl Stage {
 
     /// Waits until nothing of a share is left.
     pub async fn nothing_is_shared(&self) {
-        let mut last = Vec::new();
-        for _ in 0..200 {
-            last = self.traces_of_shares().await;
-            if last.is_empty() {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let traces = self.traces_of_shares().await;
+            if traces.is_empty() {
                 return;
             }
+            assert!(
+                Instant::now() < end,
+                "{} s after the last share there still is: {traces:#?}",
+                LIMIT.as_secs()
+            );
             sleep(Duration::from_millis(50)).await;
         }
-        panic!("10 s after the last share there still is: {last:#?}");
     }
 }
 

@@ -3,12 +3,9 @@
 use std::{
     collections::BTreeMap,
     fs,
-    panic::{AssertUnwindSafe, resume_unwind},
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
 };
 
-use futures::FutureExt;
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
@@ -20,15 +17,15 @@ use nix::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+pub use tessera_tests::scene::{ContainerView, DeviceNode, LIMIT, eventually};
 use tessera_tests::{
-    Cluster, ClusterOptions, Node, PodState, TEST_IMAGE,
+    Cluster, ClusterOptions, Node, PodState,
     installation::{self, Installation, InstallationOptions},
+    scene::{hold_and_view, in_namespace},
     skip,
 };
-use tokio::{sync::OnceCell, time::sleep};
+use tokio::sync::OnceCell;
 
-/// Several times what anything here takes on a quiet machine; more than two of the kubelet's rounds of a minute.
-pub const LIMIT: Duration = Duration::from_secs(180);
 /// The DeviceClass of whole cards.
 pub const CLASS: &str = "gpu.tessera.dev";
 /// The DeviceClass of MIG partitions.
@@ -175,72 +172,8 @@ where
     }
     let stage = STAGE.get_or_try_init(Stage::set_up).await.unwrap_or_else(|error| panic!("{error}"));
     let namespace = format!("scene-{}", SCENES.fetch_add(1, Ordering::Relaxed));
-    stage.cluster.kubectl(&["create", "namespace", &namespace]).await.unwrap();
     let scene = Scene { stage, namespace: namespace.clone() };
-    let outcome = AssertUnwindSafe(test(scene)).catch_unwind().await;
-    if outcome.is_err() {
-        stage.cluster.keep_logs();
-        explain(stage, &namespace).await;
-    }
-    stage.cluster.kubectl(&["delete", "namespace", &namespace, "--timeout=90s"]).await.unwrap();
-    if let Err(error) = outcome {
-        resume_unwind(error);
-    }
-}
-
-async fn explain(stage: &Stage, namespace: &str) {
-    let views: [&[&str]; 2] = [
-        &["get", "pods,resourceclaims,events", "-n", namespace, "-o", "wide"],
-        &["logs", "-n", installation::NAMESPACE, "-l", installation::PLUGIN_SELECTOR, "--tail", "40"],
-    ];
-    for view in views {
-        let output = stage.cluster.try_kubectl(view).await;
-        eprintln!(
-            "kubectl {}:\n{}",
-            view.join(" "),
-            output.map(|o| o.stdout + &o.stderr).unwrap_or_default()
-        );
-    }
-}
-
-/// Asks until there is an answer.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < end, "not within {} s: {what}", LIMIT.as_secs());
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// What a container says of itself (`view` of the test image).
-#[derive(Clone, Debug, Deserialize)]
-pub struct ContainerView {
-    pub environment: BTreeMap<String, String>,
-    pub devices: Vec<DeviceNode>,
-}
-
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceNode {
-    pub path: String,
-    pub kind: String,
-    pub major: u64,
-    pub minor: u64,
-}
-
-impl ContainerView {
-    /// Minor numbers of the cards in `/dev`.
-    pub fn cards(&self) -> Vec<u64> {
-        let mut minors: Vec<u64> = self
-            .devices
-            .iter()
-            .filter_map(|node| node.path.strip_prefix("/dev/nvidia")?.parse().ok())
-            .collect();
-        minors.sort_unstable();
-        minors
-    }
+    in_namespace(&stage.cluster, &namespace, test(scene)).await.unwrap();
 }
 
 /// One container that says what it sees and stays, with these of the pod's claims (`claim` or `claim/request`).
@@ -252,10 +185,9 @@ pub fn container(name: &str, claims: &[&str]) -> Value {
             None => json!({"name": claim}),
         })
         .collect();
-    json!({
-        "name": name, "image": TEST_IMAGE, "imagePullPolicy": "Never", "command": ["/bin/hold", "view"],
-        "resources": {"claims": claims},
-    })
+    let mut container = json!({"name": name, "resources": {"claims": claims}});
+    hold_and_view(&mut container);
+    container
 }
 
 /// A request for `count` whole cards.
@@ -320,11 +252,7 @@ impl Scene {
 
     /// What a container of a ready pod says.
     pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
-        eventually("the container's report", async || {
-            let log = self.stage.cluster.logs_of(&self.namespace, pod, Some(container)).await.ok()?;
-            log.lines().find_map(|line| serde_json::from_str(line).ok())
-        })
-        .await
+        ContainerView::of(&self.stage.cluster, &self.namespace, pod, container).await
     }
 
     pub async fn pods(&self) -> Api<Pod> {

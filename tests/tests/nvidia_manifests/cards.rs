@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use kube::api::{DeleteParams, ListParams};
+use tessera_tests::scene::eventually;
 
-use crate::stage::{eventually, play, text};
+use crate::stage::{play, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_card() {

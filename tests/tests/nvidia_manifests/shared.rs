@@ -1,8 +1,9 @@
 //! Cards and partitions shared by the containers of one claim, by NVIDIA's own configuration kinds.
 
 use kube::api::DeleteParams;
+use tessera_tests::scene::eventually;
 
-use crate::stage::{Scene, eventually, play};
+use crate::stage::{Scene, play};
 
 /// Both containers of the pod have the same card.
 async fn one_card(scene: &Scene) -> String {

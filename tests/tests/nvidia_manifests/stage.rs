@@ -1,30 +1,20 @@
 //! One cluster with Tessera under NVIDIA's name for all tests of this program; a namespace for each manifest.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    panic::{AssertUnwindSafe, resume_unwind},
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use futures::FutureExt;
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{Device, ResourceClaim, ResourceSlice},
 };
 use kube::{Api, Client, api::ListParams};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_tests::{
-    Cluster, ClusterOptions, PodState, TEST_IMAGE,
+    Cluster, ClusterOptions, PodState,
     installation::{self, Installation, InstallationOptions},
+    scene::{ContainerView, LIMIT, hold_and_view, in_namespace},
     skip,
 };
-use tokio::{sync::OnceCell, time::sleep};
-
-/// Several times what anything here takes on a quiet machine.
-pub const LIMIT: Duration = Duration::from_secs(180);
+use tokio::sync::OnceCell;
 
 /// NVIDIA's chart gives whole cards their extended resource unasked; ours when told.
 const VALUES: [&str; 4] = [
@@ -92,29 +82,14 @@ where
         return;
     }
     let stage = STAGE.get_or_try_init(Stage::set_up).await.unwrap_or_else(|error| panic!("{error}"));
-    let cluster = &stage.cluster;
-    cluster.kubectl(&["create", "namespace", manifest]).await.unwrap();
-    let documents = documents(manifest);
-    cluster
-        .kubectl_with_input(&["apply", "--server-side", "-n", manifest, "-f", "-"], &documents)
-        .await
-        .unwrap();
     let scene = Scene { stage, namespace: manifest.to_owned() };
-    let outcome = AssertUnwindSafe(test(scene)).catch_unwind().await;
-    if outcome.is_err() {
-        cluster.keep_logs();
-        for view in [
-            ["get", "pods,resourceclaims,events", "-n", manifest, "-o", "wide"].as_slice(),
-            &["logs", "-n", installation::NAMESPACE, "-l", installation::PLUGIN_SELECTOR, "--tail", "40"],
-        ] {
-            let output = cluster.try_kubectl(view).await.map(|output| output.stdout + &output.stderr);
-            eprintln!("kubectl {}:\n{}", view.join(" "), output.unwrap_or_default());
-        }
-    }
-    cluster.kubectl(&["delete", "namespace", manifest, "--timeout=90s"]).await.unwrap();
-    if let Err(error) = outcome {
-        resume_unwind(error);
-    }
+    in_namespace(&stage.cluster, manifest, async {
+        let arguments = ["apply", "--server-side", "-n", manifest, "-f", "-"];
+        stage.cluster.kubectl_with_input(&arguments, &documents(manifest)).await.unwrap();
+        test(scene).await;
+    })
+    .await
+    .unwrap();
 }
 
 /// The documents of a manifest as they are, but for what the containers run: there is no registry to take their images from.
@@ -128,67 +103,10 @@ fn documents(manifest: &str) -> String {
     for pod in documents.iter_mut().filter(|document| document["kind"] == "Pod") {
         pod["spec"]["terminationGracePeriodSeconds"] = json!(1);
         for container in pod["spec"]["containers"].as_array_mut().unwrap() {
-            container["image"] = json!(TEST_IMAGE);
-            container["imagePullPolicy"] = json!("Never");
-            container["command"] = json!(["/bin/hold", "view"]);
+            hold_and_view(container);
         }
     }
     documents.iter().map(|document| format!("---\n{document}\n")).collect()
-}
-
-/// Asks until there is an answer.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < end, "not within {} s: {what}", LIMIT.as_secs());
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// What a container says of itself (`view` of the test image).
-#[derive(Clone, Debug, Deserialize)]
-pub struct ContainerView {
-    pub environment: BTreeMap<String, String>,
-    devices: Vec<DeviceNode>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct DeviceNode {
-    path: String,
-}
-
-impl ContainerView {
-    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) that it was given. As many device nodes of cards must be there as
-    /// these lie on, and two capabilities for each partition.
-    pub fn uuids(&self, prefix: &str) -> BTreeSet<String> {
-        let uuids: BTreeSet<String> =
-            self.environment.values().filter(|value| value.starts_with(prefix)).cloned().collect();
-        let count = |start: &str| {
-            let nodes = self.devices.iter().filter_map(|node| node.path.strip_prefix(start));
-            nodes.filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())).count()
-        };
-        if prefix == "GPU-" {
-            assert_eq!(count("/dev/nvidia"), uuids.len(), "{self:?}");
-        } else {
-            assert_eq!(count("/dev/nvidia-caps/nvidia-cap"), 2 * uuids.len(), "{self:?}");
-        }
-        uuids
-    }
-
-    /// The one card that it was given.
-    pub fn card(&self) -> String {
-        let [uuid] = <[String; 1]>::try_from(Vec::from_iter(self.uuids("GPU-"))).unwrap();
-        uuid
-    }
-
-    /// The one partition that it was given.
-    pub fn partition(&self) -> String {
-        let [uuid] = <[String; 1]>::try_from(Vec::from_iter(self.uuids("MIG-"))).unwrap();
-        uuid
-    }
 }
 
 impl Scene {
@@ -196,11 +114,7 @@ impl Scene {
     pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
         let cluster = &self.stage.cluster;
         cluster.wait_for_pod(&self.namespace, pod, PodState::Ready, LIMIT).await.unwrap();
-        eventually("the container's report", async || {
-            let log = cluster.logs_of(&self.namespace, pod, Some(container)).await.ok()?;
-            log.lines().find_map(|line| serde_json::from_str(line).ok())
-        })
-        .await
+        ContainerView::of(cluster, &self.namespace, pod, container).await
     }
 
     pub async fn pods(&self) -> Api<Pod> {

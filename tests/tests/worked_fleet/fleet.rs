@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::expect::Grant;
 
 /// Several times what the slowest step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 const NAMESPACE: &str = "default";
 
 pub struct Fleet {
@@ -151,8 +151,19 @@ impl Fleet {
         .await;
     }
 
-    /// What claims were allocated, by the pods that they are reserved for.
+    /// What claims were allocated, by the pods that they are reserved for. Claims outlive their pods for a while: they are
+    /// waited for.
     pub async fn grants(&self) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        self.until("allocated claims with a pod each", async || {
+            grants = self.grants_now().await?;
+            Ok(())
+        })
+        .await;
+        grants
+    }
+
+    async fn grants_now(&self) -> Result<Vec<Grant>, String> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.cluster.client().await.unwrap(), NAMESPACE);
         let claims = claims.list(&ListParams::default()).await.unwrap().items;
         let pods = self.pods().await;
@@ -160,14 +171,18 @@ impl Fleet {
         for claim in claims {
             let status = claim.status.clone().unwrap_or_default();
             let Some(allocation) = status.allocation else { continue };
-            let [consumer] = status.reserved_for.as_deref().unwrap() else { panic!("{claim:?}") };
-            let pod = pods.iter().find(|pod| pod.metadata.uid.as_deref() == Some(&consumer.uid)).unwrap();
+            let consumers = status.reserved_for.as_deref().unwrap_or_default();
+            assert!(consumers.len() < 2, "{claim:?}");
+            let of_pod = |pod: &&Pod| {
+                consumers.iter().any(|consumer| pod.metadata.uid.as_deref() == Some(&consumer.uid))
+            };
+            let Some(pod) = pods.iter().find(of_pod) else { return Err(format!("{claim:?}")) };
             let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
             let devices = allocation.devices.unwrap().results.unwrap();
             let [result] = devices.as_slice() else { panic!("{devices:?}") };
             assert_eq!(result.pool, format!("{}/{node}", result.driver), "a device of the pod's own node");
             grants.push(Grant {
-                pod: consumer.name.clone(),
+                pod: pod.metadata.name.clone().unwrap(),
                 node,
                 claim_uid: claim.metadata.uid.clone().unwrap(),
                 device: result.device.clone(),
@@ -180,7 +195,7 @@ impl Fleet {
                     .collect(),
             });
         }
-        grants
+        Ok(grants)
     }
 
     /// Deletes everything that was submitted, and waits until no pod and no claim is left.

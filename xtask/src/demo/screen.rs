@@ -48,7 +48,7 @@ fn table(uses: &[ClaimUse]) -> String {
         table.add_row([
             claim_use.pod.clone(),
             claim_use.phase.clone(),
-            claim_use.name.clone(),
+            claim_use.name.clone().unwrap_or_default(),
             claim_use.devices.join(" "),
             claim_use.remark.clone(),
         ]);

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct ClaimUse {
     /// Namespace of claim and pod.
     pub namespace: String,
-    /// The claim's name; empty while none exists.
-    pub name: String,
+    /// The claim's name; `None` while none exists.
+    pub name: Option<String>,
     /// The pod's name.
     pub pod: String,
     /// The allocated devices by name, in the order of the allocation.
@@ -121,15 +121,16 @@ pub fn claim_uses(pods: &[Pod], claims: &[ResourceClaim]) -> Vec<ClaimUse> {
 fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<ClaimUse> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let status = pod.status.clone().unwrap_or_default();
-    let mut names: Vec<String> = status
+    let mut names: Vec<Option<String>> = status
         .resource_claim_statuses
         .iter()
         .flatten()
         .filter_map(|s| s.resource_claim_name.clone())
+        .chain(status.extended_resource_claim_status.iter().map(|s| s.resource_claim_name.clone()))
+        .map(Some)
         .collect();
-    names.extend(status.extended_resource_claim_status.iter().map(|s| s.resource_claim_name.clone()));
     if names.is_empty() {
-        names.push(String::new());
+        names.push(None);
     }
     let waits = status
         .conditions
@@ -142,8 +143,9 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
     names
         .into_iter()
         .map(|name| {
-            let results = claims
-                .get(&(namespace.as_str(), name.as_str()))
+            let results = name
+                .as_deref()
+                .and_then(|name| claims.get(&(namespace.as_str(), name)))
                 .and_then(|claim| {
                     claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?.results.clone()
                 })
@@ -225,6 +227,15 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_without_a_claim_names_none() {
+        let waiting = pod(serde_json::json!({
+            "metadata": {"name": "unchanged", "namespace": "demo"}, "status": {"phase": "Pending"}
+        }));
+        let uses = claim_uses(&[waiting], &[]);
+        assert_eq!(serde_json::to_value(&uses[0]).unwrap()["name"], serde_json::Value::Null);
+    }
+
+    #[test]
     fn a_pod_that_has_its_devices_but_no_node_yet_is_about_to_run() {
         let pod = pod(serde_json::json!({
             "metadata": {"name": "training", "namespace": "demo"},
@@ -258,7 +269,7 @@ mod tests {
         .unwrap();
         let uses = claim_uses(&[running], &[claim]);
         assert_eq!(uses[0].devices, ["gpu-3b-00", "gpu-86-00"]);
-        assert_eq!(uses[0].name, "unchanged-extended");
+        assert_eq!(uses[0].name.as_deref(), Some("unchanged-extended"));
     }
 
     #[test]

@@ -1,0 +1,28 @@
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+
+use super::{Cluster, ClusterError, ready::wait_for_service_account};
+
+impl Cluster {
+    /// Makes a namespace, and waits until pods can be made in it: the API server refuses them before the controllers have
+    /// made its service account `default`.
+    ///
+    /// # Errors
+    /// There is one already, or the service account does not come within a minute.
+    pub async fn create_namespace(&self, name: &str) -> Result<(), ClusterError> {
+        let client = self.client().await?;
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
+            .map_err(|error| ClusterError::Configuration(format!("no namespace: {error}")))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+        wait_for_service_account(&client, name).await
+    }
+
+    /// Deletes a namespace with all that is in it, and waits until it is gone.
+    ///
+    /// # Errors
+    /// There is none, or it does not go within five minutes.
+    pub async fn delete_namespace(&self, name: &str) -> Result<(), ClusterError> {
+        self.kubectl(&["delete", "namespace", name, "--timeout=300s"]).await.map(drop)
+    }
+}

@@ -1,0 +1,50 @@
+//! What tests on a cluster with Tessera have in common: a namespace for each, patience, and what containers say.
+
+mod container_view;
+mod patience;
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
+use futures::FutureExt;
+
+pub use container_view::{ContainerView, DeviceNode, hold_and_view};
+pub use patience::{LIMIT, eventually};
+
+use crate::{Cluster, ClusterError, installation};
+
+/// Runs `test` in a namespace of its own and clears that away, also after a panic; then the cluster's logs stay, and what
+/// the namespace held is printed.
+///
+/// # Errors
+/// The namespace cannot be made or does not go.
+///
+/// # Panics
+/// With the test's own panic.
+pub async fn in_namespace(
+    cluster: &Cluster,
+    namespace: &str,
+    test: impl Future<Output = ()>,
+) -> Result<(), ClusterError> {
+    cluster.create_namespace(namespace).await?;
+    let outcome = AssertUnwindSafe(test).catch_unwind().await;
+    if outcome.is_err() {
+        cluster.keep_logs();
+        explain(cluster, namespace).await;
+    }
+    let gone = cluster.delete_namespace(namespace).await;
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
+    }
+    gone
+}
+
+async fn explain(cluster: &Cluster, namespace: &str) {
+    let views: [&[&str]; 2] = [
+        &["get", "pods,resourceclaims,events", "-n", namespace, "-o", "wide"],
+        &["logs", "-n", installation::NAMESPACE, "-l", installation::PLUGIN_SELECTOR, "--tail", "40"],
+    ];
+    for view in views {
+        let output = cluster.try_kubectl(view).await.map(|output| output.stdout + &output.stderr);
+        eprintln!("kubectl {}:\n{}", view.join(" "), output.unwrap_or_else(|error| error.to_string()));
+    }
+}

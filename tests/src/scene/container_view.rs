@@ -1,0 +1,106 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::eventually;
+use crate::{Cluster, TEST_IMAGE};
+
+/// What a container says of itself (`view` of the test image).
+#[derive(Clone, Debug, Deserialize)]
+pub struct ContainerView {
+    /// Its environment.
+    pub environment: BTreeMap<String, String>,
+    /// What lies in its `/dev`.
+    pub devices: Vec<DeviceNode>,
+}
+
+/// A file in a container's `/dev`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNode {
+    /// Its path.
+    pub path: String,
+    /// `character`, `block`, or what else it is.
+    pub kind: String,
+    /// Its driver's number.
+    pub major: u64,
+    /// The device's number.
+    pub minor: u64,
+}
+
+/// Makes a container say what it sees, and stay: the fields `image`, `imagePullPolicy` and `command` of its manifest.
+///
+/// # Panics
+/// `container` is no JSON object.
+pub fn hold_and_view(container: &mut Value) {
+    container["image"] = json!(TEST_IMAGE);
+    container["imagePullPolicy"] = json!("Never");
+    container["command"] = json!(["/bin/hold", "view"]);
+}
+
+impl ContainerView {
+    /// What a container of a ready pod says: ready is when its program has started, which may be before it has said
+    /// anything.
+    ///
+    /// # Panics
+    /// It says nothing within [`super::LIMIT`].
+    pub async fn of(cluster: &Cluster, namespace: &str, pod: &str, container: &str) -> Self {
+        eventually(&format!("a report of {pod}/{container}"), async || {
+            let log = cluster.logs_of(namespace, pod, Some(container)).await.ok()?;
+            log.lines().find_map(|line| serde_json::from_str(line).ok())
+        })
+        .await
+    }
+
+    /// Minor numbers of the cards in `/dev`, in order.
+    pub fn cards(&self) -> Vec<u64> {
+        let paths = self.devices.iter().map(|node| node.path.as_str());
+        let mut minors: Vec<u64> =
+            paths.filter_map(|path| path.strip_prefix("/dev/nvidia")?.parse().ok()).collect();
+        minors.sort_unstable();
+        minors
+    }
+
+    /// Paths of the capability device nodes: of a partition one for its GPU instance, one for its compute instance.
+    pub fn capabilities(&self) -> BTreeSet<String> {
+        let paths = self.devices.iter().map(|node| &node.path);
+        paths.filter(|path| path.starts_with("/dev/nvidia-caps/nvidia-cap")).cloned().collect()
+    }
+
+    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) that it was given.
+    ///
+    /// # Panics
+    /// There are not as many device nodes of cards as UUIDs of cards, or not two capabilities for each partition.
+    pub fn uuids(&self, prefix: &str) -> BTreeSet<String> {
+        let values = self.environment.values();
+        let uuids: BTreeSet<String> = values.filter(|value| value.starts_with(prefix)).cloned().collect();
+        if prefix == "GPU-" {
+            assert_eq!(self.cards().len(), uuids.len(), "{self:?}");
+        } else {
+            assert_eq!(self.capabilities().len(), 2 * uuids.len(), "{self:?}");
+        }
+        uuids
+    }
+
+    /// The one card that it was given.
+    ///
+    /// # Panics
+    /// It was given none or several.
+    pub fn card(&self) -> String {
+        self.only("GPU-")
+    }
+
+    /// The one partition that it was given.
+    ///
+    /// # Panics
+    /// It was given none or several.
+    pub fn partition(&self) -> String {
+        self.only("MIG-")
+    }
+
+    fn only(&self, prefix: &str) -> String {
+        let uuids = self.uuids(prefix);
+        assert_eq!(uuids.len(), 1, "{self:?}");
+        uuids.into_iter().collect()
+    }
+}

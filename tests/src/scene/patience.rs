@@ -1,0 +1,21 @@
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// Several times what anything on a cluster takes on a quiet machine; more than two of the kubelet's rounds of a minute.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+/// Asks until there is an answer.
+///
+/// # Panics
+/// There is none within [`LIMIT`].
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < end, "not within {} s: {what}", LIMIT.as_secs());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
