@@ -13,6 +13,7 @@ mod clocks;
 mod ecc;
 mod events;
 mod fabric;
+mod failure;
 mod fields;
 mod identity;
 mod memory;

@@ -2,7 +2,8 @@
 
 use std::ffi::c_char;
 
-use super::call::{Context, Failure, error_string, guard, nvml_functions, suffer};
+use super::call::{Context, Failure, guard, nvml_functions, suffer};
+use super::failure::error_string;
 use super::ffi::{Out, OutText};
 use super::session;
 use crate::machine::build::cuda_number;
