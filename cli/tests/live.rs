@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::{Value, json};
 use tessera_tests::{PodState, shared};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 async fn run(kubeconfig: &Path, arguments: &[&str]) -> (i32, String, Value) {
     let output: Output = tokio::process::Command::new(env!("CARGO_BIN_EXE_kubectl-gpu"))

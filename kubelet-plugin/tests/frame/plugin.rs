@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 /// For things that happen sooner or later on a busy machine.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(90);
 
 pub struct Plugin {
     child: Child,

@@ -15,7 +15,7 @@ use tessera_kubelet_plugin::mps::protocol::{Daemon, DaemonState, Ensure, Release
 use crate::machine::EmulatedMachine;
 
 /// For things that happen sooner or later on a busy machine.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(90);
 
 pub struct Host {
     pub machine: EmulatedMachine,

@@ -6,6 +6,7 @@ mod support;
 mod api;
 mod basics;
 mod crash;
+mod crash_matrix;
 mod driver_files;
 mod instances;
 mod interleavings;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError, Preparer};
 
+use crate::crash_matrix::{self, Before};
 use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, unprepare};
 
 /// What is broken off.
@@ -51,54 +52,6 @@ fn allocate(node: &Node, claim: &ClaimReference, devices: &[&str]) {
     node.api.allocate(claim, &results);
 }
 
-/// A node before the scenario. On the third card, which its administrator has put into MIG mode, lies an instance of his,
-/// and a GPU instance that he left without compute instance; on the fourth nothing.
-async fn before(scenario: Scenario) -> (Node, ClaimReference, ClaimReference) {
-    let node = Node::new(4);
-    administer(&node);
-    let (mine, neighbour) = (claim("mine"), claim("neighbour"));
-    let beside = matches!(scenario, Scenario::MakeBeside | Scenario::DestroyBeside);
-    allocate(&node, &mine, &MINE);
-    allocate(
-        &node,
-        &neighbour,
-        if beside { &["gpu-02-00-mig-1g10gb-0"] } else { &["gpu-03-00-mig-1g10gb-6"] },
-    );
-    let preparer = node.start().await;
-    prepare(&preparer, &neighbour).await.unwrap();
-    match scenario {
-        Scenario::Make | Scenario::MakeBeside => {}
-        Scenario::Destroy | Scenario::DestroyBeside => {
-            prepare(&preparer, &mine).await.unwrap();
-        }
-        Scenario::Move => {
-            prepare(&preparer, &mine).await.unwrap();
-            allocate(&node, &mine, &["gpu-01-00-mig-3g40gb-0", "gpu-02-00-mig-7g80gb-0"]);
-        }
-        Scenario::Whole | Scenario::WholeEnds => {
-            allocate(&node, &mine, &["gpu-04-00"]);
-            if scenario == Scenario::WholeEnds {
-                prepare(&preparer, &mine).await.unwrap();
-            }
-        }
-        Scenario::AfterReboot => {
-            prepare(&preparer, &mine).await.unwrap();
-            drop(preparer);
-            node.boot("boot-2");
-            administer(&node);
-        }
-        Scenario::AfterDeath => {
-            drop(preparer);
-            let (preparer, disk) = node.start_on(None).await;
-            let preparer = preparer.unwrap();
-            disk.set(Some(Fault::Die(22, Moment::After)));
-            prepare(&preparer, &mine).await.unwrap_err();
-            assert!(node.record_path(&mine).exists() && !node.cards.instances().1.is_empty());
-        }
-    }
-    (node, mine, neighbour)
-}
-
 fn administer(node: &Node) {
     for card in [2, 3] {
         node.cards.admin_mode(card, true);
@@ -107,139 +60,101 @@ fn administer(node: &Node) {
     node.cards.admin_instance((2, 19, 4), false);
 }
 
-/// What the administrator has, which nobody may touch.
-fn untouched(node: &Node) {
-    assert_eq!(node.cards.instances().0, [(2, 9, 0), (2, 19, 4)]);
-}
-
-async fn happen(scenario: Scenario, preparer: &Preparer, mine: &ClaimReference) -> Result<(), PrepareError> {
-    match scenario {
-        Scenario::Destroy | Scenario::DestroyBeside | Scenario::WholeEnds => unprepare(preparer, mine).await,
-        _ => prepare(preparer, mine).await.map(drop),
+impl crash_matrix::Scenario for Scenario {
+    /// A node before the scenario. On the third card, which its administrator has put into MIG mode, lies an instance of his,
+    /// and a GPU instance that he left without compute instance; on the fourth nothing.
+    async fn before(self) -> Before {
+        let node = Node::new(4);
+        administer(&node);
+        let (mine, neighbour) = (claim("mine"), claim("neighbour"));
+        let beside = matches!(self, Self::MakeBeside | Self::DestroyBeside);
+        allocate(&node, &mine, &MINE);
+        allocate(
+            &node,
+            &neighbour,
+            if beside { &["gpu-02-00-mig-1g10gb-0"] } else { &["gpu-03-00-mig-1g10gb-6"] },
+        );
+        let preparer = node.start().await;
+        prepare(&preparer, &neighbour).await.unwrap();
+        match self {
+            Self::Make | Self::MakeBeside => {}
+            Self::Destroy | Self::DestroyBeside => {
+                prepare(&preparer, &mine).await.unwrap();
+            }
+            Self::Move => {
+                prepare(&preparer, &mine).await.unwrap();
+                allocate(&node, &mine, &["gpu-01-00-mig-3g40gb-0", "gpu-02-00-mig-7g80gb-0"]);
+            }
+            Self::Whole | Self::WholeEnds => {
+                allocate(&node, &mine, &["gpu-04-00"]);
+                if self == Self::WholeEnds {
+                    prepare(&preparer, &mine).await.unwrap();
+                }
+            }
+            Self::AfterReboot => {
+                prepare(&preparer, &mine).await.unwrap();
+                drop(preparer);
+                node.boot("boot-2");
+                administer(&node);
+            }
+            Self::AfterDeath => {
+                drop(preparer);
+                let (preparer, disk) = node.start_on(None).await;
+                let preparer = preparer.unwrap();
+                disk.set(Some(Fault::Die(22, Moment::After)));
+                prepare(&preparer, &mine).await.unwrap_err();
+                assert!(node.record_path(&mine).exists() && !node.cards.instances().1.is_empty());
+            }
+        }
+        Before { node, mine, neighbour }
     }
-}
 
-/// After any fault: a new start converges, and all goes on as if nothing had been.
-async fn check(node: &Node, scenario: Scenario, mine: &ClaimReference, neighbour: &ClaimReference) {
-    let preparer = node.start().await;
-    preparer.restore_specs().await.unwrap();
-    // Fails itself where journal, cards, CDI specs and claims differ.
-    let settled = node.settled();
-    assert_eq!(settled.contains_key(&neighbour.uid), scenario != Scenario::AfterReboot);
-    untouched(node);
+    fn is_end(self) -> bool {
+        matches!(self, Self::Destroy | Self::DestroyBeside | Self::WholeEnds)
+    }
 
-    prepare(&preparer, mine).await.unwrap();
-    prepare(&preparer, neighbour).await.unwrap();
-    assert_eq!(node.settled().len(), 2);
-    unprepare(&preparer, mine).await.unwrap();
-    unprepare(&preparer, neighbour).await.unwrap();
-    assert!(node.settled().is_empty());
-    assert!(node.cards.instances().1.is_empty());
-    untouched(node);
+    fn has_neighbour(self) -> bool {
+        self != Self::AfterReboot
+    }
+
+    fn least_steps(self) -> usize {
+        match self {
+            Self::Make => 30,
+            Self::Destroy => 20,
+            _ => 6,
+        }
+    }
+
+    fn is_untouched(node: &Node) {
+        assert_eq!(node.cards.instances().0, [(2, 9, 0), (2, 19, 4)]);
+    }
+
+    async fn after_power_loss(self, before: &Before) -> Self {
+        administer(&before.node);
+        Self::AfterReboot
+    }
 }
 
 #[tokio::test]
 async fn death_at_every_step() {
-    for scenario in SCENARIOS {
-        for moment in Moment::ALL {
-            let mut deaths = 0;
-            for number in 1.. {
-                let (node, mine, neighbour) = before(scenario).await;
-                let (preparer, disk) = node.start_on(Some(Fault::Die(number, moment))).await;
-                if let Ok(preparer) = &preparer {
-                    let _ = happen(scenario, preparer, &mine).await;
-                }
-                drop(preparer);
-                if !disk.is_reached() {
-                    break;
-                }
-                deaths += 1;
-                check(&node, scenario, &mine, &neighbour).await;
-            }
-            let least = match scenario {
-                Scenario::Make => 30,
-                Scenario::Destroy => 20,
-                _ => 6,
-            };
-            assert!(deaths >= least, "{scenario:?} {moment:?}: {deaths} steps");
-        }
-    }
+    crash_matrix::death_at_every_step(&SCENARIOS).await;
 }
 
 #[tokio::test]
 async fn every_step_failing_once() {
-    for scenario in SCENARIOS {
-        for number in 1.. {
-            let (node, mine, neighbour) = before(scenario).await;
-            let (preparer, disk) = node.start_on(Some(Fault::Fail(number, ErrorKind::StorageFull))).await;
-            let Ok(preparer) = preparer else {
-                check(&node, scenario, &mine, &neighbour).await;
-                continue;
-            };
-            let first = happen(scenario, &preparer, &mine).await;
-            if !disk.is_reached() {
-                first.unwrap();
-                break;
-            }
-            // The process lives: a retry, as the kubelet's, succeeds without a start.
-            happen(scenario, &preparer, &mine).await.unwrap();
-            preparer.sweep().await.unwrap();
-            preparer.restore_specs().await.unwrap();
-            let ends = matches!(scenario, Scenario::Destroy | Scenario::DestroyBeside | Scenario::WholeEnds);
-            assert_eq!(node.settled().contains_key(&mine.uid), !ends, "{scenario:?} {number}");
-            drop(preparer);
-            check(&node, scenario, &mine, &neighbour).await;
-        }
-    }
+    crash_matrix::every_step_failing_once(&SCENARIOS, &[ErrorKind::StorageFull]).await;
 }
 
 #[tokio::test]
 async fn every_call_of_the_driver_failing_once() {
-    // Unknown, lost, in use, no resources; the last two had their effect all the same.
+    // Unknown, lost, in use, no resources.
     let faults = [(999, false), (15, false), (19, false), (23, false), (999, true), (15, true)];
-    for scenario in SCENARIOS {
-        for (code, has_effect) in faults {
-            for number in 1.. {
-                let (node, mine, neighbour) = before(scenario).await;
-                let preparer = node.start().await;
-                node.cards.fail_call(number, code, has_effect);
-                let first = happen(scenario, &preparer, &mine).await;
-                let is_reached = node.cards.heal();
-                untouched(&node);
-                if !is_reached {
-                    first.unwrap();
-                    break;
-                }
-                happen(scenario, &preparer, &mine).await.unwrap();
-                preparer.sweep().await.unwrap();
-                preparer.restore_specs().await.unwrap();
-                node.settled();
-                drop(preparer);
-                check(&node, scenario, &mine, &neighbour).await;
-            }
-        }
-    }
+    crash_matrix::every_call_of_the_driver_failing_once(&SCENARIOS, &faults).await;
 }
 
 #[tokio::test]
 async fn power_lost_at_every_step() {
-    for scenario in SCENARIOS {
-        for number in 1.. {
-            let (node, mine, neighbour) = before(scenario).await;
-            let (preparer, disk) = node.start_on(Some(Fault::Die(number, Moment::After))).await;
-            if let Ok(preparer) = &preparer {
-                let _ = happen(scenario, preparer, &mine).await;
-            }
-            drop(preparer);
-            if !disk.is_reached() {
-                break;
-            }
-            disk.lose_power();
-            node.boot("boot-after-power-loss");
-            administer(&node);
-            check(&node, Scenario::AfterReboot, &mine, &neighbour).await;
-        }
-    }
+    crash_matrix::power_lost_at_every_step(&SCENARIOS).await;
 }
 
 #[tokio::test]

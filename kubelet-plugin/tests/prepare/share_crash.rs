@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::NodeConfig;
-use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError, Preparer};
+use tessera_kubelet_plugin::prepare::ClaimReference;
 use tessera_nvml::ComputeMode;
 
+use crate::crash_matrix::{self, Before, Scenario as _};
 use crate::support::{Fault, Moment, Node, claim, prepare, real_uuid, result, unprepare};
 
 /// What is broken off.
@@ -57,14 +58,6 @@ impl Scenario {
                 | Self::LastSharesLeave
                 | Self::AfterReboot
         )
-    }
-
-    const fn is_end(self) -> bool {
-        matches!(self, Self::SharesLeave | Self::LastSharesLeave | Self::OwnEnds)
-    }
-
-    const fn has_neighbour(self) -> bool {
-        matches!(self, Self::NextShares | Self::SharesLeave)
     }
 }
 
@@ -128,195 +121,119 @@ fn administer(node: &Node) {
     }
 }
 
-/// A node before the scenario.
-async fn before(scenario: Scenario) -> (Node, ClaimReference, ClaimReference) {
-    let node = Node::sharing(5);
-    let slicing = json!({"sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}}});
-    node.config.send_replace(Some(Arc::new(NodeConfig::decode(&slicing).unwrap())));
-    administer(&node);
-    let (mine, neighbour) = (claim("mine"), claim("neighbour"));
-    allocate(&node, scenario, &mine);
-    allocate_shares(&node, &neighbour, "8Gi");
-    if scenario.is_own() {
-        node.api.allocate(&neighbour, &[("gpu", "gpu-04-00-mig-1g10gb-0")]);
+impl crash_matrix::Scenario for Scenario {
+    async fn before(self) -> Before {
+        let node = Node::sharing(5);
+        let slicing = json!({"sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}}});
+        node.config.send_replace(Some(Arc::new(NodeConfig::decode(&slicing).unwrap())));
+        administer(&node);
+        let (mine, neighbour) = (claim("mine"), claim("neighbour"));
+        allocate(&node, self, &mine);
+        allocate_shares(&node, &neighbour, "8Gi");
+        if self.is_own() {
+            node.api.allocate(&neighbour, &[("gpu", "gpu-04-00-mig-1g10gb-0")]);
+        }
+        let preparer = node.start().await;
+        if self.has_neighbour() {
+            prepare(&preparer, &neighbour).await.unwrap();
+        }
+        match self {
+            Self::FirstShares | Self::NextShares | Self::Own => {}
+            Self::SharesLeave | Self::LastSharesLeave | Self::OwnEnds => {
+                prepare(&preparer, &mine).await.unwrap();
+            }
+            Self::OwnMoves => {
+                allocate_own(&node, &mine, ["gpu-01-00", "gpu-02-00", "gpu-03-00"]);
+                prepare(&preparer, &mine).await.unwrap();
+                allocate(&node, self, &mine);
+            }
+            Self::OwnAfterDeath => {
+                drop(preparer);
+                let dead = claim("dead");
+                allocate_own(&node, &dead, ["gpu-01-00", "gpu-02-00", "gpu-03-00"]);
+                let (preparer, disk) = node.start_on(None).await;
+                let preparer = preparer.unwrap();
+                prepare(&preparer, &dead).await.unwrap();
+                // Its claim goes, and what it had on the cards stays: mps-host does not answer.
+                let pair = node.mps.as_ref().unwrap().daemons();
+                assert_eq!(pair.len(), 2);
+                disk.set(Some(Fault::Die(5, Moment::After)));
+                unprepare(&preparer, &dead).await.unwrap_err();
+                assert!(!node.mps.as_ref().unwrap().daemons().is_empty());
+                node.api.delete(&dead);
+            }
+            Self::AfterReboot => {
+                prepare(&preparer, &mine).await.unwrap();
+                drop(preparer);
+                node.boot("boot-2");
+                administer(&node);
+            }
+        }
+        Before { node, mine, neighbour }
     }
-    let preparer = node.start().await;
-    if scenario.has_neighbour() || scenario.is_own() {
-        prepare(&preparer, &neighbour).await.unwrap();
-    }
-    match scenario {
-        Scenario::FirstShares | Scenario::NextShares | Scenario::Own => {}
-        Scenario::SharesLeave | Scenario::LastSharesLeave | Scenario::OwnEnds => {
-            prepare(&preparer, &mine).await.unwrap();
-        }
-        Scenario::OwnMoves => {
-            allocate_own(&node, &mine, ["gpu-01-00", "gpu-02-00", "gpu-03-00"]);
-            prepare(&preparer, &mine).await.unwrap();
-            allocate(&node, scenario, &mine);
-        }
-        Scenario::OwnAfterDeath => {
-            drop(preparer);
-            let dead = claim("dead");
-            allocate_own(&node, &dead, ["gpu-01-00", "gpu-02-00", "gpu-03-00"]);
-            let (preparer, disk) = node.start_on(None).await;
-            let preparer = preparer.unwrap();
-            prepare(&preparer, &dead).await.unwrap();
-            // Its claim goes, and what it had on the cards stays: mps-host does not answer.
-            let pair = node.mps.as_ref().unwrap().daemons();
-            assert_eq!(pair.len(), 2);
-            disk.set(Some(Fault::Die(5, Moment::After)));
-            unprepare(&preparer, &dead).await.unwrap_err();
-            assert!(!node.mps.as_ref().unwrap().daemons().is_empty());
-            node.api.delete(&dead);
-        }
-        Scenario::AfterReboot => {
-            prepare(&preparer, &mine).await.unwrap();
-            drop(preparer);
-            node.boot("boot-2");
-            administer(&node);
-        }
-    }
-    (node, mine, neighbour)
-}
 
-async fn happen(scenario: Scenario, preparer: &Preparer, mine: &ClaimReference) -> Result<(), PrepareError> {
-    if scenario.is_end() { unprepare(preparer, mine).await } else { prepare(preparer, mine).await.map(drop) }
-}
-
-/// After any fault: a new start converges, and all goes on as if nothing had been.
-async fn check(node: &Node, scenario: Scenario, mine: &ClaimReference, neighbour: &ClaimReference) {
-    let preparer = node.start().await;
-    preparer.restore_specs().await.unwrap();
-    // Fails itself where what claims, journal, daemons and cards say differs.
-    let settled = node.settled();
-    let has_neighbour = scenario.has_neighbour() || scenario.is_own();
-    assert_eq!(settled.contains_key(&neighbour.uid), has_neighbour && scenario != Scenario::AfterReboot);
-
-    prepare(&preparer, mine).await.unwrap();
-    prepare(&preparer, neighbour).await.unwrap();
-    assert_eq!(node.settled().len(), 2);
-    if !scenario.is_own() {
-        // No less than the largest share, and no more.
-        let limits = node.mps.as_ref().unwrap().limits(&real_uuid(0));
-        assert_eq!(limits, Some((Some(8192), Some(25))));
+    fn is_end(self) -> bool {
+        matches!(self, Self::SharesLeave | Self::LastSharesLeave | Self::OwnEnds)
     }
-    unprepare(&preparer, mine).await.unwrap();
-    node.settled();
-    unprepare(&preparer, neighbour).await.unwrap();
-    assert!(node.settled().is_empty());
+
+    fn has_neighbour(self) -> bool {
+        matches!(self, Self::NextShares | Self::SharesLeave) || self.is_own()
+    }
+
+    fn least_steps(self) -> usize {
+        match self {
+            Self::FirstShares | Self::Own => 30,
+            _ => 10,
+        }
+    }
+
+    fn check_both(self, node: &Node) {
+        if !self.is_own() {
+            // No less than the largest share, and no more.
+            let limits = node.mps.as_ref().unwrap().limits(&real_uuid(0));
+            assert_eq!(limits, Some((Some(8192), Some(25))));
+        }
+    }
+
+    async fn after_power_loss(self, before: &Before) -> Self {
+        let Before { node, neighbour, .. } = before;
+        administer(node);
+        let preparer = node.start().await;
+        assert!(node.settled().is_empty());
+        if !self.is_own() {
+            return Self::AfterReboot;
+        }
+        prepare(&preparer, neighbour).await.unwrap();
+        Self::Own
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn death_at_every_step() {
-    for scenario in SCENARIOS {
-        for moment in Moment::ALL {
-            let mut deaths = 0;
-            for number in 1.. {
-                let (node, mine, neighbour) = before(scenario).await;
-                let (preparer, disk) = node.start_on(Some(Fault::Die(number, moment))).await;
-                if let Ok(preparer) = &preparer {
-                    let _ = happen(scenario, preparer, &mine).await;
-                }
-                drop(preparer);
-                if !disk.is_reached() {
-                    break;
-                }
-                deaths += 1;
-                check(&node, scenario, &mine, &neighbour).await;
-            }
-            let least = match scenario {
-                Scenario::FirstShares | Scenario::Own => 30,
-                _ => 10,
-            };
-            assert!(deaths >= least, "{scenario:?} {moment:?}: {deaths} steps");
-        }
-    }
+    crash_matrix::death_at_every_step(&SCENARIOS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_step_failing_once() {
-    for scenario in SCENARIOS {
-        for number in 1.. {
-            let (node, mine, neighbour) = before(scenario).await;
-            let (preparer, disk) = node.start_on(Some(Fault::Fail(number, ErrorKind::StorageFull))).await;
-            let Ok(preparer) = preparer else {
-                check(&node, scenario, &mine, &neighbour).await;
-                continue;
-            };
-            let first = happen(scenario, &preparer, &mine).await;
-            if !disk.is_reached() {
-                first.unwrap();
-                break;
-            }
-            // The process lives: a retry, as the kubelet's, succeeds without a start.
-            happen(scenario, &preparer, &mine).await.unwrap();
-            preparer.sweep().await.unwrap();
-            preparer.restore_specs().await.unwrap();
-            assert_eq!(node.settled().contains_key(&mine.uid), !scenario.is_end(), "{scenario:?} {number}");
-            drop(preparer);
-            check(&node, scenario, &mine, &neighbour).await;
-        }
-    }
+    crash_matrix::every_step_failing_once(&SCENARIOS, &[ErrorKind::StorageFull]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_of_the_driver_failing_once() {
-    for scenario in SCENARIOS {
-        for (code, has_effect) in [(999, false), (15, false), (999, true)] {
-            for number in 1.. {
-                let (node, mine, neighbour) = before(scenario).await;
-                let preparer = node.start().await;
-                node.cards.fail_call(number, code, has_effect);
-                let first = happen(scenario, &preparer, &mine).await;
-                if !node.cards.heal() {
-                    first.unwrap();
-                    break;
-                }
-                happen(scenario, &preparer, &mine).await.unwrap();
-                preparer.sweep().await.unwrap();
-                preparer.restore_specs().await.unwrap();
-                node.settled();
-                drop(preparer);
-                check(&node, scenario, &mine, &neighbour).await;
-            }
-        }
-    }
+    let faults = [(999, false), (15, false), (999, true)];
+    crash_matrix::every_call_of_the_driver_failing_once(&SCENARIOS, &faults).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn power_lost_at_every_step() {
-    for scenario in SCENARIOS {
-        for number in 1.. {
-            let (node, mine, neighbour) = before(scenario).await;
-            let (preparer, disk) = node.start_on(Some(Fault::Die(number, Moment::After))).await;
-            if let Ok(preparer) = &preparer {
-                let _ = happen(scenario, preparer, &mine).await;
-            }
-            drop(preparer);
-            if !disk.is_reached() {
-                break;
-            }
-            disk.lose_power();
-            node.boot("boot-after-power-loss");
-            administer(&node);
-            let preparer = node.start().await;
-            assert!(node.settled().is_empty());
-            drop(preparer);
-            let after = if scenario.is_own() { Scenario::Own } else { Scenario::AfterReboot };
-            if after == Scenario::Own {
-                let preparer = node.start().await;
-                prepare(&preparer, &neighbour).await.unwrap();
-            }
-            check(&node, after, &mine, &neighbour).await;
-        }
-    }
+    crash_matrix::power_lost_at_every_step(&SCENARIOS).await;
 }
 
 /// A record that can't be read is no reason to end what containers of its claim may be using.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_keeps_daemons_and_time_slices() {
     for scenario in [Scenario::LastSharesLeave, Scenario::OwnEnds] {
-        let (node, mine, _) = before(scenario).await;
+        let Before { node, mine, .. } = scenario.before().await;
         let (daemons, slice) = (node.mps.as_ref().unwrap().daemons(), node.time_slice(2));
         std::fs::write(node.record_path(&mine), "{").unwrap();
         let requests = node.mps.as_ref().unwrap().requests();

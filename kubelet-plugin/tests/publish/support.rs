@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub const DRIVER: &str = "gpu.tessera.dev";
 /// For things that happen sooner or later on a busy machine.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(90);
 
 /// Configuration of an administrator of the cluster that the tests of this program share.
 pub async fn administrator() -> Config {

@@ -7,7 +7,7 @@ use tessera_tests::{Cluster, ClusterError, ClusterOptions, host::host_executable
 use tokio::sync::OnceCell;
 
 /// For things that happen sooner or later on a busy machine.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(90);
 
 pub async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
