@@ -15,6 +15,6 @@ pub mod static_partitions;
 pub mod topology;
 
 pub use machine::Machine;
-pub use pool::{Pool, PoolOptions};
+pub use pool::{PackedPool, Pool, PoolOptions};
 pub use static_partitions::{NoStaticPartitions, StaticPartitions};
 pub use topology::Topology;

@@ -1,10 +1,12 @@
 //! What is published of a machine: tiers of slices, in the order in which kube-scheduler shall try them.
 
 mod attributes;
+mod batch;
 mod counters;
 mod description;
 mod held;
 mod offer;
+mod packed;
 mod partition;
 mod shared;
 mod slice;
@@ -14,8 +16,11 @@ mod warning;
 mod whole_card;
 
 pub use held::Held;
+pub use packed::{PackedContents, PackedPool, PackedSlice};
 pub use slice::{Contents, Slice, Tier};
 pub use warning::Warning;
+
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::NodeConfig;
@@ -23,10 +28,11 @@ use tessera_api::NodeConfig;
 use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
 use crate::{Machine, machine::Card};
+use batch::Batch;
 use description::{Description, Versions};
 use offer::Offer;
 use shared::SharedDevices;
-use tiers::Tiers;
+use tiers::{Slices, Tiers};
 use whole_card::WholeCards;
 
 /// What a [`Pool`] depends on besides the machine.
@@ -67,6 +73,60 @@ impl Pool {
     /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
+        let Published { slices, warnings, .. } = Published::<Vec<Device>>::new(machine, options);
+        let counter_sets = slices
+            .counter_sets
+            .into_iter()
+            .map(|(name_suffix, sets)| Slice { name_suffix, contents: Contents::SharedCounters(sets) });
+        let devices = slices
+            .devices
+            .into_iter()
+            .map(|(name_suffix, devices)| Slice { name_suffix, contents: Contents::Devices(devices) });
+        Self { slices: counter_sets.chain(devices).collect(), warnings }
+    }
+
+    /// All devices, in the order of publication.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.slices.iter().flat_map(|slice| match &slice.contents {
+            Contents::Devices(devices) => devices.as_slice(),
+            Contents::SharedCounters(_) => &[],
+        })
+    }
+
+    /// All counter sets, by name.
+    pub fn counter_sets(&self) -> impl Iterator<Item = &CounterSet> {
+        self.slices.iter().flat_map(|slice| match &slice.contents {
+            Contents::SharedCounters(sets) => sets.as_slice(),
+            Contents::Devices(_) => &[],
+        })
+    }
+}
+
+impl PackedPool {
+    /// What [`Pool::new`] makes, packed. At no time is there more of it unpacked than what one card and one slice take.
+    #[must_use]
+    pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
+        let Published { slices, warnings, no_longer_offered } =
+            Published::<PackedContents>::new(machine, options);
+        let slice = |name_suffix, contents| PackedSlice { name_suffix, contents: Arc::new(contents) };
+        let counter_sets = slices
+            .counter_sets
+            .into_iter()
+            .map(|(name_suffix, sets)| slice(name_suffix, PackedContents::of_shared_counters(&sets)));
+        let devices = slices.devices.into_iter().map(|(name_suffix, devices)| slice(name_suffix, devices));
+        Self { slices: counter_sets.chain(devices).collect(), warnings, no_longer_offered }
+    }
+}
+
+/// What is published, its devices as `B` keeps them.
+struct Published<B> {
+    slices: Slices<B>,
+    warnings: Vec<Warning>,
+    no_longer_offered: usize,
+}
+
+impl<B: Batch> Published<B> {
+    fn new(machine: &Machine, options: &PoolOptions) -> Self {
         let mut warnings = Vec::new();
         let cards = machine.cards_by_address();
         warn_of_duplicates(machine, &cards, &mut warnings);
@@ -88,38 +148,22 @@ impl Pool {
             publisher.publish(rank, *position, cards[*position]);
         }
         let Publisher { mut tiers, mut warnings, .. } = publisher;
-        tiers.add_held(&options.held, &options.driver_name, &mut warnings);
-        Self { slices: tiers.into_slices(), warnings }
-    }
-
-    /// All devices, in the order of publication.
-    pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.slices.iter().flat_map(|slice| match &slice.contents {
-            Contents::Devices(devices) => devices.as_slice(),
-            Contents::SharedCounters(_) => &[],
-        })
-    }
-
-    /// All counter sets, by name.
-    pub fn counter_sets(&self) -> impl Iterator<Item = &CounterSet> {
-        self.slices.iter().flat_map(|slice| match &slice.contents {
-            Contents::SharedCounters(sets) => sets.as_slice(),
-            Contents::Devices(_) => &[],
-        })
+        let no_longer_offered = tiers.add_held(&options.held, &options.driver_name, &mut warnings);
+        Self { slices: tiers.into_slices(), warnings, no_longer_offered }
     }
 }
 
 /// Puts the devices of one card after the other into tiers.
-struct Publisher<'a> {
+struct Publisher<'a, B> {
     options: &'a PoolOptions,
     versions: Versions,
     whole_cards: WholeCards<'a>,
     cuda_driver_version: Option<u32>,
-    tiers: Tiers,
+    tiers: Tiers<B>,
     warnings: Vec<Warning>,
 }
 
-impl Publisher<'_> {
+impl<B: Batch> Publisher<'_, B> {
     /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
         let PoolOptions { driver_name, config, held } = self.options;
@@ -153,18 +197,19 @@ impl Publisher<'_> {
         for partition in &partitions {
             self.tiers.add_partition(rank, partition.device(card, &description, warnings));
             let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
-            self.tiers.shared.extend(device);
+            self.tiers.add_shared(device);
         }
+        self.tiers.close_partitions(rank);
         if offer.whole() {
             if config.whole_cards {
                 let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
-                self.tiers.cards.push(device);
+                self.tiers.add_card(device);
             }
             let mps = mps.filter(|mps| mps.cards);
-            self.tiers.shared.extend(mps.and_then(|mps| shared.mps(mps, &set, warnings)));
+            self.tiers.add_shared(mps.and_then(|mps| shared.mps(mps, &set, warnings)));
             let slicing = config.sharing.time_slicing.as_ref();
             let device = slicing.and_then(|slicing| shared.time_slices(slicing, &set, warnings));
-            self.tiers.shared.extend(device);
+            self.tiers.add_shared(device);
         }
         self.tiers.counter_sets.push(set);
     }

@@ -26,6 +26,7 @@ mod http;
 pub mod logging;
 mod node;
 mod pools;
+mod published_before;
 mod published_metrics;
 mod readiness;
 mod retry;

@@ -11,9 +11,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use proptest::prelude::*;
+use tessera_inventory::pool::PackedContents;
 use tessera_kubelet_plugin::publish::{
-    compare,
     desired::{Contents, DesiredSlice, PoolIdentity},
+    digest::SpecDigest,
+    held_slice::HeldSlice,
     plan::{Plan, Write, plan},
 };
 
@@ -37,7 +39,11 @@ fn device(name: &str) -> Device {
 }
 
 fn desired(name: &str, contents: &str) -> DesiredSlice {
-    DesiredSlice { name: name.into(), contents: Contents::Devices(vec![device(contents)]) }
+    slice_of(name, vec![device(contents)])
+}
+
+fn slice_of(name: &str, devices: Vec<Device>) -> DesiredSlice {
+    identity().slice(name.into(), PackedContents::of_devices(&devices).into())
 }
 
 /// An API server's table of ResourceSlices.
@@ -48,8 +54,8 @@ struct Table {
 }
 
 impl Table {
-    fn all(&self) -> Vec<ResourceSlice> {
-        self.slices.values().cloned().collect()
+    fn all(&self) -> Vec<HeldSlice> {
+        self.slices.values().cloned().map(HeldSlice::from).collect()
     }
 
     fn put(&mut self, mut slice: ResourceSlice) {
@@ -63,16 +69,20 @@ impl Table {
     fn write(&mut self, write: &Write) {
         let old = self.slices.get(write.name());
         match write {
-            Write::Create(slice) => {
+            Write::Create(draft) => {
+                let slice = draft.slice();
+                assert_eq!(SpecDigest::of(&slice.spec), draft.digest);
                 assert_eq!(old, None, "already exists");
                 assert_eq!(slice.metadata.resource_version, None);
-                self.put((**slice).clone());
+                self.put(slice);
             }
-            Write::Replace(slice) => {
+            Write::Replace(draft) => {
+                let slice = draft.slice();
+                assert_eq!(SpecDigest::of(&slice.spec), draft.digest);
                 let old = old.expect("exists");
                 assert_eq!(old.metadata.resource_version, slice.metadata.resource_version);
                 assert_eq!(old.spec.pool.name, slice.spec.pool.name);
-                self.put((**slice).clone());
+                self.put(slice);
             }
             Write::Delete(slice) => {
                 assert_eq!(
@@ -218,7 +228,7 @@ fn taints_that_stay_keep_their_times_and_others_metadata_stays() {
         };
         let mut device = device("x");
         device.taints = Some(more.iter().map(|key| taint(key)).collect());
-        DesiredSlice { name: "a".into(), contents: Contents::Devices(vec![device]) }
+        slice_of("a", vec![device])
     };
     let mut table = Table::default();
     publish(&mut table, &[tainted(&["lost"])]);
@@ -250,7 +260,8 @@ fn any_slice() -> impl Strategy<Value = (String, ResourceSlice)> {
             let mut slice = ResourceSlice::default();
             slice.metadata.name = Some(name.clone());
             slice.metadata.owner_references = owned.then(|| vec![owner("node-uid")]);
-            slice.spec = identity().spec(&Contents::Devices(vec![device(&contents)]), generation, count);
+            slice.spec = identity().spec(generation, count);
+            slice.spec.devices = Some(vec![device(&contents)]);
             if !ours {
                 slice.spec.pool.name = "another".into();
             }
@@ -287,8 +298,8 @@ fn any_history() -> impl Strategy<Value = (Table, Vec<DesiredSlice>)> {
 }
 
 fn contents(desired: &[DesiredSlice]) -> BTreeMap<String, Option<Vec<Device>>> {
-    let devices = |slice: &DesiredSlice| match &slice.contents {
-        Contents::Devices(devices) => Some(devices.clone()),
+    let devices = |slice: &DesiredSlice| match slice.contents.unpack() {
+        Contents::Devices(devices) => Some(devices),
         Contents::SharedCounters(_) => None,
     };
     desired.iter().map(|slice| (slice.name.clone(), devices(slice))).collect()
@@ -323,7 +334,7 @@ proptest! {
         }
         for slice in &wanted {
             let held = &table.slices[&slice.name];
-            prop_assert!(compare::same_contents(&identity().spec(&slice.contents, 0, 0), &held.spec));
+            prop_assert_eq!(slice.digest, SpecDigest::of(&held.spec));
             prop_assert_eq!(&held.metadata.owner_references, &Some(vec![owner("node-uid")]));
         }
     }

@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
 use tessera_api::limits;
 
-use super::{Pool, Warning, counters, taints};
+use super::{Contents, PackedContents, Warning, counters, taints};
 
 /// Devices that allocated or prepared claims hold, with the counter sets they draw on, as they were last published.
 ///
@@ -15,44 +15,37 @@ pub struct Held {
 }
 
 impl Held {
-    /// Picks the devices for which `is_held` says so, by device name, out of published slices: those of this driver's
-    /// pool on this node, of the newest generation.
+    /// Picks the devices for which `is_held` says so, by device name, out of what was published last: the slices of this
+    /// driver's pool on this node, of the newest generation.
     #[must_use]
-    pub fn from_slices<'a>(
-        slices: impl IntoIterator<Item = &'a ResourceSliceSpec>,
+    pub fn new<'a>(
+        published: impl IntoIterator<Item = &'a PackedContents, IntoIter: Clone>,
         is_held: impl Fn(&str) -> bool,
     ) -> Self {
-        let (mut devices, mut counter_sets) = (Vec::new(), Vec::new());
-        for slice in slices {
-            devices.extend(slice.devices.iter().flatten());
-            counter_sets.extend(slice.shared_counters.iter().flatten());
-        }
-        Self::pick(devices, counter_sets, is_held)
-    }
-
-    /// Picks the devices for which `is_held` says so, by device name, out of the pool that was published last.
-    #[must_use]
-    pub fn from_pool(pool: &Pool, is_held: impl Fn(&str) -> bool) -> Self {
-        Self::pick(pool.devices(), pool.counter_sets(), is_held)
-    }
-
-    fn pick<'a>(
-        devices: impl IntoIterator<Item = &'a Device>,
-        counter_sets: impl IntoIterator<Item = &'a CounterSet>,
-        is_held: impl Fn(&str) -> bool,
-    ) -> Self {
+        let published = published.into_iter();
         let mut held = Self::default();
-        for device in devices.into_iter().filter(|device| is_held(&device.name)) {
-            held.devices.entry(device.name.clone()).or_insert_with(|| device.clone());
+        for contents in published.clone() {
+            if !contents.device_names().iter().any(|name| is_held(name)) {
+                continue;
+            }
+            let Contents::Devices(devices) = contents.unpack() else { continue };
+            for device in devices.into_iter().filter(|device| is_held(&device.name)) {
+                held.devices.entry(device.name.clone()).or_insert(device);
+            }
         }
-        let mut published_sets = BTreeMap::new();
-        for set in counter_sets {
-            published_sets.entry(set.name.as_str()).or_insert(set);
+        let consumptions = held.devices.values().flat_map(|device| device.consumes_counters.iter().flatten());
+        let drawn_on: BTreeSet<&str> =
+            consumptions.map(|consumption| consumption.counter_set.as_str()).collect();
+        if drawn_on.is_empty() {
+            return held;
         }
-        for consumption in held.devices.values().flat_map(|device| device.consumes_counters.iter().flatten())
-        {
-            if let Some(set) = published_sets.get(consumption.counter_set.as_str()) {
-                held.counter_sets.entry(set.name.clone()).or_insert_with(|| (*set).clone());
+        for contents in published {
+            if !contents.is_shared_counters() {
+                continue;
+            }
+            let Contents::SharedCounters(sets) = contents.unpack() else { continue };
+            for set in sets.into_iter().filter(|set| drawn_on.contains(set.name.as_str())) {
+                held.counter_sets.entry(set.name.clone()).or_insert(set);
             }
         }
         held

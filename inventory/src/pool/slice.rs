@@ -1,5 +1,4 @@
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
-use tessera_api::limits;
 
 /// One ResourceSlice of a pool, without what is the same in all of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,45 +47,17 @@ impl Tier {
     }
 }
 
-impl Slice {
-    /// As few slices as the API allows.
-    pub(super) fn of_counter_sets(sets: Vec<CounterSet>) -> impl Iterator<Item = Self> {
-        chunks(sets, limits::COUNTER_SETS_PER_SLICE).enumerate().map(|(position, sets)| Self {
-            name_suffix: Tier::Counters.name_suffix(position),
-            contents: Contents::SharedCounters(sets),
-        })
-    }
-
-    /// The partitions of the card that is `rank`-th in the order of trying: one slice, as long as the API allows.
-    pub(super) fn of_partitions(rank: usize, devices: Vec<Device>) -> impl Iterator<Item = Self> {
-        // Behind those of all cards: 9999 sorts last.
-        let name = Tier::Partitions.name_suffix(rank.min(9999));
-        chunks(devices, limits::ADVANCED_DEVICES_PER_SLICE).enumerate().map(move |(position, devices)| Self {
-            name_suffix: if position == 0 { name.clone() } else { format!("{name}-{position:04}") },
-            contents: Contents::Devices(devices),
-        })
-    }
-
-    /// As few slices as the API allows, devices in the given order.
-    pub(super) fn of_devices(tier: Tier, devices: Vec<Device>) -> impl Iterator<Item = Self> {
-        // Every device of a card draws on its counters, which halves what a slice may hold.
-        chunks(devices, limits::ADVANCED_DEVICES_PER_SLICE).enumerate().map(move |(position, devices)| Self {
-            name_suffix: tier.name_suffix(position),
-            contents: Contents::Devices(devices),
-        })
-    }
-}
-
-fn chunks<T>(items: Vec<T>, size: usize) -> impl Iterator<Item = Vec<T>> {
-    let mut items = items.into_iter();
-    std::iter::from_fn(move || {
-        let chunk: Vec<T> = items.by_ref().take(size).collect();
-        (!chunk.is_empty()).then_some(chunk)
-    })
+/// The name suffix of the slice at `position` of the partitions of the card that is `rank`-th in the order of trying.
+pub(super) fn partitions_name_suffix(rank: usize, position: usize) -> String {
+    // Behind those of all cards: 9999 sorts last.
+    let name = Tier::Partitions.name_suffix(rank.min(9999));
+    if position == 0 { name } else { format!("{name}-{position:04}") }
 }
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::limits;
+
     use super::*;
 
     #[test]
@@ -101,11 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_full_but_for_the_last() {
-        let sizes =
-            |count: usize| chunks((0..count).collect(), 8).map(|chunk| chunk.len()).collect::<Vec<_>>();
-        assert_eq!(sizes(0), Vec::<usize>::new());
-        assert_eq!(sizes(8), [8]);
-        assert_eq!(sizes(17), [8, 8, 1]);
+    fn the_partitions_of_one_card_stay_together() {
+        let names: Vec<String> =
+            [(0, 0), (0, 1), (0, 2), (1, 0), (9998, 3), (usize::MAX, 0), (usize::MAX, 1)]
+                .map(|(rank, position)| partitions_name_suffix(rank, position))
+                .into();
+        assert_eq!(names[1], "1-partitions-0000-0001");
+        assert!(names.is_sorted());
+        assert!(names.iter().all(|name| limits::is_dns_label(name)));
     }
 }

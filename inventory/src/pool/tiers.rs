@@ -3,37 +3,83 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
-use tessera_api::{DeviceName, DeviceType};
+use tessera_api::{DeviceName, DeviceType, limits};
 
-use super::{Held, Slice, Tier, Warning};
+use super::batch::{Batch, Batches};
+use super::slice::partitions_name_suffix;
+use super::{Held, Tier, Warning};
 
 /// What is to be published, in the order of trying.
-#[derive(Default)]
-pub struct Tiers {
+pub struct Tiers<B> {
     /// The sets that devices draw on, in any order.
     pub counter_sets: Vec<CounterSet>,
+    /// Names of the sets that a device draws on.
+    used: BTreeSet<String>,
     /// Partitions by the rank of their card.
-    partitions: BTreeMap<usize, Vec<Device>>,
+    partitions: BTreeMap<usize, Batches<B>>,
     /// Whole cards.
-    pub cards: Vec<Device>,
+    cards: Batches<B>,
     /// Shared devices.
-    pub shared: Vec<Device>,
+    shared: Batches<B>,
 }
 
-impl Tiers {
+/// All that is to be published, as slices.
+pub struct Slices<B> {
+    /// Counter sets by the suffix of their slice's name, first in the order of trying.
+    pub counter_sets: Vec<(String, Vec<CounterSet>)>,
+    /// Devices by the suffix of their slice's name, in the order of trying.
+    pub devices: Vec<(String, B)>,
+}
+
+impl<B> Default for Tiers<B> {
+    fn default() -> Self {
+        Self {
+            counter_sets: Vec::new(),
+            used: BTreeSet::new(),
+            partitions: BTreeMap::new(),
+            cards: Batches::default(),
+            shared: Batches::default(),
+        }
+    }
+}
+
+impl<B: Batch> Tiers<B> {
     /// Adds a partition of the card of that rank.
     pub fn add_partition(&mut self, rank: usize, device: Option<Device>) {
         if let Some(device) = device {
+            self.draws(&device);
             self.partitions.entry(rank).or_default().push(device);
         }
     }
 
+    /// Adds a whole card.
+    pub fn add_card(&mut self, device: Device) {
+        self.draws(&device);
+        self.cards.push(device);
+    }
+
+    /// Adds a shared device.
+    pub fn add_shared(&mut self, device: Option<Device>) {
+        if let Some(device) = device {
+            self.draws(&device);
+            self.shared.push(device);
+        }
+    }
+
+    /// All partitions of the card of that rank are added, but for what is held.
+    pub fn close_partitions(&mut self, rank: usize) {
+        if let Some(partitions) = self.partitions.get_mut(&rank) {
+            partitions.close();
+        }
+    }
+
     /// Adds what is held and no longer offered, with the counters that it draws on, and takes out counter sets that
-    /// nothing draws on.
-    pub fn add_held(&mut self, held: &Held, driver_name: &str, warnings: &mut Vec<Warning>) {
+    /// nothing draws on. Answers how many devices that are.
+    pub fn add_held(&mut self, held: &Held, driver_name: &str, warnings: &mut Vec<Warning>) -> usize {
         let mut counter_sets = std::mem::take(&mut self.counter_sets);
-        let offered: BTreeSet<&str> = self.devices().map(|device| device.name.as_str()).collect();
+        let offered: BTreeSet<&str> = self.names().collect();
         let not_offered = held.not_offered(&offered, driver_name, &mut counter_sets, warnings);
+        let count = not_offered.len();
         for device in not_offered {
             let name = device.name.parse::<DeviceName>().ok();
             match name.as_ref().map(DeviceName::device_type) {
@@ -42,41 +88,52 @@ impl Tiers {
                     let rank = name.and_then(|name| self.rank_of(&name)).unwrap_or(usize::MAX);
                     self.add_partition(rank, Some(device));
                 }
-                Some(DeviceType::Mps | DeviceType::TimeSlice) => self.shared.push(device),
-                Some(DeviceType::Gpu) | None => self.cards.push(device),
+                Some(DeviceType::Mps | DeviceType::TimeSlice) => self.add_shared(Some(device)),
+                Some(DeviceType::Gpu) | None => self.add_card(device),
             }
         }
-        let used: BTreeSet<String> = self
-            .devices()
-            .flat_map(|device| device.consumes_counters.iter().flatten())
-            .map(|consumption| consumption.counter_set.clone())
-            .collect();
-        counter_sets.retain(|set| used.contains(&set.name));
+        counter_sets.retain(|set| self.used.contains(&set.name));
         self.counter_sets = counter_sets;
+        count
     }
 
     /// The slices by ascending name.
-    pub fn into_slices(mut self) -> Vec<Slice> {
+    pub fn into_slices(mut self) -> Slices<B> {
         // Devices go by policy; the sets they draw on are only looked up.
         self.counter_sets.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut slices: Vec<Slice> = Slice::of_counter_sets(self.counter_sets).collect();
-        for (rank, devices) in self.partitions {
-            slices.extend(Slice::of_partitions(rank, devices));
+        let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE).map(<[_]>::to_vec);
+        let counter_sets = number(counter_sets, |position| Tier::Counters.name_suffix(position));
+        let mut devices = Vec::new();
+        for (rank, partitions) in self.partitions {
+            devices
+                .extend(number(partitions.into_batches(), |position| partitions_name_suffix(rank, position)));
         }
-        slices.extend(Slice::of_devices(Tier::Cards, self.cards));
-        slices.extend(Slice::of_devices(Tier::Shared, self.shared));
-        slices
+        devices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
+        devices.extend(number(self.shared.into_batches(), |position| Tier::Shared.name_suffix(position)));
+        Slices { counter_sets, devices }
     }
 
-    fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.partitions.values().flatten().chain(&self.cards).chain(&self.shared)
+    fn draws(&mut self, device: &Device) {
+        for consumption in device.consumes_counters.iter().flatten() {
+            if !self.used.contains(&consumption.counter_set) {
+                self.used.insert(consumption.counter_set.clone());
+            }
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let partitions = self.partitions.values().flat_map(Batches::names);
+        partitions.chain(self.cards.names()).chain(self.shared.names())
     }
 
     /// The rank of the card that a partition belongs to, where any of its partitions is offered.
     fn rank_of(&self, name: &DeviceName) -> Option<usize> {
-        let of_card = |device: &Device| {
-            device.name.parse::<DeviceName>().is_ok_and(|other| other.card() == name.card())
-        };
-        self.partitions.iter().find(|(_, devices)| devices.iter().any(of_card)).map(|(rank, _)| *rank)
+        let of_card =
+            |other: &str| other.parse::<DeviceName>().is_ok_and(|other| other.card() == name.card());
+        self.partitions.iter().find(|(_, partitions)| partitions.names().any(of_card)).map(|(rank, _)| *rank)
     }
+}
+
+fn number<T>(items: impl IntoIterator<Item = T>, name: impl Fn(usize) -> String) -> Vec<(String, T)> {
+    items.into_iter().enumerate().map(|(position, item)| (name(position), item)).collect()
 }

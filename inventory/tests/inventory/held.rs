@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use proptest::prelude::*;
-use tessera_inventory::pool::{Contents, Held, PoolOptions, Warning};
-use tessera_inventory::{Machine, Pool};
+use tessera_inventory::pool::{Contents, Held, PackedContents, PoolOptions, Warning};
+use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::any_machine;
 use crate::api_limits::violations;
@@ -25,7 +25,16 @@ fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
 }
 
 fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
-    PoolOptions { held: Held::from_slices(slices, |name| names.contains(&name)), ..whole_cards() }
+    PoolOptions { held: held(slices, |name| names.contains(&name)), ..whole_cards() }
+}
+
+fn held(slices: &[ResourceSliceSpec], is_held: impl Fn(&str) -> bool) -> Held {
+    let mut packed = Vec::new();
+    for slice in slices {
+        packed.extend(slice.devices.as_deref().map(PackedContents::of_devices));
+        packed.extend(slice.shared_counters.as_deref().map(PackedContents::of_shared_counters));
+    }
+    Held::new(&packed, is_held)
 }
 
 /// The last pool of this process and the slices at the API server say the same.
@@ -33,7 +42,10 @@ fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
 fn from_memory_as_from_the_api() {
     let pool = Pool::new(&hgx_h100(), &whole_cards());
     let is_held = |name: &str| name != "gpu-11-00";
-    assert_eq!(Held::from_pool(&pool, is_held), Held::from_slices(&published(&pool), is_held));
+    let packed = PackedPool::new(&hgx_h100(), &whole_cards());
+    let from_memory = Held::new(packed.slices.iter().map(|slice| &*slice.contents), is_held);
+    assert_eq!(from_memory, held(&published(&pool), is_held));
+    assert_eq!(from_memory.devices().count(), pool.devices().count() - 1);
 }
 
 fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
@@ -154,7 +166,15 @@ proptest! {
             .filter(|(position, _)| mask >> position & 1 == 1)
             .map(|(_, device)| device.name.as_str())
             .collect();
-        let after = Pool::new(&after, &PoolOptions { held: Held::from_slices(&published(&before), |name| names.contains(&name)), ..options() });
+        let options = PoolOptions { held: held(&published(&before), |name| names.contains(&name)), ..options() };
+        let packed = PackedPool::new(&after, &options);
+        let after = Pool::new(&after, &options);
+        prop_assert_eq!(&packed.unpack(), &after);
+        prop_assert_eq!(&packed.slices, &PackedPool::from(&after).slices);
+        let not_offered = |device: &&Device| {
+            device.taints.iter().flatten().any(|taint| taint.key.ends_with("/not-offered"))
+        };
+        prop_assert_eq!(packed.no_longer_offered, after.devices().filter(not_offered).count());
         prop_assert_eq!(violations(&after), [""; 0]);
         for name in names {
             prop_assert!(after.devices().any(|device| device.name == name));

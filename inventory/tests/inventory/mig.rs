@@ -6,7 +6,7 @@ use tessera_api::{DeviceName, Quantity};
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
 use tessera_inventory::pool::{Held, PoolOptions, Warning};
-use tessera_inventory::{Machine, Pool};
+use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::api_limits::violations;
 use crate::known_machines::address;
@@ -327,7 +327,9 @@ fn instances_that_nothing_can_use_are_named() {
 fn a_held_partition_stays_when_its_card_is_taken_over() {
     let model = mig_models::named("H100-80GB");
     let before = Pool::new(&model.machine(2), &options());
-    let held = Held::from_pool(&before, |name| name == "gpu-11-00-mig-1g10gb-6");
+    let published = PackedPool::from(&before);
+    let contents = published.slices.iter().map(|slice| &*slice.contents);
+    let held = Held::new(contents, |name| name == "gpu-11-00-mig-1g10gb-6");
     let machine = with_instances(&model, vec![instance(&model, 2, "4g.40gb", 0, &[4])]);
     let after = Pool::new(&machine, &PoolOptions { held, ..options() });
     assert_eq!(violations(&after), [""; 0]);

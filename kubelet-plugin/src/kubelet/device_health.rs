@@ -36,13 +36,13 @@ pub enum HealthStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
     /// The pool it is published in.
-    pub pool_name: String,
+    pub pool_name: Arc<str>,
     /// Its name in that pool.
-    pub device_name: String,
+    pub device_name: Arc<str>,
     /// How it is.
     pub status: HealthStatus,
     /// Why; shown to users. Empty when healthy.
-    pub message: String,
+    pub message: Arc<str>,
     /// When the hardware was asked.
     pub checked_at: SystemTime,
 }
@@ -132,8 +132,8 @@ fn device_health(device: &DeviceHealth) -> v1::DeviceHealth {
     let seconds = device.checked_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     v1::DeviceHealth {
         device: Some(v1::DeviceIdentifier {
-            pool_name: device.pool_name.clone(),
-            device_name: device.device_name.clone(),
+            pool_name: device.pool_name.to_string(),
+            device_name: device.device_name.to_string(),
         }),
         health: health.into(),
         last_updated_time: i64::try_from(seconds).unwrap_or(i64::MAX),
@@ -161,10 +161,10 @@ mod tests {
 
     fn devices(status: HealthStatus) -> Option<Arc<[DeviceHealth]>> {
         let device = DeviceHealth {
-            pool_name: "gpu.tessera.dev/node".to_owned(),
-            device_name: "gpu-3b-00".to_owned(),
+            pool_name: "gpu.tessera.dev/node".into(),
+            device_name: "gpu-3b-00".into(),
             status,
-            message: String::new(),
+            message: "".into(),
             checked_at: SystemTime::now(),
         };
         Some(Arc::from([device]))

@@ -1,7 +1,8 @@
 //! Compares what was sent to an API server with what it holds.
 //!
 //! The server rewrites quantities into their canonical form, leaves out empty lists and maps, fills in the time of a
-//! taint, and drops fields whose feature gate is off. Only the last is a difference.
+//! taint, and drops fields whose feature gate is off. Only the last is a difference. Whether there is any at all,
+//! [`super::digest`] tells without having both.
 
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use serde_json::Value;
@@ -37,15 +38,6 @@ pub fn differences(desired: &ResourceSliceSpec, held: &ResourceSliceSpec) -> Vec
     found
 }
 
-/// Whether the devices or counter sets of two specs are the same, whatever their pool's generation and count.
-#[must_use]
-pub fn same_contents(desired: &ResourceSliceSpec, held: &ResourceSliceSpec) -> bool {
-    let mut held = held.clone();
-    held.pool.generation = desired.pool.generation;
-    held.pool.resource_slice_count = desired.pool.resource_slice_count;
-    differences(desired, &held).is_empty()
-}
-
 fn json(spec: &ResourceSliceSpec) -> Value {
     // A spec is plain data with string keys: it always serialises. `Null` would differ from everything.
     serde_json::to_value(spec).unwrap_or_default()
@@ -53,7 +45,7 @@ fn json(spec: &ResourceSliceSpec) -> Value {
 
 /// How the strings below a field compare.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     /// As text.
     Other,
     /// As quantities: `1024Mi` is `1Gi`.
@@ -63,7 +55,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of_field(self, name: &str) -> Self {
+    pub(super) fn of_field(self, name: &str) -> Self {
         match name {
             "capacity" | "counters" => Self::Quantities,
             "attributes" => Self::Other,
@@ -123,7 +115,7 @@ fn same_quantity(desired: &str, held: &str) -> bool {
 }
 
 /// What Go's `omitempty` leaves out, for the optional fields of a slice.
-fn is_empty(value: &Value) -> bool {
+pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
-
 use super::{
+    held_slice::HeldSlice,
     plan::{Plan, Write},
     server::FIELD_MANAGER,
     store::Store,
@@ -31,7 +30,7 @@ pub fn describe(plan: &Plan, store: &Store) -> String {
 }
 
 /// Who wrote `slice` last, as `managedFields` tells.
-fn manager(slice: Option<&ResourceSlice>) -> String {
+fn manager(slice: Option<&HeldSlice>) -> String {
     let entries = slice.and_then(|slice| slice.metadata.managed_fields.as_deref()).unwrap_or_default();
     let Some(latest) = entries.iter().filter_map(|entry| entry.time.as_ref()).map(|time| &time.0).max()
     else {

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 
 use k8s_openapi::api::resource::v1::Device;
 
-use super::desired::{Contents, DesiredSlice};
+use super::desired::Contents;
 
 /// A feature of `resource.k8s.io/v1` that an API server may have switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,31 +81,19 @@ impl fmt::Display for Feature {
     }
 }
 
-/// `slices` as they can be published to a server that drops the fields of `missing` features.
-///
-/// Slices that hold nothing afterwards are left out.
+/// `contents` of a slice as they can be published to a server that drops the fields of `missing` features; `None` where
+/// nothing remains.
 #[must_use]
-pub fn without(missing: &BTreeSet<Feature>, slices: &[DesiredSlice]) -> Vec<DesiredSlice> {
-    slices
-        .iter()
-        .filter_map(|slice| {
-            let contents = match &slice.contents {
-                Contents::SharedCounters(_) if missing.contains(&Feature::PartitionableDevices) => {
-                    return None;
-                }
-                Contents::SharedCounters(sets) => Contents::SharedCounters(sets.clone()),
-                Contents::Devices(devices) => {
-                    let kept: Vec<Device> =
-                        devices.iter().filter_map(|device| device_without(missing, device)).collect();
-                    if kept.is_empty() && !devices.is_empty() {
-                        return None;
-                    }
-                    Contents::Devices(kept)
-                }
-            };
-            Some(DesiredSlice { name: slice.name.clone(), contents })
-        })
-        .collect()
+pub fn without(missing: &BTreeSet<Feature>, contents: &Contents) -> Option<Contents> {
+    match contents {
+        Contents::SharedCounters(_) if missing.contains(&Feature::PartitionableDevices) => None,
+        Contents::SharedCounters(sets) => Some(Contents::SharedCounters(sets.clone())),
+        Contents::Devices(devices) => {
+            let kept: Vec<Device> =
+                devices.iter().filter_map(|device| device_without(missing, device)).collect();
+            (!kept.is_empty() || devices.is_empty()).then_some(Contents::Devices(kept))
+        }
+    }
 }
 
 fn device_without(missing: &BTreeSet<Feature>, device: &Device) -> Option<Device> {
@@ -158,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn slices() -> Vec<DesiredSlice> {
+    fn slices() -> Vec<Contents> {
         let counters = json!([{"name": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
         let consumes = json!([{"counterSet": "gpu-3b-00", "counters": {"memory-slice-0": {"value": "1"}}}]);
         let devices = json!([
@@ -171,19 +159,21 @@ mod tests {
             "capacity": {"memory": {"value": "80Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}}}]);
         let parse = |value| serde_json::from_value(value).expect("devices");
         vec![
-            DesiredSlice {
-                name: "n-00".into(),
-                contents: Contents::SharedCounters(serde_json::from_value(counters).expect("counters")),
-            },
-            DesiredSlice { name: "n-30".into(), contents: Contents::Devices(parse(devices)) },
-            DesiredSlice { name: "n-40".into(), contents: Contents::Devices(parse(shared)) },
+            Contents::SharedCounters(serde_json::from_value(counters).expect("counters")),
+            Contents::Devices(parse(devices)),
+            Contents::Devices(parse(shared)),
         ]
     }
 
-    fn names(slices: &[DesiredSlice]) -> Vec<String> {
+    fn without(missing: impl Into<BTreeSet<Feature>>) -> Vec<Contents> {
+        let missing = missing.into();
+        slices().iter().filter_map(|contents| super::without(&missing, contents)).collect()
+    }
+
+    fn names(slices: &[Contents]) -> Vec<String> {
         let mut names = Vec::new();
         for slice in slices {
-            match &slice.contents {
+            match slice {
                 Contents::Devices(devices) => names.extend(devices.iter().map(|device| device.name.clone())),
                 Contents::SharedCounters(sets) => {
                     names.extend(sets.iter().map(|set| format!("set {}", set.name)))
@@ -195,21 +185,21 @@ mod tests {
 
     #[test]
     fn nothing_missing_changes_nothing() {
-        assert_eq!(without(&BTreeSet::new(), &slices()), slices());
+        assert_eq!(without([]), slices());
     }
 
     #[test]
     fn without_counters_only_whole_cards_remain() {
-        let kept = without(&BTreeSet::from([Feature::PartitionableDevices]), &slices());
+        let kept = without([Feature::PartitionableDevices]);
         assert_eq!(names(&kept), ["gpu-3b-00", "gpu-3c-00"]);
-        let Contents::Devices(devices) = &kept[0].contents else { panic!("devices") };
+        let Contents::Devices(devices) = &kept[0] else { panic!("devices") };
         assert_eq!(devices[0].consumes_counters, None);
         assert_eq!(kept.len(), 1, "neither the counters nor the emptied slice of shares");
     }
 
     #[test]
     fn without_other_features_what_cannot_be_said_is_left_out() {
-        let kept = |feature| names(&without(&BTreeSet::from([feature]), &slices()));
+        let kept = |feature| names(&without([feature]));
         assert_eq!(
             kept(Feature::ConsumableCapacity),
             ["set gpu-3b-00", "gpu-3b-00", "gpu-3b-00-mig-1g10gb-0", "gpu-3c-00"]

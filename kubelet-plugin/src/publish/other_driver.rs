@@ -5,9 +5,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
-
-use super::{desired::PoolIdentity, server::FIELD_MANAGER};
+use super::{desired::PoolIdentity, held_slice::HeldSlice, server::FIELD_MANAGER};
 
 /// Whose slices they are, as far as they say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +18,7 @@ pub struct OtherDriver {
 impl OtherDriver {
     /// The other driver, if there are slices of one among those of this driver's name and node: in another pool than
     /// ours, and never written by this driver (whose older versions may have had other pools).
-    pub fn find<'a>(
-        identity: &PoolIdentity,
-        slices: impl Iterator<Item = &'a ResourceSlice>,
-    ) -> Option<Self> {
+    pub fn find<'a>(identity: &PoolIdentity, slices: impl Iterator<Item = &'a HeldSlice>) -> Option<Self> {
         let (mut pools, mut managers) = (BTreeSet::new(), BTreeSet::new());
         for slice in slices.filter(|slice| slice.spec.pool.name != identity.pool_name) {
             let entries = slice.metadata.managed_fields.as_deref().unwrap_or_default();

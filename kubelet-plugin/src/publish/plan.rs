@@ -4,36 +4,40 @@
 //! of them says (`resourceSliceCount`). So one slice may be replaced at the same generation: readers see the old or the
 //! new pool. Everything else gets a new generation, and is no pool at all until its last slice is written.
 
+use std::sync::Arc;
+
 use k8s_openapi::{
-    api::resource::v1::{Device, DeviceTaint, ResourceSlice, ResourceSliceSpec},
+    api::resource::v1::ResourceSliceSpec,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
 use super::{
-    compare,
     desired::{DesiredSlice, PoolIdentity},
+    draft::Draft,
+    held_slice::HeldSlice,
 };
 
 /// Generation of a pool that was never published.
 pub const FIRST_GENERATION: i64 = 1;
 
 /// One request to the API server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Write {
     /// Make this slice.
-    Create(Box<ResourceSlice>),
+    Create(Box<Draft>),
     /// Replace the slice of the same name and resource version.
-    Replace(Box<ResourceSlice>),
+    Replace(Box<Draft>),
     /// Delete the slice of this name, uid and resource version.
-    Delete(Box<ResourceSlice>),
+    Delete(Box<HeldSlice>),
 }
 
 impl Write {
-    /// The slice to write or to delete.
+    /// Metadata of the slice to write or to delete.
     #[must_use]
-    pub fn slice(&self) -> &ResourceSlice {
+    pub fn metadata(&self) -> &ObjectMeta {
         match self {
-            Self::Create(slice) | Self::Replace(slice) | Self::Delete(slice) => slice,
+            Self::Create(draft) | Self::Replace(draft) => &draft.metadata,
+            Self::Delete(slice) => &slice.metadata,
         }
     }
 
@@ -50,12 +54,12 @@ impl Write {
     /// The slice's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.slice().metadata.name.as_deref().unwrap_or_default()
+        self.metadata().name.as_deref().unwrap_or_default()
     }
 }
 
 /// What to write, and in which order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The generation of the pool afterwards; `None` when the pool shall have no slices.
     pub generation: Option<i64>,
@@ -85,17 +89,17 @@ impl Plan {
 pub fn plan(
     identity: &PoolIdentity,
     owner: &OwnerReference,
-    current: &[ResourceSlice],
+    current: &[HeldSlice],
     desired: &[DesiredSlice],
     generation: Option<i64>,
 ) -> Plan {
     let count = i64::try_from(desired.len()).unwrap_or(i64::MAX);
-    let of_pool = |slice: &&ResourceSlice| slice.spec.pool.name == identity.pool_name;
+    let of_pool = |slice: &&HeldSlice| slice.spec.pool.name == identity.pool_name;
     let highest = current.iter().filter(of_pool).map(|slice| slice.spec.pool.generation).max();
 
     let pairs: Vec<Pair<'_>> =
         desired.iter().map(|desired| Pair::find(identity, owner, desired, current, highest, count)).collect();
-    let obsolete: Vec<&ResourceSlice> = current
+    let obsolete: Vec<&HeldSlice> = current
         .iter()
         .filter(|slice| !desired.iter().any(|desired| slice.metadata.name.as_ref() == Some(&desired.name)))
         .collect();
@@ -118,26 +122,26 @@ pub fn plan(
         Some(highest) => (highest + 1, false),
     };
 
-    let write = |desired: &DesiredSlice| identity.spec(&desired.contents, generation, count);
+    let spec = || identity.spec(generation, count);
     let mut first: Vec<Write> = Vec::new();
     let mut second: Vec<Write> = Vec::new();
     let mut third: Vec<Write> = Vec::new();
     if from_scratch {
         let [lower, highest] = deletions(current.iter().collect(), highest);
-        third.extend(desired.iter().map(|desired| create(desired, write(desired), owner)));
+        third.extend(desired.iter().map(|desired| create(desired, spec(), owner)));
         return Plan { generation: Some(generation), stages: stages(vec![lower, highest, third]) };
     }
     for (pair, desired) in pairs.iter().zip(desired) {
         match (pair.state, pair.current) {
             (State::Same, _) if !anew => {}
-            (State::Missing, _) | (_, None) => third.push(create(desired, write(desired), owner)),
+            (State::Missing, _) | (_, None) => third.push(create(desired, spec(), owner)),
             (State::OtherPool, Some(current)) => {
                 // The pool's name cannot be changed.
                 first.push(Write::Delete(Box::new(current.clone())));
-                third.push(create(desired, write(desired), owner));
+                third.push(create(desired, spec(), owner));
             }
-            (State::Differs, Some(current)) if !anew => second.push(replace(current, write(desired), owner)),
-            (_, Some(current)) => third.push(replace(current, write(desired), owner)),
+            (State::Differs, Some(current)) if !anew => second.push(replace(current, desired, spec(), owner)),
+            (_, Some(current)) => third.push(replace(current, desired, spec(), owner)),
         }
     }
     let [lower, highest] = deletions(obsolete, highest);
@@ -148,7 +152,7 @@ pub fn plan(
 }
 
 /// Deletes `slices`, those of the highest generation last: readers would see the one below in between.
-fn deletions(slices: Vec<&ResourceSlice>, highest: Option<i64>) -> [Vec<Write>; 2] {
+fn deletions(slices: Vec<&HeldSlice>, highest: Option<i64>) -> [Vec<Write>; 2] {
     let (last, first): (Vec<_>, Vec<_>) =
         slices.into_iter().partition(|slice| Some(slice.spec.pool.generation) == highest);
     [first, last]
@@ -175,7 +179,7 @@ enum State {
 }
 
 struct Pair<'a> {
-    current: Option<&'a ResourceSlice>,
+    current: Option<&'a HeldSlice>,
     state: State,
     /// It says another number of slices.
     recounted: bool,
@@ -186,7 +190,7 @@ impl<'a> Pair<'a> {
         identity: &PoolIdentity,
         owner: &OwnerReference,
         desired: &DesiredSlice,
-        current: &'a [ResourceSlice],
+        current: &'a [HeldSlice],
         highest: Option<i64>,
         count: i64,
     ) -> Self {
@@ -198,9 +202,7 @@ impl<'a> Pair<'a> {
             State::OtherPool
         } else if Some(generation) != highest {
             State::Behind
-        } else if recounted
-            || !compare::same_contents(&identity.spec(&desired.contents, generation, count), &slice.spec)
-        {
+        } else if recounted || slice.digest != desired.digest {
             State::Differs
         } else if !is_owned(&slice.metadata, owner) {
             State::Behind
@@ -221,30 +223,31 @@ fn create(desired: &DesiredSlice, spec: ResourceSliceSpec, owner: &OwnerReferenc
         owner_references: Some(vec![owner.clone()]),
         ..ObjectMeta::default()
     };
-    Write::Create(Box::new(ResourceSlice { metadata, spec }))
+    let contents = Arc::clone(&desired.contents);
+    Write::Create(Box::new(Draft {
+        metadata,
+        spec,
+        contents,
+        digest: desired.digest,
+        taint_times: Vec::new(),
+    }))
 }
 
-fn replace(current: &ResourceSlice, spec: ResourceSliceSpec, owner: &OwnerReference) -> Write {
-    let mut slice = current.clone();
+fn replace(
+    current: &HeldSlice,
+    desired: &DesiredSlice,
+    spec: ResourceSliceSpec,
+    owner: &OwnerReference,
+) -> Write {
+    let mut metadata = current.metadata.clone();
     // Labels, annotations and finalizers are others' to set, and stay.
-    slice.metadata.owner_references = Some(vec![owner.clone()]);
-    slice.metadata.managed_fields = None;
-    let old = std::mem::replace(&mut slice.spec, spec);
-    keep_taint_times(&old.devices.unwrap_or_default(), slice.spec.devices.as_deref_mut().unwrap_or_default());
-    Write::Replace(Box::new(slice))
-}
-
-/// A taint that stays keeps the time it was added, from which tolerations for a while are counted.
-fn keep_taint_times(old: &[Device], new: &mut [Device]) {
-    let same = |left: &DeviceTaint, right: &DeviceTaint| {
-        left.key == right.key && left.value == right.value && left.effect == right.effect
-    };
-    for device in new {
-        let before =
-            old.iter().find(|other| other.name == device.name).and_then(|other| other.taints.as_deref());
-        for taint in device.taints.iter_mut().flatten().filter(|taint| taint.time_added.is_none()) {
-            let kept = before.unwrap_or_default().iter().find(|other| same(other, taint));
-            taint.time_added = kept.and_then(|other| other.time_added.clone());
-        }
-    }
+    metadata.owner_references = Some(vec![owner.clone()]);
+    metadata.managed_fields = None;
+    Write::Replace(Box::new(Draft {
+        metadata,
+        spec,
+        contents: Arc::clone(&desired.contents),
+        digest: desired.digest,
+        taint_times: current.taint_times.clone(),
+    }))
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use kube::{Client, runtime::WatchStreamExt as _};
-use tessera_inventory::Pool;
+use tessera_inventory::PackedPool;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -87,7 +87,7 @@ impl Publisher {
     ///
     /// Whatever the API server and others do, this keeps trying. At the end the slices stay: an upgrade of the plugin
     /// must not take the node's devices away.
-    pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
+    pub async fn run(self, mut pools: watch::Receiver<Option<Arc<PackedPool>>>, stop: CancellationToken) {
         let Self { server, events: node_events, identity, mut lock, probe_interval, status } = self;
         let mut events = pin!(server.watch(&identity).backoff(WatchBackoff::default()));
         let mut session = Session::new(server, node_events, identity, status.clone());
@@ -183,7 +183,7 @@ async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, 
 }
 
 /// Desires the latest pool, if it is known. Answers whether it is a new one.
-fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<Pool>>>) -> bool {
+fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<PackedPool>>>) -> bool {
     let pool = pools.borrow_and_update().clone();
     pool.is_some_and(|pool| session.desire(&pool))
 }

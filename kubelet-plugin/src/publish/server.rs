@@ -3,18 +3,24 @@
 use std::{future::Future, time::Duration};
 
 use k8s_openapi::{
-    api::{core::v1::Node, resource::v1::ResourceSlice},
+    api::{
+        core::v1::Node,
+        resource::v1::{ResourceSlice, ResourceSliceSpec},
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{DeleteParams, PostParams, Preconditions},
+    core::Request,
     runtime::watcher,
 };
 
 use super::{
     desired::PoolIdentity,
+    draft::Draft,
     failure::{Attempt, Failure, FailureKind},
+    held_slice::HeldSlice,
     plan::Write,
 };
 
@@ -23,6 +29,8 @@ pub const FIELD_MANAGER: &str = "tessera-kubelet-plugin";
 /// Longest wait for one answer. A server under load answers a write within a second or not at all (its own limit for
 /// etcd is 5 s to 10 s).
 const ANSWER: Duration = Duration::from_secs(15);
+/// Slices in one answer to a list. A slice may have 100 KB, and a node some hundred slices.
+const PAGE: u32 = 8;
 
 /// A client for the publisher: its requests fail at once when the server refuses, rather than after many silent
 /// attempts, as retrying and reporting are the publisher's own work.
@@ -37,25 +45,35 @@ pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
 /// The API server as the publisher uses it.
 #[derive(Clone)]
 pub struct Server {
-    slices: Api<ResourceSlice>,
+    client: Client,
+    slices: Api<HeldSlice>,
     nodes: Api<Node>,
+}
+
+/// What the server holds of a slice that was sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// The slice as the server holds it.
+    pub held: HeldSlice,
+    /// Where that is not what was sent: first what was, then what is held.
+    pub difference: Option<Box<(ResourceSliceSpec, ResourceSliceSpec)>>,
 }
 
 impl Server {
     /// The server behind `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { slices: Api::all(client.clone()), nodes: Api::all(client) }
+        Self { slices: Api::all(client.clone()), nodes: Api::all(client.clone()), client }
     }
 
     /// The slices of this driver on this node, watched.
     pub fn watch(
         &self,
         identity: &PoolIdentity,
-    ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<ResourceSlice>>> + Send + use<> {
+    ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<HeldSlice>>> + Send + use<> {
         let PoolIdentity { driver_name, node_name, .. } = identity;
         let fields = format!("spec.driver={driver_name},spec.nodeName={node_name}");
-        watcher(self.slices.clone(), watcher::Config::default().fields(&fields))
+        watcher(self.slices.clone(), watcher::Config::default().fields(&fields).page_size(PAGE))
     }
 
     /// The Node as owner of its slices: they go when it is deleted.
@@ -86,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Get`].
-    pub async fn get(&self, name: &str) -> Result<Option<ResourceSlice>, Failure> {
+    pub async fn get(&self, name: &str) -> Result<Option<HeldSlice>, Failure> {
         answer(Attempt::Get, name, self.slices.get_opt(name)).await
     }
 
@@ -94,15 +112,14 @@ impl Server {
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`], [`Attempt::Update`] or [`Attempt::Delete`].
-    pub async fn write(&self, write: &Write) -> Result<Option<ResourceSlice>, Failure> {
+    pub async fn write(&self, write: &Write) -> Result<Option<Answer>, Failure> {
         let name = write.name();
-        let parameters = PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) };
         match write {
-            Write::Create(slice) => {
-                answer(Attempt::Create, name, self.slices.create(&parameters, slice)).await.map(Some)
+            Write::Create(draft) => {
+                answer(Attempt::Create, name, self.send(draft, Verb::Create)).await.map(Some)
             }
-            Write::Replace(slice) => {
-                answer(Attempt::Update, name, self.slices.replace(name, &parameters, slice)).await.map(Some)
+            Write::Replace(draft) => {
+                answer(Attempt::Update, name, self.send(draft, Verb::Replace)).await.map(Some)
             }
             Write::Delete(slice) => {
                 let preconditions = Preconditions {
@@ -115,15 +132,42 @@ impl Server {
         }
     }
 
-    /// What the server would hold if `slice` were created; nothing is created.
+    /// What the server would hold if `draft` were created; nothing is created.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`].
-    pub async fn dry_run(&self, slice: &ResourceSlice) -> Result<ResourceSlice, Failure> {
-        let parameters = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
-        let name = slice.metadata.name.as_deref().unwrap_or_default();
-        answer(Attempt::Create, name, self.slices.create(&parameters, slice)).await
+    pub async fn dry_run(&self, draft: &Draft) -> Result<Answer, Failure> {
+        answer(Attempt::Create, draft.name(), self.send(draft, Verb::DryRun)).await
     }
+
+    /// Sends a slice as text, and reads the answer without making the API's types of it, unless it is another.
+    async fn send(&self, draft: &Draft, verb: Verb) -> Result<Answer, kube::Error> {
+        let parameters =
+            PostParams { dry_run: verb == Verb::DryRun, field_manager: Some(FIELD_MANAGER.to_owned()) };
+        let body = serde_json::to_vec(&draft.slice()).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(ResourceSlice::url_path(&(), None));
+        let request = match verb {
+            Verb::Create | Verb::DryRun => request.create(&parameters, body),
+            Verb::Replace => request.replace(draft.name(), &parameters, body),
+        };
+        let text = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
+        let held: HeldSlice = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+        let difference = if held.digest == draft.digest {
+            None
+        } else {
+            let held: ResourceSlice = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            Some(Box::new((draft.slice().spec, held.spec)))
+        };
+        Ok(Answer { held, difference })
+    }
+}
+
+/// How a slice is sent.
+#[derive(Clone, Copy, PartialEq)]
+enum Verb {
+    Create,
+    Replace,
+    DryRun,
 }
 
 async fn answer<T>(

@@ -2,12 +2,12 @@
 
 mod carry_out;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use futures::future::join_all;
-use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use futures::{StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
-use tessera_inventory::Pool;
+use tessera_inventory::PackedPool;
 use tokio::{sync::watch, time::Instant};
 
 use crate::node_events::{NodeEvents, Severity};
@@ -18,19 +18,22 @@ use super::{
     desired::PoolIdentity,
     dispute,
     failure::{Attempt, Failure, FailureKind},
+    held_slice::HeldSlice,
     lock::PublishLock,
     other_driver::OtherDriver,
     plan::{Plan, plan},
     rivalry::Rivalry,
-    server::Server,
+    server::{Answer, Server},
     status::PublishStatus,
     store::Store,
-    target::Target,
+    target::{Target, dropped_features},
 };
 
 /// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
 /// a slice that somebody changed), so a few do; more mean that nothing converges.
 const ROUNDS: usize = 12;
+/// Requests at once. More would not be answered sooner, and each has a connection and the text of a slice.
+const REQUESTS: usize = 8;
 
 /// See the module.
 pub struct Session {
@@ -95,7 +98,7 @@ impl Session {
     }
 
     /// Desires `pool`. Answers whether that is something new.
-    pub fn desire(&mut self, pool: &Arc<Pool>) -> bool {
+    pub fn desire(&mut self, pool: &PackedPool) -> bool {
         let new = self.target.set(pool);
         if new {
             self.synced = false;
@@ -112,7 +115,7 @@ impl Session {
     }
 
     /// Takes in what the watch says. Answers whether a server that was away is back.
-    pub fn observe(&mut self, event: Result<Event<ResourceSlice>, kube::runtime::watcher::Error>) -> bool {
+    pub fn observe(&mut self, event: Result<Event<HeldSlice>, kube::runtime::watcher::Error>) -> bool {
         match event {
             Ok(event) => {
                 // Said before the server was asked anything.
@@ -228,17 +231,22 @@ impl Session {
     /// Learns what the server keeps of all that the hardware offers, without writing anything.
     async fn probe_target(&mut self) -> Result<(), Failure> {
         let probes = self.target.probes();
-        let answers = join_all(probes.iter().map(|probe| self.server.dry_run(probe))).await;
-        let mut held = Vec::new();
-        for (probe, answer) in probes.iter().zip(answers) {
-            match answer {
-                Ok(answer) => held.push((probe, answer)),
+        let server = &self.server;
+        let tries = probes.iter().map(|probe| async move {
+            match server.dry_run(probe).await {
+                Ok(Answer { difference: Some(specs), .. }) => Ok(dropped_features(&specs.0, &specs.1)),
+                Ok(Answer { difference: None, .. }) => Ok(BTreeSet::new()),
                 // That it is invalid will be said, and dealt with, when it is written.
-                Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => {}
-                Err(failure) => return Err(failure),
+                Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => Ok(BTreeSet::new()),
+                Err(failure) => Err(failure),
             }
+        });
+        let answers: Vec<Result<BTreeSet<_>, Failure>> = some_at_once(tries.collect()).await;
+        let mut missing = BTreeSet::new();
+        for dropped in answers {
+            missing.extend(dropped?);
         }
-        for message in self.target.learn_from_probes(&held) {
+        for message in self.target.learn_from_probes(missing) {
             tracing::warn!("{message}");
         }
         Ok(())
@@ -319,4 +327,9 @@ impl Session {
             true
         });
     }
+}
+
+/// Awaits all `requests`, [`REQUESTS`] at once; answers in their order.
+async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
+    stream::iter(requests).buffered(REQUESTS).collect().await
 }

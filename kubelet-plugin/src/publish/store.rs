@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
+
+use super::held_slice::HeldSlice;
 
 /// The slices of one driver on one node: from the watch, and from the answers to our own writes, which come earlier.
 #[derive(Debug, Default)]
 pub struct Store {
-    slices: BTreeMap<String, ResourceSlice>,
+    slices: BTreeMap<String, HeldSlice>,
     /// UIDs that we deleted while the watch may still tell of their past.
     deleted: BTreeSet<String>,
     /// A list under way.
-    listing: Option<BTreeMap<String, ResourceSlice>>,
+    listing: Option<BTreeMap<String, HeldSlice>>,
     complete: bool,
 }
 
@@ -25,27 +27,27 @@ impl Store {
 
     /// All slices, by name.
     #[must_use]
-    pub fn slices(&self) -> Vec<ResourceSlice> {
+    pub fn slices(&self) -> Vec<HeldSlice> {
         self.slices.values().cloned().collect()
     }
 
     /// All slices, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &ResourceSlice> {
+    pub fn iter(&self) -> impl Iterator<Item = &HeldSlice> {
         self.slices.values()
     }
 
     /// The slice called `name`.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&ResourceSlice> {
+    pub fn get(&self, name: &str) -> Option<&HeldSlice> {
         self.slices.get(name)
     }
 
     /// Takes in what the watch says.
-    pub fn observe(&mut self, event: Event<ResourceSlice>) {
+    pub fn observe(&mut self, event: Event<HeldSlice>) {
         match event {
             Event::Init => self.listing = Some(BTreeMap::new()),
             Event::InitApply(slice) => {
-                self.listing.get_or_insert_default().insert(name(&slice).to_owned(), slice);
+                self.listing.get_or_insert_default().insert(slice.name().to_owned(), slice);
             }
             Event::InitDone => {
                 let listed = self.listing.take().unwrap_or_default();
@@ -57,8 +59,8 @@ impl Store {
             }
             Event::Apply(slice) => self.apply(slice),
             Event::Delete(slice) => {
-                if self.get(name(&slice)).is_some_and(|known| known.metadata.uid == slice.metadata.uid) {
-                    self.slices.remove(name(&slice));
+                if self.get(slice.name()).is_some_and(|known| known.metadata.uid == slice.metadata.uid) {
+                    self.slices.remove(slice.name());
                 }
                 if let Some(uid) = &slice.metadata.uid {
                     self.deleted.remove(uid);
@@ -68,50 +70,49 @@ impl Store {
     }
 
     /// Takes in a slice as the server holds it, unless a newer state of it is known.
-    pub fn apply(&mut self, slice: ResourceSlice) {
+    pub fn apply(&mut self, slice: HeldSlice) {
         if slice.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
             return;
         }
-        if let Some(known) = self.get(name(&slice))
+        if let Some(known) = self.get(slice.name())
             && known.metadata.uid == slice.metadata.uid
             && version(known) > version(&slice)
         {
             return;
         }
-        self.slices.insert(name(&slice).to_owned(), slice);
+        self.slices.insert(slice.name().to_owned(), slice);
     }
 
-    /// Forgets `slice`, which we deleted or found gone.
-    pub fn remove(&mut self, slice: &ResourceSlice) {
-        if let Some(uid) = &slice.metadata.uid {
+    /// Forgets the slice with this metadata, which we deleted or found gone.
+    pub fn remove(&mut self, metadata: &ObjectMeta) {
+        if let Some(uid) = &metadata.uid {
             self.deleted.insert(uid.clone());
         }
-        if self.get(name(slice)).is_some_and(|known| known.metadata.uid == slice.metadata.uid) {
-            self.slices.remove(name(slice));
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if self.get(name).is_some_and(|known| known.metadata.uid == metadata.uid) {
+            self.slices.remove(name);
         }
     }
-}
-
-fn name(slice: &ResourceSlice) -> &str {
-    slice.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// Resource versions of one object compare as numbers (Kubernetes promises so since 1.35, and etcd always did). One that
 /// is no number counts as old: the watch has the last word then.
-fn version(slice: &ResourceSlice) -> u128 {
+fn version(slice: &HeldSlice) -> u128 {
     slice.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::resource::v1::ResourceSlice;
+
     use super::*;
 
-    fn slice(name: &str, uid: &str, version: u32) -> ResourceSlice {
+    fn slice(name: &str, uid: &str, version: u32) -> HeldSlice {
         let mut slice = ResourceSlice::default();
         slice.metadata.name = Some(name.to_owned());
         slice.metadata.uid = Some(uid.to_owned());
         slice.metadata.resource_version = Some(version.to_string());
-        slice
+        slice.into()
     }
 
     fn held(store: &Store) -> Vec<(String, String)> {
@@ -129,7 +130,7 @@ mod tests {
         store.apply(slice("a", "1", 10));
         store.observe(Event::Apply(slice("a", "1", 9)));
         assert_eq!(held(&store), pairs(&[("a", "10")]));
-        store.remove(&slice("a", "1", 10));
+        store.remove(&slice("a", "1", 10).metadata);
         store.observe(Event::Apply(slice("a", "1", 10)));
         assert_eq!(held(&store), []);
         store.apply(slice("a", "2", 12));

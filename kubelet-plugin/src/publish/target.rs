@@ -1,18 +1,21 @@
 //! What can be published of the hardware: what is desired, less what the API server does not keep or accept.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use k8s_openapi::{
-    api::resource::v1::{ResourceSlice, ResourceSliceSpec},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
+
+use k8s_openapi::{api::resource::v1::ResourceSliceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::response::StatusCause;
-use tessera_inventory::Pool;
+use tessera_inventory::{PackedPool, pool::PackedContents};
 
 use super::{
     compare::{self, Difference},
     desired::{Contents, DesiredSlice, PoolIdentity},
+    digest::SpecDigest,
+    draft::Draft,
     features::{self, Feature},
+    held_slice::HeldSlice,
     names,
 };
 
@@ -22,7 +25,7 @@ pub struct Target {
     identity: PoolIdentity,
     /// All that the hardware offers.
     full: Vec<DesiredSlice>,
-    /// What remains of it.
+    /// What remains of it; slices that nothing was taken from are shared with `full`.
     slices: Vec<DesiredSlice>,
     missing: BTreeSet<Feature>,
     rejected: Rejected,
@@ -46,8 +49,8 @@ struct Rejected {
 /// help.
 #[derive(Debug)]
 struct Altered {
-    sent: Contents,
-    held: ResourceSliceSpec,
+    sent: SpecDigest,
+    held: SpecDigest,
     message: String,
 }
 
@@ -66,8 +69,8 @@ impl Target {
     }
 
     /// Desires `pool`. Answers whether that is something new.
-    pub fn set(&mut self, pool: &Pool) -> bool {
-        let full = self.identity.slices(pool);
+    pub fn set(&mut self, pool: &PackedPool) -> bool {
+        let full = self.identity.slices(pool, &self.full);
         if full == self.full {
             return false;
         }
@@ -87,11 +90,7 @@ impl Target {
     /// Devices in [`Self::slices`].
     #[must_use]
     pub fn devices(&self) -> usize {
-        let devices = |slice: &DesiredSlice| match &slice.contents {
-            Contents::Devices(devices) => devices.len(),
-            Contents::SharedCounters(_) => 0,
-        };
-        self.slices.iter().map(devices).sum()
+        self.slices.iter().map(|slice| slice.contents.device_names().len()).sum()
     }
 
     /// Features that the server does not keep.
@@ -108,9 +107,11 @@ impl Target {
         self.rejected.messages.iter().cloned().chain(gates).chain(altered).collect()
     }
 
-    /// Learns from the answer to a write: `held` is what the server keeps of `sent`. Answers what is new and bad.
-    pub fn learn(&mut self, sent: &ResourceSlice, held: &ResourceSlice) -> Vec<String> {
-        let differences = compare::differences(&sent.spec, &held.spec);
+    /// Learns from the answer to a write of the slice called `name`: `held` is what the server keeps of `sent`. Answers
+    /// what is new and bad.
+    pub fn learn(&mut self, name: &str, sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> Vec<String> {
+        let differences = compare::differences(sent, held);
+        let known = self.missing.len();
         let mut messages = Vec::new();
         let mut unexplained = Vec::new();
         for difference in &differences {
@@ -131,7 +132,6 @@ impl Target {
                 None => unexplained.push(difference.path()),
             }
         }
-        let name = sent.metadata.name.clone().unwrap_or_default();
         if !unexplained.is_empty()
             && let Some(slice) = self.slices.iter().find(|slice| slice.name == name)
         {
@@ -141,24 +141,26 @@ impl Target {
                 unexplained.join(", ")
             );
             messages.push(message.clone());
-            self.altered
-                .insert(name, Altered { sent: slice.contents.clone(), held: held.spec.clone(), message });
+            let altered = Altered { sent: slice.digest, held: SpecDigest::of(held), message };
+            self.altered.insert(name.to_owned(), altered);
         }
-        self.refresh();
+        if self.missing.len() > known {
+            self.refresh();
+        }
         messages
     }
 
     /// The server refuses `sent` as invalid, for these reasons. Leaves out the devices at fault, or the slice where that
     /// cannot be told.
-    pub fn reject(&mut self, sent: &ResourceSlice, causes: &[StatusCause], message: String) {
-        let name = sent.metadata.name.clone().unwrap_or_default();
+    pub fn reject(&mut self, sent: &Draft, causes: &[StatusCause], message: String) {
+        let name = sent.name().to_owned();
         let devices: Option<BTreeSet<String>> =
             causes.iter().map(|cause| device_at_fault(sent, &cause.field)).collect();
         match devices {
             Some(devices) if !devices.is_empty() => {
                 self.rejected.devices.entry(name).or_default().extend(devices)
             }
-            _ if sent.spec.shared_counters.is_some() => self.rejected.counters = true,
+            _ if sent.contents.is_shared_counters() => self.rejected.counters = true,
             _ => {
                 self.rejected.slices.insert(name);
             }
@@ -169,47 +171,41 @@ impl Target {
 
     /// `current` as far as it matters: what the server is known to store otherwise counts as what was sent.
     #[must_use]
-    pub fn forgive(&self, mut current: Vec<ResourceSlice>) -> Vec<ResourceSlice> {
+    pub fn forgive(&self, mut current: Vec<HeldSlice>) -> Vec<HeldSlice> {
         for slice in &mut current {
-            let Some(altered) = self.altered.get(slice.metadata.name.as_deref().unwrap_or_default()) else {
-                continue;
-            };
-            if !compare::same_contents(&altered.held, &slice.spec) {
-                continue;
+            if let Some(altered) = self.altered.get(slice.name())
+                && altered.held == slice.digest
+            {
+                slice.digest = altered.sent;
             }
-            let pool = slice.spec.pool.clone();
-            slice.spec = self.identity.spec(&altered.sent, pool.generation, pool.resource_slice_count);
-            slice.spec.pool = pool;
         }
         current
     }
 
     /// Slices to try on the server without storing them, to learn what it keeps of all that the hardware offers.
     #[must_use]
-    pub fn probes(&self) -> Vec<ResourceSlice> {
+    pub fn probes(&self) -> Vec<Draft> {
         let all = Feature::ALL.into_iter().collect();
-        let plain = features::without(&all, &self.full);
-        let uses_features = |slice: &&DesiredSlice| !plain.contains(slice);
-        let probe = |slice: &DesiredSlice| ResourceSlice {
+        let uses_features = |slice: &&DesiredSlice| {
+            let contents = slice.contents.unpack();
+            features::without(&all, &contents).as_ref() != Some(&contents)
+        };
+        let probe = |slice: &DesiredSlice| Draft {
             metadata: ObjectMeta {
                 name: Some(names::slice_name(&self.identity.node_name, &self.identity.driver_name, "probe")),
                 ..ObjectMeta::default()
             },
-            spec: self.identity.spec(&slice.contents, 1, 1),
+            spec: self.identity.spec(1, 1),
+            contents: Arc::clone(&slice.contents),
+            digest: slice.digest,
+            taint_times: Vec::new(),
         };
         self.full.iter().filter(uses_features).map(probe).collect()
     }
 
-    /// Learns from what the server would keep of the [`Self::probes`]. Answers what is new and bad.
-    pub fn learn_from_probes(&mut self, answers: &[(&ResourceSlice, ResourceSlice)]) -> Vec<String> {
-        let dropped = |(sent, held): &(&ResourceSlice, ResourceSlice)| {
-            let differences = compare::differences(&sent.spec, &held.spec);
-            differences
-                .iter()
-                .filter_map(|difference| Feature::of_path(difference.path()))
-                .collect::<Vec<_>>()
-        };
-        let missing: BTreeSet<Feature> = answers.iter().flat_map(dropped).collect();
+    /// Learns that the server would not keep these features of the [`Self::probes`], and all others. Answers what is new
+    /// and bad.
+    pub fn learn_from_probes(&mut self, missing: BTreeSet<Feature>) -> Vec<String> {
         let new = missing.difference(&self.missing).map(|feature| gate_message(*feature)).collect();
         self.missing = missing;
         self.refresh();
@@ -221,56 +217,80 @@ impl Target {
         if self.rejected.counters {
             missing.insert(Feature::PartitionableDevices);
         }
-        let mut slices = features::without(&missing, &self.full);
-        slices.retain(|slice| !self.rejected.slices.contains(&slice.name));
-        for slice in &mut slices {
-            if let (Some(rejected), Contents::Devices(devices)) =
-                (self.rejected.devices.get(&slice.name), &mut slice.contents)
-            {
+        let (identity, rejected) = (&self.identity, &self.rejected);
+        let kept = |slice: &DesiredSlice| {
+            if rejected.slices.contains(&slice.name) {
+                return None;
+            }
+            let rejected = rejected.devices.get(&slice.name);
+            if missing.is_empty() && rejected.is_none() {
+                return Some(slice.clone()).filter(holds_something);
+            }
+            let before = slice.contents.unpack();
+            let mut contents = features::without(&missing, &before)?;
+            if let (Some(rejected), Contents::Devices(devices)) = (rejected, &mut contents) {
                 devices.retain(|device| !rejected.contains(&device.name));
             }
-        }
-        slices.retain(|slice| !matches!(&slice.contents, Contents::Devices(devices) if devices.is_empty()));
-        self.slices = slices;
-        let slices = &self.slices;
+            let slice = if contents == before {
+                slice.clone()
+            } else {
+                identity.slice(slice.name.clone(), Arc::new(PackedContents::from(&contents)))
+            };
+            Some(slice).filter(holds_something)
+        };
+        let slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
         self.altered.retain(|name, altered| {
-            slices.iter().any(|slice| slice.name == *name && slice.contents == altered.sent)
+            slices.iter().any(|slice| slice.name == *name && slice.digest == altered.sent)
         });
+        self.slices = slices;
     }
+}
+
+/// The features of which the server keeps something else than was `sent`.
+#[must_use]
+pub fn dropped_features(sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> BTreeSet<Feature> {
+    let differences = compare::differences(sent, held);
+    differences.iter().filter_map(|difference| Feature::of_path(difference.path())).collect()
+}
+
+fn holds_something(slice: &DesiredSlice) -> bool {
+    slice.contents.is_shared_counters() || !slice.contents.device_names().is_empty()
 }
 
 fn gate_message(feature: Feature) -> String {
     format!("feature gate {} is off in kube-apiserver: {}", feature.gate(), feature.consequence())
 }
 
-/// The device of `slice` that the field `spec.devices[3].…` belongs to.
-fn device_at_fault(slice: &ResourceSlice, field: &str) -> Option<String> {
+/// The device of `draft` that the field `spec.devices[3].…` belongs to.
+fn device_at_fault(draft: &Draft, field: &str) -> Option<String> {
     let (index, _) = field.strip_prefix("spec.devices[")?.split_once(']')?;
-    let device = slice.spec.devices.as_ref()?.get(index.parse::<usize>().ok()?)?;
-    Some(device.name.clone())
+    let name = draft.contents.device_names().get(index.parse::<usize>().ok()?)?;
+    Some(name.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::resource::v1::ResourceSlice;
     use serde_json::json;
-    use tessera_inventory::pool::Slice;
+    use tessera_inventory::{Pool, pool::Slice};
 
     use super::*;
 
-    fn pool() -> Pool {
+    fn pool() -> PackedPool {
         let counters = json!([{"name": "c", "counters": {"m": {"value": "1"}}}]);
         let consumes = json!([{"counterSet": "c", "counters": {"m": {"value": "1"}}}]);
         let devices = json!([
             {"name": "card", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes},
             {"name": "partition", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes}]);
         let slice = |suffix: &str, contents| Slice { name_suffix: suffix.to_owned(), contents };
-        Pool {
+        let pool = Pool {
             slices: vec![
                 slice("0", Contents::SharedCounters(serde_json::from_value(counters).unwrap())),
                 slice("2", Contents::Devices(serde_json::from_value(devices).unwrap())),
             ],
             warnings: Vec::new(),
-        }
+        };
+        PackedPool::from(&pool)
     }
 
     fn target() -> Target {
@@ -280,11 +300,12 @@ mod tests {
     }
 
     /// The slice with this name suffix as it would be sent.
-    fn sent(target: &Target, suffix: &str) -> ResourceSlice {
+    fn sent(target: &Target, suffix: &str) -> Draft {
         let name = format!("n-d-{suffix}");
         let slice = target.slices().iter().find(|slice| slice.name == name).unwrap();
         let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
-        ResourceSlice { metadata, spec: target.identity.spec(&slice.contents, 1, 2) }
+        let (contents, digest) = (Arc::clone(&slice.contents), slice.digest);
+        Draft { metadata, spec: target.identity.spec(1, 2), contents, digest, taint_times: Vec::new() }
     }
 
     fn cause(field: &str) -> StatusCause {
@@ -304,7 +325,7 @@ mod tests {
         assert_eq!(target.shortcomings(), ["m"]);
         assert!(!target.set(&pool()), "the same again is no new chance");
         assert_eq!(left(&target), (2, 1));
-        assert!(target.set(&Pool::default()) && target.set(&pool()));
+        assert!(target.set(&PackedPool::default()) && target.set(&pool()));
         assert_eq!(left(&target), (2, 2));
     }
 
@@ -331,31 +352,44 @@ mod tests {
     fn what_is_stored_otherwise_counts_as_sent_until_it_changes_again() {
         let mut target = target();
         let sent = sent(&target, "2");
-        let mut held = sent.clone();
+        let digests = |target: &Target, held: &ResourceSlice| {
+            let forgiven = target.forgive(vec![HeldSlice::from(held.clone())]);
+            forgiven.iter().map(|slice| slice.digest).collect::<Vec<_>>()
+        };
+        let mut held = sent.slice();
         held.spec.devices.as_mut().unwrap().pop();
-        assert_eq!(target.learn(&sent, &held).len(), 1);
-        assert_eq!(target.forgive(vec![held.clone()]), std::slice::from_ref(&sent));
+        assert_eq!(target.learn(sent.name(), &sent.slice().spec, &held.spec).len(), 1);
+        assert_eq!(digests(&target, &held), [sent.digest]);
+        assert_eq!(target.shortcomings().len(), 1);
         held.spec.devices.as_mut().unwrap().pop();
-        assert_eq!(target.forgive(vec![held.clone()]), std::slice::from_ref(&held));
-        assert_eq!(target.learn(&sent, &sent), [""; 0]);
+        assert_eq!(digests(&target, &held), [SpecDigest::of(&held.spec)]);
+        assert_eq!(target.learn(sent.name(), &sent.slice().spec, &sent.slice().spec), [""; 0]);
     }
 
     #[test]
     fn dropped_counters_are_a_missing_feature_said_once() {
         let mut target = target();
         let sent = sent(&target, "0");
-        let mut held = sent.clone();
-        held.spec.shared_counters = None;
-        let messages = target.learn(&sent, &held);
+        let mut held = sent.slice().spec;
+        held.shared_counters = None;
+        let messages = target.learn(sent.name(), &sent.slice().spec, &held);
         assert!(
             messages[0].contains("spec.sharedCounters") && messages[0].contains("DRAPartitionableDevices")
         );
         assert_eq!((messages.len(), left(&target)), (1, (1, 1)));
-        assert_eq!(target.learn(&sent, &held), [""; 0]);
-        let probes = target.probes();
-        assert_eq!(probes.len(), 2);
-        let kept: Vec<_> = probes.iter().map(|probe| (probe, probe.clone())).collect();
-        assert_eq!(target.learn_from_probes(&kept), [""; 0]);
+        assert_eq!(target.learn(sent.name(), &sent.slice().spec, &held), [""; 0]);
+        assert_eq!(target.probes().len(), 2);
+        let dropped = dropped_features(&sent.slice().spec, &held);
+        assert_eq!(dropped, BTreeSet::from([Feature::PartitionableDevices]));
+        assert_eq!(target.learn_from_probes(dropped), [""; 0]);
+        assert_eq!(target.learn_from_probes(BTreeSet::new()), [""; 0]);
         assert_eq!(left(&target), (2, 2));
+        assert!(
+            target
+                .slices()
+                .iter()
+                .zip(&target.full)
+                .all(|(one, full)| Arc::ptr_eq(&one.contents, &full.contents))
+        );
     }
 }

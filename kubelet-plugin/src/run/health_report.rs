@@ -3,29 +3,28 @@
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use tessera_api::DeviceName;
-use tessera_inventory::{Machine, Pool, machine::Health, pool::Contents};
+use tessera_inventory::{Machine, PackedPool, machine::Health};
 
 use crate::kubelet::device_health::{DeviceHealth, HealthStatus};
 
 /// The health of every published device.
-pub fn report(pool_name: &str, pool: &Pool, machine: &Machine, now: SystemTime) -> Arc<[DeviceHealth]> {
+pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, now: SystemTime) -> Arc<[DeviceHealth]> {
     let cards: HashMap<_, _> = machine.cards.iter().map(|card| (card.pci, &card.health)).collect();
-    let devices = pool.slices.iter().filter_map(|slice| match &slice.contents {
-        Contents::Devices(devices) => Some(devices),
-        Contents::SharedCounters(_) => None,
-    });
-    let health = |name: &str| {
+    let pool_name: Arc<str> = pool_name.into();
+    let mut messages: HashMap<String, Arc<str>> = HashMap::new();
+    let health = |name: &Arc<str>| {
         let card = name.parse::<DeviceName>().ok().and_then(|name| cards.get(&name.card()).copied());
         let (status, message) = status(card);
+        let message = messages.entry(message).or_insert_with_key(|message| message.as_str().into());
         DeviceHealth {
-            pool_name: pool_name.to_owned(),
-            device_name: name.to_owned(),
+            pool_name: Arc::clone(&pool_name),
+            device_name: Arc::clone(name),
             status,
-            message,
+            message: Arc::clone(message),
             checked_at: now,
         }
     };
-    devices.flatten().map(|device| health(&device.name)).collect()
+    pool.device_names().map(health).collect()
 }
 
 fn status(card: Option<&Health>) -> (HealthStatus, String) {
@@ -61,13 +60,13 @@ mod tests {
             ..Machine::default()
         };
         let options = PoolOptions::new("gpu.tessera.dev");
-        let pool = Pool::new(&machine, &options);
+        let pool = PackedPool::new(&machine, &options);
         machine.cards.pop();
         let report = report("pool", &pool, &machine, SystemTime::UNIX_EPOCH);
         let status = |name: &str| {
-            let device = report.iter().find(|device| device.device_name == name).unwrap();
-            assert_eq!(device.pool_name, "pool");
-            (device.status, device.message.as_str())
+            let device = report.iter().find(|device| &*device.device_name == name).unwrap();
+            assert_eq!(&*device.pool_name, "pool");
+            (device.status, &*device.message)
         };
         assert_eq!(report.len(), 4);
         assert_eq!(status("gpu-18-00"), (HealthStatus::Healthy, ""));

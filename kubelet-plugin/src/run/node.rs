@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use kube::Client;
 use tessera_api::NodeConfig;
-use tessera_inventory::{Machine, Pool};
+use tessera_inventory::{Machine, PackedPool};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    pools::{PoolMaker, published_before},
-    retry::until_it_works,
-    tasks::Tasks,
-};
+use super::{pools::PoolMaker, published_before::published_before, retry::until_it_works, tasks::Tasks};
 use crate::{
     cdi::Roots,
     discovery::OwnPartitions,
@@ -50,7 +46,7 @@ pub struct NodePart {
     /// The metrics.
     pub metrics: Metrics,
     /// Where pools go.
-    pub pools: watch::Sender<Option<Arc<Pool>>>,
+    pub pools: watch::Sender<Option<Arc<PackedPool>>>,
     /// Where goes what the kubelet says.
     pub registration: watch::Sender<RegistrationState>,
     /// Where the preparer goes once there is one.

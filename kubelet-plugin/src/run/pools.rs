@@ -6,18 +6,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use k8s_openapi::api::resource::v1::{Device, ResourceSlice, ResourceSliceSpec};
-use kube::{Api, Client, api::ListParams};
-use tessera_api::{NodeConfig, taint};
+use kube::Client;
+use tessera_api::NodeConfig;
 use tessera_inventory::{
-    Machine, Pool, PoolOptions,
+    Machine, PackedPool, PoolOptions,
     machine::Health,
-    pool::{Held, Warning},
+    pool::{Held, PackedContents, Warning},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::health_report::report;
+use super::{health_report::report, published_before::published_before};
 use crate::{
     kubelet::{device_health::DeviceHealth, registration::RegistrationState},
     layout::LayoutStatus,
@@ -25,13 +24,6 @@ use crate::{
     prepare::Preparer,
     publish::desired::PoolIdentity,
 };
-
-/// The pause after a failed request for what is published: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// The longest wait for the answer to one.
-const ANSWER: Duration = Duration::from_secs(15);
 
 /// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -52,7 +44,7 @@ pub struct PoolMaker {
     /// Who knows what claims hold.
     pub preparer: Preparer,
     /// Where the pools go.
-    pub pools: watch::Sender<Option<Arc<Pool>>>,
+    pub pools: watch::Sender<Option<Arc<PackedPool>>>,
     /// Where the devices' health goes.
     pub health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
     /// How far the cards' static layouts are.
@@ -79,6 +71,7 @@ impl PoolMaker {
         let Self { identity, preparer, pools, health, mut layouts, registration, metrics, mut node_config } =
             self;
         let mut published = None;
+        let mut first = None;
         let mut fetching = Box::pin(published_before(client, &identity));
         let mut told = BTreeSet::new();
         let mut known = Box::pin(tokio::time::timeout(REGISTRATION, registered(registration)));
@@ -92,7 +85,8 @@ impl PoolMaker {
             let mut recheck = false;
             if let (Some(machine), Some(config)) = (machine, config) {
                 let last = pools.borrow().clone();
-                let held = held(last.as_deref(), published.as_deref().unwrap_or_default(), &preparer).await;
+                let before = published.as_deref().unwrap_or_default();
+                let held = held(last.as_deref(), before, &preparer).await;
                 let options = PoolOptions {
                     held,
                     config: (*config).clone(),
@@ -100,14 +94,14 @@ impl PoolMaker {
                 };
                 let status = layouts.borrow_and_update().clone();
                 layouts_settled |= status.settled;
-                let pool = Pool::new(&status.offered(&machine), &options);
-                recheck = pool.devices().any(|device| is_no_longer_offered(device, &identity.driver_name));
+                let pool = PackedPool::new(&status.offered(&machine), &options);
+                recheck = pool.no_longer_offered > 0;
                 tell(&pool.warnings, &mut told);
                 let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
                 health.send_replace(Some(report(&identity.pool_name, &pool, &machine, SystemTime::now())));
-                let first = published.as_ref().is_some_and(Vec::is_empty);
-                if published.is_some() && (!first || (kubelet_knows && layouts_settled)) {
+                first = first.or_else(|| published.as_ref().map(Vec::is_empty));
+                if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
                     pools.send_if_modified(|sent| {
                         let changed = sent.as_ref().is_none_or(|sent| sent.slices != pool.slices);
                         if changed {
@@ -115,6 +109,8 @@ impl PoolMaker {
                         }
                         changed
                     });
+                    // From now on that is what was published last.
+                    published = Some(Vec::new());
                 }
             }
             tokio::select! {
@@ -138,41 +134,9 @@ async fn registered(mut registration: watch::Receiver<RegistrationState>) {
     let _ = registration.wait_for(|state| *state == RegistrationState::Registered).await;
 }
 
-/// The slices of this node's pool as they are at the API server. Tries until it answers.
-pub(super) async fn published_before(client: Client, identity: &PoolIdentity) -> Vec<ResourceSliceSpec> {
-    let slices: Api<ResourceSlice> = Api::all(client);
-    let PoolIdentity { driver_name, node_name, pool_name } = identity;
-    let fields = format!("spec.driver={driver_name},spec.nodeName={node_name}");
-    let parameters = ListParams::default().fields(&fields);
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let error = match tokio::time::timeout(ANSWER, slices.list(&parameters)).await {
-            Ok(Ok(list)) => {
-                return list
-                    .items
-                    .into_iter()
-                    .map(|slice| slice.spec)
-                    .filter(|s| s.pool.name == *pool_name)
-                    .collect();
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {ANSWER:?}"),
-        };
-        if pause == FIRST_PAUSE {
-            tracing::warn!(
-                error,
-                "cannot read this node's ResourceSlices; trying again. Check the network to the API server and, for \
-                 401 or 403, the service account's role"
-            );
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
 /// Of the devices published last, by this process or else by the one before it, those that prepared claims hold. Where
 /// that can't be read, all: rather too many than one too few.
-async fn held(last: Option<&Pool>, before: &[ResourceSliceSpec], preparer: &Preparer) -> Held {
+async fn held(last: Option<&PackedPool>, before: &[PackedContents], preparer: &Preparer) -> Held {
     if last.is_none() && before.is_empty() {
         return Held::default();
     }
@@ -182,14 +146,9 @@ async fn held(last: Option<&Pool>, before: &[ResourceSliceSpec], preparer: &Prep
     }
     let is_held = |name: &str| names.as_ref().ok().is_none_or(|names| names.contains(name));
     match last {
-        Some(pool) => Held::from_pool(pool, is_held),
-        None => Held::from_slices(before, is_held),
+        Some(pool) => Held::new(pool.slices.iter().map(|slice| &*slice.contents), is_held),
+        None => Held::new(before, is_held),
     }
-}
-
-fn is_no_longer_offered(device: &Device, driver_name: &str) -> bool {
-    let key = taint::key(driver_name, taint::NOT_OFFERED);
-    device.taints.iter().flatten().any(|taint| taint.key == key)
 }
 
 /// Logs each warning once for as long as it lasts.

@@ -133,10 +133,10 @@ impl Running {
 
     pub fn report(&self, device: &str, problem: &str) {
         let health = DeviceHealth {
-            pool_name: "gpu.tessera.dev/node".to_owned(),
-            device_name: device.to_owned(),
+            pool_name: "gpu.tessera.dev/node".into(),
+            device_name: device.into(),
             status: HealthStatus::Unhealthy,
-            message: problem.to_owned(),
+            message: problem.into(),
             checked_at: SystemTime::now(),
         };
         self.health.send_replace(Some(Arc::from([health])));

@@ -14,7 +14,7 @@ use kube::{
 };
 use tempfile::TempDir;
 use tessera_inventory::{
-    Pool,
+    PackedPool, Pool,
     pool::{Contents, Slice},
 };
 use tessera_kubelet_plugin::publish::{PublishOptions, PublishStatus, Publisher, client};
@@ -121,7 +121,7 @@ pub fn start(
         },
     )
     .probe_every(Duration::from_secs(1));
-    let (pools, receiver) = watch::channel(pool.map(Arc::new));
+    let (pools, receiver) = watch::channel(pool.map(|pool| Arc::new(PackedPool::from(&pool))));
     let (status, stop) = (publisher.status(), CancellationToken::new());
     let task = tokio::spawn(publisher.run(receiver, stop.clone()));
     Running { pools, status, stop, task: Some(task) }
@@ -129,7 +129,7 @@ pub fn start(
 
 /// A running publisher; stopped when dropped.
 pub struct Running {
-    pub pools: watch::Sender<Option<Arc<Pool>>>,
+    pub pools: watch::Sender<Option<Arc<PackedPool>>>,
     pub status: watch::Receiver<PublishStatus>,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
@@ -137,7 +137,7 @@ pub struct Running {
 
 impl Running {
     pub fn offer(&self, pool: Pool) {
-        self.pools.send_replace(Some(Arc::new(pool)));
+        self.pools.send_replace(Some(Arc::new(PackedPool::from(&pool))));
     }
 
     /// Waits for a status that satisfies `condition`.

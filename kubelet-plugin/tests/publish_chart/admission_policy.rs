@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tessera_inventory::{
-    Pool,
+    PackedPool, Pool,
     pool::{Contents, Slice},
 };
 use tessera_kubelet_plugin::publish::{FIELD_MANAGER, PublishOptions, Publisher, client};
@@ -162,10 +162,10 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         |name: &str| k8s_openapi::api::resource::v1::Device { name: name.to_owned(), ..Default::default() };
     let pool = |devices: &[&str]| {
         let contents = Contents::Devices(devices.iter().map(|name| device(name)).collect());
-        Some(Arc::new(Pool {
+        Some(Arc::new(PackedPool::from(&Pool {
             slices: vec![Slice { name_suffix: "2-cards-0000".to_owned(), contents }],
             warnings: Vec::new(),
-        }))
+        })))
     };
     let (pools, receiver) = watch::channel(pool(&["a"]));
     let (mut status, stop) = (publisher.status(), CancellationToken::new());

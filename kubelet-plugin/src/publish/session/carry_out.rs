@@ -1,11 +1,10 @@
-use futures::future::join_all;
-use k8s_openapi::api::resource::v1::ResourceSlice;
-
-use super::Session;
+use super::{Session, some_at_once};
 use crate::publish::{
     failure::{Failure, FailureKind},
+    held_slice::HeldSlice,
     lock::PublishLock,
     plan::{Plan, Write},
+    server::Answer,
 };
 
 /// Conflicts in a row that are answered at once.
@@ -19,7 +18,8 @@ impl Session {
             if !lock.may_write() {
                 return Ok(());
             }
-            let answers = join_all(stage.iter().map(|write| self.server.write(write))).await;
+            let server = &self.server;
+            let answers = some_at_once(stage.iter().map(|write| server.write(write)).collect()).await;
             let mut failure = None;
             let mut again = false;
             for (write, answer) in stage.iter().zip(answers) {
@@ -46,11 +46,14 @@ impl Session {
         Ok(())
     }
 
-    fn wrote(&mut self, write: &Write, held: Option<ResourceSlice>) {
+    fn wrote(&mut self, write: &Write, answer: Option<Answer>) {
         tracing::debug!(slice = write.name(), kind = write.kind(), "written");
-        let Some(held) = held else { return self.store.remove(write.slice()) };
-        for message in self.target.learn(write.slice(), &held) {
-            tracing::warn!("{message}");
+        let Some(Answer { held, difference }) = answer else { return self.store.remove(write.metadata()) };
+        if let Some(specs) = difference {
+            let (sent, held) = *specs;
+            for message in self.target.learn(write.name(), &sent, &held) {
+                tracing::warn!("{message}");
+            }
         }
         self.store.apply(held);
     }
@@ -61,11 +64,13 @@ impl Session {
             FailureKind::Invalid { causes } => {
                 let message = failure.message();
                 tracing::error!("{message}; not sent again until the hardware changes");
-                self.target.reject(write.slice(), causes, message);
+                if let Write::Create(draft) | Write::Replace(draft) = write {
+                    self.target.reject(draft, causes, message);
+                }
                 None
             }
             FailureKind::NotFound => {
-                self.store.remove(write.slice());
+                self.store.remove(write.metadata());
                 None
             }
             FailureKind::Conflict => self.conflict(write, failure).await,
@@ -77,7 +82,7 @@ impl Session {
     /// once.
     async fn conflict(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
         match self.server.get(write.name()).await {
-            Ok(None) => self.store.remove(write.slice()),
+            Ok(None) => self.store.remove(write.metadata()),
             Ok(Some(slice)) if self.is_ours(&slice) => self.store.apply(slice),
             Ok(Some(slice)) => {
                 let text = format!(
@@ -93,7 +98,7 @@ impl Session {
         (self.conflicts > CONFLICTS).then_some(failure)
     }
 
-    fn is_ours(&self, slice: &ResourceSlice) -> bool {
+    fn is_ours(&self, slice: &HeldSlice) -> bool {
         slice.spec.driver == self.identity.driver_name
             && slice.spec.node_name.as_ref() == Some(&self.identity.node_name)
     }
