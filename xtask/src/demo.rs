@@ -175,8 +175,13 @@ async fn published(client: &Client) -> Result<usize> {
     let slices: Api<ResourceSlice> = Api::all(client.clone());
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
-        let count = device_count(&slices.list(&ListParams::default()).await?.items);
-        if count > 0 {
+        let published = slices.list(&ListParams::default()).await?.items;
+        // Of the node's only pool.
+        let is_complete = |slice: &ResourceSlice| {
+            usize::try_from(slice.spec.pool.resource_slice_count) == Ok(published.len())
+        };
+        let count = device_count(&published);
+        if count > 0 && published.iter().all(is_complete) {
             return Ok(count);
         }
         sleep(Duration::from_millis(20)).await;
