@@ -7,13 +7,14 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, NamespaceResourceScope};
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::arguments::SourceArguments;
 use crate::objects::{Key, Objects};
+use crate::shallow::shallow;
 
 /// Objects of one answer of the API server.
 const PAGE: u32 = 500;
@@ -126,7 +127,7 @@ impl Reader {
             return Ok(objects);
         }
         objects.classes = self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses").await?;
-        objects.nodes = match list(Api::all(self.client.clone())).await {
+        objects.nodes = match self.list(Api::all(self.client.clone())).await {
             Err(error) if is_forbidden(&error) => {
                 self.warn("nodes", "the nodes are those that slices name, without their labels and taints");
                 BTreeMap::new()
@@ -174,14 +175,14 @@ impl Reader {
 
     /// A list without which there is no answer.
     async fn needed<T>(
-        &self,
+        &mut self,
         resource: &'static str,
         what: &'static str,
     ) -> Result<BTreeMap<Key, T>, ClusterError>
     where
         T: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned,
     {
-        list(Api::all(self.client.clone())).await.map_err(|error| match error {
+        self.list(Api::all(self.client.clone())).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 403 => {
                 ClusterError::Right { resource, message: status.message.clone() }
             }
@@ -204,11 +205,11 @@ impl Reader {
             + Debug
             + DeserializeOwned,
     {
-        match list(Api::all(self.client.clone())).await {
+        match self.list(Api::all(self.client.clone())).await {
             Err(error) if is_forbidden(&error) => {}
             read => return read.map_err(failed(what)),
         }
-        match list(Api::namespaced(self.client.clone(), &self.namespace)).await {
+        match self.list(Api::namespaced(self.client.clone(), &self.namespace)).await {
             Err(error) if is_forbidden(&error) => {
                 let namespace = &self.namespace;
                 self.warnings.push(format!(
@@ -224,6 +225,55 @@ impl Reader {
             }
         }
     }
+
+    async fn list<T>(&mut self, api: Api<T>) -> Result<BTreeMap<Key, T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned,
+    {
+        let mut found = BTreeMap::new();
+        let mut parameters = ListParams::default().limit(PAGE);
+        loop {
+            let page = match self.page(&api, &parameters).await {
+                Ok(page) => page,
+                // The list changed so much that the API server forgot where we were: once more, in one piece.
+                Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
+                    found.clear();
+                    parameters = ListParams::default();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for object in page.items {
+                let metadata = object.metadata();
+                let key = (
+                    metadata.namespace.clone().unwrap_or_default(),
+                    metadata.name.clone().unwrap_or_default(),
+                );
+                found.insert(key, object);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters.continue_token = Some(token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    async fn page<T>(&mut self, api: &Api<T>, parameters: &ListParams) -> Result<ObjectList<T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let request = Request::new(api.resource_url()).list(parameters).map_err(kube::Error::BuildRequest)?;
+        let text = self.client.request_text(request).await?;
+        let read = serde_json::from_str(&text).or_else(|error| {
+            let shallow = shallow(&text).ok_or(error)?;
+            self.warnings.push(format!(
+                "among the {} is configuration that is nested too deeply to be read: its inner part is left out",
+                T::plural(&())
+            ));
+            serde_json::from_str(&shallow)
+        });
+        read.map_err(kube::Error::SerdeError)
+    }
 }
 
 fn failed(what: &'static str) -> impl Fn(kube::Error) -> ClusterError {
@@ -232,36 +282,6 @@ fn failed(what: &'static str) -> impl Fn(kube::Error) -> ClusterError {
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
-}
-
-async fn list<T>(api: Api<T>) -> Result<BTreeMap<Key, T>, kube::Error>
-where
-    T: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned,
-{
-    let mut found = BTreeMap::new();
-    let mut parameters = ListParams::default().limit(PAGE);
-    loop {
-        let page = match api.list(&parameters).await {
-            Ok(page) => page,
-            // The list changed so much that the API server forgot where we were: once more, in one piece.
-            Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
-                found.clear();
-                parameters = ListParams::default();
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        for object in page.items {
-            let metadata = object.metadata();
-            let key =
-                (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
-            found.insert(key, object);
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(found),
-        }
-    }
 }
 
 /// DeviceTaintRules exist only where their feature gate is on, and moved through versions of one form.

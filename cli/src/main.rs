@@ -17,6 +17,7 @@ mod objects;
 mod outcome;
 mod output;
 mod quantities;
+mod shallow;
 mod source;
 mod subject;
 mod world;

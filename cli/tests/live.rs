@@ -147,6 +147,28 @@ async fn foretells_and_explains_what_the_scheduler_does() {
     assert!(said.contains("\n2 of "), "{said}");
 }
 
+/// The API server takes opaque parameters of 10 KiB, however deep they are nested.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_claim_s_deep_parameters_keep_nobody_from_seeing_the_others() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let depth = 4_000;
+    let deep: String = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    let mut hostile = claim("hostile", 1);
+    hostile["spec"]["devices"]["config"] =
+        json!([{ "opaque": { "driver": "cli.tessera.dev", "parameters": { "deep": "HERE" } } }]);
+    let text = hostile.to_string().replace("\"HERE\"", &deep);
+    let client = cluster.client().await.unwrap();
+    let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let request = http::Request::post(path).header("content-type", "application/json");
+    client.request_text(request.body(text.into_bytes()).unwrap()).await.unwrap();
+    cluster.apply(&claim("deep-neighbour", 1).to_string()).await.unwrap();
+    let (_, said, _) = run(&cluster.kubeconfig(), &["explain", "claim/deep-neighbour"]).await;
+    for part in ["deep-neighbour", "nested too deeply"] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    cluster.kubectl(&["delete", "resourceclaim", "hostile", "deep-neighbour"]).await.unwrap();
+}
+
 /// A pod that asks for `cli.example.com/card: 2` as it asks for CPU: what is foretold is the claim that kube-scheduler
 /// makes.
 #[tokio::test(flavor = "multi_thread")]

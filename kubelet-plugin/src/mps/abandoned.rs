@@ -63,7 +63,7 @@ fn close(
     if listens(&directory.pipe.join("control")) {
         return Ok(Vec::new());
     }
-    let record = Record::read(directory).filter(|record| record.device == *device && record.wanted);
+    let record = Record::read(directory)?.filter(|record| record.device == *device && record.wanted);
     let Some(mut record) = record else { return Ok(Vec::new()) };
     let mut to_close = Vec::new();
     for (card, before) in record.modes() {

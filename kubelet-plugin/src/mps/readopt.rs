@@ -20,7 +20,15 @@ pub(super) async fn readopt(supervisor: &Arc<Supervisor>) {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for device in devices {
         let directory = DaemonDirectory::new(&supervisor.directory, &device);
-        match Record::read(&directory).filter(|record| record.device == device) {
+        let record = match Record::read(&directory) {
+            Ok(record) => record.filter(|record| record.device == device),
+            Err(error) => {
+                let path = directory.record.display();
+                tracing::error!(%device, %path, %error, "cannot read the record of a daemon: it is left alone");
+                continue;
+            }
+        };
+        match record {
             Some(record) => {
                 let slot = supervisor.slot(&device, record.card);
                 let mut work = slot.work.lock().await;

@@ -128,16 +128,22 @@ impl Record {
     }
 
     /// Reads a daemon's record; none where there is none or it is damaged, which is told.
-    pub fn read(directory: &DaemonDirectory) -> Option<Self> {
+    ///
+    /// # Errors
+    /// What the operating system says, where that says nothing of the record: it may be there and good.
+    pub fn read(directory: &DaemonDirectory) -> io::Result<Option<Self>> {
         let text = match fs::read(&directory.record) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                tracing::warn!(path = %directory.record.display(), %error, "cannot read the record of a daemon");
-                return None;
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory) =>
+            {
+                tracing::warn!(path = %directory.record.display(), %error, "the record of a daemon is no file");
+                return Ok(None);
             }
+            Err(error) => return Err(error),
         };
-        match serde_json::from_slice::<Record>(&text) {
+        Ok(match serde_json::from_slice::<Record>(&text) {
             Ok(record) if record.version <= Self::VERSION => Some(record),
             Ok(record) => {
                 tracing::warn!(path = %directory.record.display(), version = record.version,
@@ -148,7 +154,7 @@ impl Record {
                 tracing::warn!(path = %directory.record.display(), %error, "the record of a daemon is damaged");
                 None
             }
-        }
+        })
     }
 
     /// Replaces the record as a whole.

@@ -55,6 +55,28 @@ async fn a_damaged_record_costs_its_own_daemon_only() {
     host.end_pod();
 }
 
+/// A disk that fails to answer says nothing of the record: its daemon may have clients.
+#[tokio::test]
+async fn a_record_that_can_not_be_read_costs_no_daemon() {
+    let mut host = Host::new("hgx-a100-80gb");
+    let daemon = host.first().await;
+    let other = host.ensure(1, Default::default()).await.unwrap();
+    let record = daemon.pipe_directory.parent().unwrap().join("daemon.json");
+    let aside = record.with_extension("aside");
+    fs::rename(&record, &aside).unwrap();
+    // Not readable by root either.
+    std::os::unix::fs::symlink(&record, &record).unwrap();
+    let killed = host.supervisor().unwrap();
+    kill(killed, Signal::KILL);
+    host.until("another supervisor", || host.supervisor().is_some_and(|now| now != killed)).await;
+    assert_eq!(host.list().await, [other]);
+
+    fs::rename(&aside, &record).unwrap();
+    kill(host.supervisor().unwrap(), Signal::KILL);
+    host.daemon("adopted", |now| now.pid == daemon.pid).await;
+    host.end_pod();
+}
+
 #[tokio::test]
 async fn a_mode_that_an_administrator_set_is_left() {
     let host = Host::new("hgx-a100-80gb");

@@ -101,8 +101,9 @@ impl Sharing {
         let since = Instant::now();
         while child.try_wait().map_err(|error| unclear(error.to_string()))?.is_none() {
             if since.elapsed() > PATIENCE {
-                // It may hang in the driver; whoever reaps this process's children has it then.
                 let _ = child.kill();
+                // It may hang in the driver for longer than anybody waits.
+                std::thread::spawn(move || child.wait());
                 return Err(unclear(format!("nvidia-smi does not end within {PATIENCE:?}")));
             }
             std::thread::sleep(Duration::from_millis(2));
