@@ -132,6 +132,8 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     // Its directory lost, too: the daemon is made anew without anybody asking for it.
     let pipe = node.host.list().await[0].pipe_directory.clone();
     node.host.end_pod();
+    // The plugin writes there that it closes the card.
+    until("closed", async || node.host.card(0)["computeMode"] == 2).await;
     fs::remove_dir_all(pipe.parent().unwrap()).unwrap();
     node.host.start();
     until("made anew", async || node.host.list().await.len() == 1 && pipe.exists()).await;
