@@ -31,7 +31,7 @@ pub use change::{
 };
 pub use error::JournalError;
 pub(crate) use error::hint;
-pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE};
+pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_unsynced};
 pub use mps_servers::MpsServers;
 pub use record::{
     ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,

@@ -28,6 +28,7 @@ pub mod names;
 mod other_driver;
 pub mod plan;
 mod publisher;
+pub(crate) mod resource_slice;
 pub mod rivalry;
 mod server;
 mod session;

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 use tessera_inventory::machine::{Card, NvLink, NvLinkRemote, Pairs};
+
+use crate::journal::{FileSystem as _, LocalFileSystem, replace_unsynced};
 
 /// What cards say only outside MIG mode: it keeps their NVLinks down, at both ends, and reserves another amount of memory.
 ///
@@ -181,19 +182,12 @@ fn is_divided_for_claims(card: &Card) -> bool {
 }
 
 fn read(file: &Path) -> io::Result<Known> {
-    Ok(serde_json::from_slice(&fs::read(file)?)?)
+    Ok(serde_json::from_slice(&LocalFileSystem.read(file)?)?)
 }
 
-/// In place of what was there. Not synced: it is learnt again.
 fn write(file: &Path, known: &Known) -> io::Result<()> {
     if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
+        LocalFileSystem.create_directory(directory)?;
     }
-    // Two instances may do this at once; each needs a name of its own.
-    let temporary = file.with_extension(format!("{}.new", std::process::id()));
-    let written =
-        fs::write(&temporary, serde_json::to_vec(known)?).and_then(|()| fs::rename(&temporary, file));
-    written.inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+    replace_unsynced(&LocalFileSystem, file, &serde_json::to_vec(known)?)
 }

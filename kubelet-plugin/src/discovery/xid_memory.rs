@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 
-use crate::journal::{BootId, FileSystem, LocalFileSystem};
+use crate::journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
 
 /// Of the file's form.
 const VERSION: u32 = 1;
@@ -64,15 +64,8 @@ impl XidMemory {
     /// What the operating system says: the directory is not there yet, the disk is full or read-only.
     pub(super) fn write(&self, xids: BTreeMap<PciBusId, u64>) -> io::Result<()> {
         let content = serde_json::to_vec(&Remembered { version: VERSION, boot_id: self.boot_id()?, xids })?;
-        // Two instances may do this at once; each needs a name of its own. Not synced: a machine that loses power boots.
-        let temporary = self.path.with_extension(format!("{}.new", std::process::id()));
-        let written = self
-            .file_system
-            .create(&temporary, &content)
-            .and_then(|_| self.file_system.rename(&temporary, &self.path));
-        written.inspect_err(|_| {
-            let _ = self.file_system.remove(&temporary);
-        })
+        // A machine that loses power boots, after which all cards have been reset.
+        replace_unsynced(&*self.file_system, &self.path, &content)
     }
 
     fn boot_id(&self) -> io::Result<BootId> {

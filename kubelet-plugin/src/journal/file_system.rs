@@ -63,6 +63,19 @@ pub trait FileSystem: Send + Sync + 'static {
     fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
 }
 
+/// Writes a whole file in the place of one that may be there. Not synced: for what can be learnt again.
+///
+/// # Errors
+/// What the operating system says; the file that was there is then unchanged.
+pub fn replace_unsynced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Two instances may do this at once, each as process 1 of its container.
+    let temporary = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
+    let written = file_system.create(&temporary, bytes).and_then(|_| file_system.rename(&temporary, path));
+    written.inspect_err(|_| {
+        let _ = file_system.remove(&temporary);
+    })
+}
+
 /// A file in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {

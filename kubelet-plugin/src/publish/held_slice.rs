@@ -1,18 +1,20 @@
 //! A slice as the API server holds it, in little memory: all but its devices and counter sets, and a digest of those.
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData};
 
 use k8s_openapi::{
     api::resource::v1::{CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use kube::{Resource, core::ClusterResourceScope};
 use serde::{
     Deserialize, Deserializer,
     de::{SeqAccess, Visitor},
 };
 
-use super::digest::{ListDigest, SpecDigest};
+use super::{
+    digest::{ListDigest, SpecDigest},
+    resource_slice::is_resource_slice,
+};
 
 /// See the module. Read from JSON, it takes no more memory on the way than one of its devices does.
 #[derive(Clone, Debug)]
@@ -90,34 +92,7 @@ impl<'de> Deserialize<'de> for HeldSlice {
     }
 }
 
-impl Resource for HeldSlice {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::kind(dynamic)
-    }
-
-    fn group(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::group(dynamic)
-    }
-
-    fn version(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::version(dynamic)
-    }
-
-    fn plural(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::plural(dynamic)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+is_resource_slice!(HeldSlice);
 
 /// What is kept of a slice's lists.
 #[derive(Default)]

@@ -1,16 +1,16 @@
 //! What the last instance on this node published.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::{
     api::resource::v1::{ResourceSlice, ResourceSliceSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, Resource, api::ListParams, core::ClusterResourceScope};
+use kube::{Api, Client, api::ListParams};
 use serde::{Deserialize, Deserializer};
 use tessera_inventory::pool::PackedContents;
 
-use crate::publish::desired::PoolIdentity;
+use crate::publish::{desired::PoolIdentity, resource_slice::is_resource_slice};
 
 /// The pause after a failed request: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -83,31 +83,4 @@ impl<'de> Deserialize<'de> for PublishedSlice {
     }
 }
 
-impl Resource for PublishedSlice {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::kind(dynamic)
-    }
-
-    fn group(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::group(dynamic)
-    }
-
-    fn version(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::version(dynamic)
-    }
-
-    fn plural(dynamic: &()) -> Cow<'_, str> {
-        ResourceSlice::plural(dynamic)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+is_resource_slice!(PublishedSlice);

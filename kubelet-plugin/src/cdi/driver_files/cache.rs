@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::cdi::{ContainerEdits, Roots};
-use crate::journal::FileSystem;
+use crate::journal::{FileSystem, replace_unsynced};
 
 /// What the tool's answer depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,12 +55,5 @@ pub(super) fn write(
     edits: &ContainerEdits,
 ) -> io::Result<()> {
     let remembered = Remembered { key, container_edits: edits.clone() };
-    // Two instances may do this at once; each needs a name of its own.
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let content = serde_json::to_vec(&remembered)?;
-    file_system.create(&temporary, &content).and_then(|_| file_system.rename(&temporary, path)).inspect_err(
-        |_| {
-            let _ = file_system.remove(&temporary);
-        },
-    )
+    replace_unsynced(file_system, path, &serde_json::to_vec(&remembered)?)
 }

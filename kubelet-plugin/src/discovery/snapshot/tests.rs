@@ -162,6 +162,22 @@ fn what_is_reserved_in_mig_mode_does_not_count() {
 }
 
 #[test]
+fn what_is_reserved_outside_mig_mode_outlives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let memory = |reserved| Ok(Some(Memory { total: 80 << 30, reserved, used: 0, free: 0 }));
+    let mig = |current| Ok(Some(MigMode { current, pending: current }));
+    let fake = Fake::with([card(0x10)]);
+    let reserved_at_a_start = |read, mode| {
+        fake.change(0, |card| (card.memory, card.mig) = (memory(read), mig(mode)));
+        let mut discovery = discovery().remembering_in(directory.path().join("undivided-cards.json"));
+        discovery.read_once(&fake);
+        card_of(&discovery, 0x10).unwrap().reserved_memory_bytes
+    };
+    assert_eq!(reserved_at_a_start(480, false), 480);
+    assert_eq!(reserved_at_a_start(700, true), 480);
+}
+
+#[test]
 fn what_a_link_leads_to_does_not_flicker() {
     let link = |link, to| tessera_nvml::NvLink {
         link,
