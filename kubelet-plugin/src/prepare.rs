@@ -40,6 +40,7 @@ mod preparer;
 mod realize;
 mod recover;
 mod reference;
+mod repair;
 mod settle;
 mod sharing;
 mod sweep;

@@ -71,7 +71,7 @@ async fn records_of_version_1_are_read_and_written() {
     let journal = open(&directory);
     let mut claim = record("u", &["p-1"]);
     claim.stage = Stage::Complete;
-    journal.put_claim(&claim).await.unwrap();
+    journal.put_claim(&claim).unwrap();
     let written: Value = serde_json::from_slice(&fs::read(path(&directory, "claims", "u")).unwrap()).unwrap();
     let expected = json!({
         "version": 1, "namespace": "ns", "name": "claim", "uid": "u", "bootId": "boot-1", "stage": "complete",
@@ -89,7 +89,7 @@ async fn records_of_version_1_are_read_and_written() {
 async fn unknown_fields_live_through_a_rewrite() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
-    journal.put_claim_unsynced(&record("u", &[])).unwrap();
+    journal.put_claim(&record("u", &[])).unwrap();
     let file = path(&directory, "claims", "u");
     let mut value: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     value["later"] = json!({"a": [1, 2]});
@@ -98,7 +98,7 @@ async fn unknown_fields_live_through_a_rewrite() {
 
     let mut read = journal.claim("u").unwrap().unwrap();
     read.stage = Stage::Complete;
-    journal.put_claim_unsynced(&read).unwrap();
+    journal.put_claim(&read).unwrap();
     value["stage"] = "complete".into();
     assert_eq!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap(), value);
 }
@@ -112,13 +112,13 @@ async fn a_listing_sees_every_change_and_one_bad_record_spoils_no_other() {
         entries.into_iter().map(|entry| (entry.id, entry.record.ok().map(|record| record.stage))).collect()
     };
     for uid in ["a", "b", "c"] {
-        journal.put_claim_unsynced(&record(uid, &[])).unwrap();
+        journal.put_claim(&record(uid, &[])).unwrap();
     }
     let intent = |uid: &str| (uid.to_owned(), Some(Stage::Intent));
     assert_eq!(listed(&journal), [intent("a"), intent("b"), intent("c")]);
     let mut complete = record("b", &[]);
     complete.stage = Stage::Complete;
-    other_instance.put_claim_unsynced(&complete).unwrap();
+    other_instance.put_claim(&complete).unwrap();
     other_instance.remove_claim("a").unwrap();
     fs::write(path(&directory, "claims", "c"), "{").unwrap();
     assert_eq!(listed(&journal), [("b".to_owned(), Some(Stage::Complete)), ("c".to_owned(), None)]);
@@ -132,10 +132,10 @@ async fn hardware_records_outlive_claims_and_are_counted_by_them() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
     for id in ["p-1", "p-2"] {
-        journal.put_hardware(&partition(id)).await.unwrap();
+        journal.put_hardware(&[&partition(id)]).await.unwrap();
     }
     for (uid, hardware) in [("a", vec!["p-1"]), ("b", vec!["p-1", "p-2", "p-1"])] {
-        journal.put_claim(&record(uid, &hardware)).await.unwrap();
+        journal.put_claim(&record(uid, &hardware)).unwrap();
     }
     let claims: Vec<ClaimRecord> =
         journal.claims().unwrap().into_iter().map(|entry| entry.record.unwrap()).collect();
@@ -159,13 +159,13 @@ async fn an_error_is_that_change_s_alone() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
     // A directory in the place of a record: it can't be replaced.
-    fs::create_dir(path(&directory, "claims", "bad")).unwrap();
-    let records: Vec<ClaimRecord> = ["a", "bad", "b"].iter().map(|uid| record(uid, &[])).collect();
-    let results = join_all(records.iter().map(|record| journal.put_claim(record))).await;
+    fs::create_dir(path(&directory, "hardware", "bad")).unwrap();
+    let records: Vec<HardwareRecord> = ["a", "bad", "b"].into_iter().map(partition).collect();
+    let results = join_all(records.iter().map(async |record| journal.put_hardware(&[record]).await)).await;
     assert!(results[0].is_ok() && results[2].is_ok());
     let error = results[1].as_ref().unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("bad.json"), "{error}");
-    let names: Vec<_> = fs::read_dir(directory.path().join("journal/claims"))
+    let names: Vec<_> = fs::read_dir(directory.path().join("journal/hardware"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".new"))
@@ -183,7 +183,7 @@ async fn a_huge_file_or_a_pipe_in_the_place_of_a_record_is_a_bad_record() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for uid in ["huge", "pipe"] {
         assert!(journal.claim(uid).unwrap_err().is_corrupt(), "{uid}");
-        journal.put_claim(&record(uid, &[])).await.unwrap();
+        journal.put_claim(&record(uid, &[])).unwrap();
         assert_eq!(journal.claim(uid).unwrap().unwrap(), record(uid, &[]));
     }
 }

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CdiError, Spec, Vendor};
-use crate::journal::FileSystem;
+use crate::journal::{FileSystem, Listed};
 
 /// The directory from which the container runtime reads specs. It lies in memory on most nodes, so nothing in it is
 /// synced, and all of it is gone after a reboot.
@@ -71,6 +71,22 @@ impl Directory {
         }
     }
 
+    /// The specs of claims that other installations of Tessera on this node have prepared, each with the name of its driver
+    /// and the claim's UID. What can't be read, or is no spec, is left out: it gives nothing to a container.
+    /// Blocks for file reads.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`] where the directory is there and can't be listed.
+    pub fn of_other_drivers(&self) -> Result<Vec<(String, String, Spec)>, CdiError> {
+        let files = self.list()?;
+        let others = files.iter().filter_map(|file| {
+            let (driver, uid) = self.vendor.other(&file.name)?;
+            let content = self.file_system.read(&self.path.join(&file.name)).ok()?;
+            Some((driver.to_owned(), uid.to_owned(), serde_json::from_slice(&content).ok()?))
+        });
+        Ok(others.collect())
+    }
+
     /// Removes a claim's spec and what a crash left of one half written; nothing where there is none.
     /// Blocks for some file operations.
     ///
@@ -95,11 +111,7 @@ impl Directory {
     /// # Errors
     /// [`CdiError::Io`] where the directory is there and can't be listed.
     pub fn claims(&self) -> Result<Vec<SpecFile>, CdiError> {
-        let files = match self.file_system.list(&self.path) {
-            Ok(files) => files,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(CdiError::io("list", &self.path, error)),
-        };
+        let files = self.list()?;
         let mut claims: Vec<SpecFile> = files
             .iter()
             .filter_map(|file| {
@@ -110,6 +122,13 @@ impl Directory {
             .collect();
         claims.dedup();
         Ok(claims)
+    }
+
+    fn list(&self) -> Result<Vec<Listed>, CdiError> {
+        match self.file_system.list(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed.map_err(|error| CdiError::io("list", &self.path, error)),
+        }
     }
 
     fn remove_file(&self, path: &Path) -> Result<(), CdiError> {

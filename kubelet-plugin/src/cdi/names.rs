@@ -43,10 +43,22 @@ impl Vendor {
 
     /// The claim's UID from the name of its spec's file; `None` where the file is none of ours.
     pub(super) fn uid<'a>(&self, file_name: &'a str) -> Option<&'a str> {
-        let uid = file_name.strip_prefix(self.0.as_str())?.strip_prefix('-')?.strip_prefix(CLASS)?;
-        let uid = uid.strip_prefix('_')?.strip_suffix(".json")?;
-        (!uid.is_empty()).then_some(uid)
+        let (vendor, uid) = vendor_and_uid(file_name)?;
+        (vendor == self.0).then_some(uid)
     }
+
+    /// The driver name and the claim's UID from the name of a spec's file that another installation of Tessera may have
+    /// written, under another driver name.
+    pub(super) fn other<'a>(&self, file_name: &'a str) -> Option<(&'a str, &'a str)> {
+        vendor_and_uid(file_name).filter(|(vendor, _)| *vendor != self.0 && Vendor::new(vendor).is_ok())
+    }
+}
+
+/// Vendor and UID of `<vendor>-claim_<uid>.json`. A driver's name is a DNS name, which has no `_`.
+fn vendor_and_uid(file_name: &str) -> Option<(&str, &str)> {
+    let (vendor, uid) = file_name.strip_suffix(".json")?.split_once('_')?;
+    let vendor = vendor.strip_suffix(CLASS)?.strip_suffix('-')?;
+    (!uid.is_empty() && !vendor.is_empty()).then_some((vendor, uid))
 }
 
 impl fmt::Display for Vendor {
@@ -92,6 +104,20 @@ mod tests {
             "nvidia.json",
         ] {
             assert_eq!(vendor.uid(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn files_of_other_installations() {
+        let vendor = Vendor::new("gpu.tessera.dev").unwrap();
+        assert_eq!(vendor.other("gpu.nvidia.com-claim_u-1.json"), Some(("gpu.nvidia.com", "u-1")));
+        for other in [
+            "gpu.tessera.dev-claim_u-1.json",
+            ".gpu.nvidia.com-claim_u.json.new",
+            "-claim_u.json",
+            "nvidia.json",
+        ] {
+            assert_eq!(vendor.other(other), None, "{other}");
         }
     }
 

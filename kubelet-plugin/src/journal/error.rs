@@ -18,8 +18,9 @@ pub enum JournalError {
     },
     /// A record is no JSON of the expected form: cut off by a power failure, damaged by a failing disk, or edited.
     #[error(
-        "journal record {path} cannot be read: {reason}. It is left as it is. Its claim's containers keep running; \
-         deleting the pods that use the claim, or starting the kubelet again, replaces the record"
+        "journal record {path} cannot be read: {reason}. It is left as it is. Its claim's containers keep running, and \
+         their devices are kept from other claims; the record is made again when another pod with the claim starts, and \
+         removed when the pods that use the claim have ended"
     )]
     Corrupt {
         /// The record's file.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tessera_api::{DeviceName, PciBusId};
 
 use super::record::Record;
-use super::writer::{Writer, temporary, write_unsynced};
+use super::writer::{Change, Writer, temporary, write_unsynced};
 use super::{BootId, ClaimRecord, FileIdentity, FileSystem, HardwareRecord, JournalError, Listed};
 
 /// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
@@ -150,20 +150,12 @@ impl Journal {
         }
     }
 
-    /// Writes a claim's record to the disk. The caller holds the claim's lock.
+    /// Writes a claim's record so that it outlives this process, and perhaps not the machine: another boot would not believe
+    /// it anyway. The caller holds the claim's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
-    pub async fn put_claim(&self, record: &ClaimRecord) -> Result<(), JournalError> {
-        self.put(record).await
-    }
-
-    /// Writes a claim's record so that it outlives this process, and perhaps not the machine: for what another boot would
-    /// not believe anyway. The caller holds the claim's lock.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
-    pub fn put_claim_unsynced(&self, record: &ClaimRecord) -> Result<(), JournalError> {
+    pub fn put_claim(&self, record: &ClaimRecord) -> Result<(), JournalError> {
         let path = self.claim_path(&record.uid);
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
@@ -209,12 +201,17 @@ impl Journal {
         self.read(id)
     }
 
-    /// Writes a hardware record to the disk. The caller holds the card's lock.
+    /// Writes hardware records to the disk, with one sync for all of them. The caller holds the cards' locks.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
-    pub async fn put_hardware(&self, record: &HardwareRecord) -> Result<(), JournalError> {
-        self.put(record).await
+    /// [`JournalError::Io`]; the record that it names is then as it was before, and others may be written.
+    pub async fn put_hardware(&self, records: &[&HardwareRecord]) -> Result<(), JournalError> {
+        let change = |record: &&HardwareRecord| {
+            let path = self.path::<HardwareRecord>(&record.id);
+            let content = Some(encode(*record, &path)?);
+            Ok(Change { path, content })
+        };
+        self.writer.write(records.iter().map(change).collect::<Result<_, JournalError>>()?).await
     }
 
     /// Writes a hardware record so that it outlives this process, and perhaps not the machine. The caller holds the card's
@@ -297,7 +294,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
     pub async fn remove_hardware(&self, id: &str) -> Result<(), JournalError> {
-        self.writer.write(self.path::<HardwareRecord>(id), None).await
+        self.writer.write(vec![Change { path: self.path::<HardwareRecord>(id), content: None }]).await
     }
 
     /// UIDs of claims whose record's next content a crash left half written.
@@ -330,12 +327,6 @@ impl Journal {
 
     fn path<R: Record>(&self, id: &str) -> PathBuf {
         self.directory.join(R::DIRECTORY).join(format!("{id}.json"))
-    }
-
-    async fn put<R: Record>(&self, record: &R) -> Result<(), JournalError> {
-        let path = self.path::<R>(record.id());
-        let content = encode(record, &path)?;
-        self.writer.write(path, Some(content)).await
     }
 
     fn read<R: Record>(&self, id: &str) -> Result<Option<R>, JournalError> {

@@ -13,41 +13,48 @@ use super::{FileSystem, JournalError};
 /// ([`write_unsynced`]).
 #[derive(Debug)]
 pub(super) struct Writer {
-    changes: mpsc::Sender<Change>,
+    orders: mpsc::Sender<Order>,
 }
 
-struct Change {
-    path: PathBuf,
-    /// The new content; `None` removes the file.
-    content: Option<Vec<u8>>,
+/// Changes that are answered together.
+struct Order {
+    changes: Vec<Change>,
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
-/// Most changes that are made before the first of them is answered.
+/// One file's next content.
+pub(super) struct Change {
+    pub path: PathBuf,
+    /// `None` removes the file.
+    pub content: Option<Vec<u8>>,
+}
+
+/// Most orders that are carried out before the first of them is answered.
 const LARGEST_GROUP: usize = 256;
 
 impl Writer {
     pub(super) fn start(file_system: Arc<dyn FileSystem>) -> Result<Self, JournalError> {
-        let (changes, queue) = mpsc::channel();
+        let (orders, queue) = mpsc::channel();
         thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
                 let mut group = Vec::new();
-                while let Ok(change) = queue.recv() {
-                    group.push(change);
+                while let Ok(order) = queue.recv() {
+                    group.push(order);
                     group.extend(queue.try_iter().take(LARGEST_GROUP - 1));
                     write_synced(&*file_system, &mut group);
                 }
             })
             .map_err(|error| JournalError::io("start the thread that writes", "the journal", error))?;
-        Ok(Self { changes })
+        Ok(Self { orders })
     }
 
-    /// Replaces a file's content, or removes the file. On an error the file is as it was before, with the exception of a
-    /// directory that could not be synced: then it is changed, and the change may not survive the machine.
-    pub(super) async fn write(&self, path: PathBuf, content: Option<Vec<u8>>) -> Result<(), JournalError> {
+    /// Replaces files' contents, or removes files, with one sync for all of them. On an error the file that it names is as it
+    /// was before, with the exception of a directory that could not be synced: then it is changed, and the change may not
+    /// survive the machine. The others may be changed.
+    pub(super) async fn write(&self, changes: Vec<Change>) -> Result<(), JournalError> {
         let (done, answer) = oneshot::channel();
-        self.changes.send(Change { path, content, done }).map_err(|_| JournalError::WriterGone)?;
+        self.orders.send(Order { changes, done }).map_err(|_| JournalError::WriterGone)?;
         answer.await.map_err(|_| JournalError::WriterGone)?
     }
 }
@@ -77,35 +84,38 @@ pub(super) fn write_unsynced(
     }
 }
 
-fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Change>) {
-    let create = |change: &Change| {
+fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Order>) {
+    let changes: Vec<&Change> = group.iter().flat_map(|order| &order.changes).collect();
+    let create = |change: &&Change| {
         let Some(content) = &change.content else { return Ok(None) };
         let file = create(file_system, &change.path, content)?;
         file_system.start_sync(&file);
         Ok(Some(file))
     };
-    let created: Vec<Result<Option<File>, JournalError>> = group.iter().map(create).collect();
-    let mut results: Vec<Result<(), JournalError>> = group
+    let created: Vec<Result<Option<File>, JournalError>> = changes.iter().map(create).collect();
+    let mut results: Vec<Result<(), JournalError>> = changes
         .iter()
         .zip(created)
         .map(|(change, file)| put_in_place(file_system, &change.path, file?))
         .collect();
 
-    let changed = group.iter().zip(&results).filter(|(_, result)| result.is_ok());
+    let changed = changes.iter().zip(&results).filter(|(_, result)| result.is_ok());
     let directories: BTreeSet<&Path> = changed.filter_map(|(change, _)| change.path.parent()).collect();
     for directory in directories {
         if let Err(error) = file_system.sync_directory(directory) {
             let error = JournalError::io("sync the directory", directory, error);
-            for (change, result) in group.iter().zip(&mut results) {
+            for (change, result) in changes.iter().zip(&mut results) {
                 if change.path.parent() == Some(directory) {
                     *result = Err(error.clone());
                 }
             }
         }
     }
-    for (change, result) in group.drain(..).zip(results) {
+    let mut results = results.into_iter();
+    for order in group.drain(..) {
+        let of_order: Vec<_> = results.by_ref().take(order.changes.len()).collect();
         // Whoever asked may be gone: then nobody needs the answer.
-        let _ = change.done.send(result);
+        let _ = order.done.send(of_order.into_iter().collect());
     }
 }
 

@@ -269,7 +269,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                     .map(|record| record.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete));
                 match next {
                     Some(next) if stored.as_ref() != Some(&next) => {
-                        journal.put_hardware(&next).await.map_err(failed)?
+                        journal.put_hardware(&[&next]).await.map_err(failed)?
                     }
                     None if stored.is_some() => journal.remove_hardware(&id).await.map_err(failed)?,
                     _ => {}
@@ -286,7 +286,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             }
             Decision::Do(work) => {
                 let intent = work.intent.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Intent);
-                journal.put_hardware(&intent).await.map_err(failed)?;
+                journal.put_hardware(&[&intent]).await.map_err(failed)?;
                 let complete = work.complete.clone();
                 // It goes on whatever becomes of this task, and the card is held as long.
                 let (outcome, _hold) = blocking(move || (carry_out(&*nvml, card, &work), hold)).await?;
@@ -298,7 +298,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                     Some(complete) if outcome == Outcome::Done => {
                         let complete =
                             complete.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete);
-                        journal.put_hardware(&complete).await.map_err(failed)?;
+                        journal.put_hardware(&[&complete]).await.map_err(failed)?;
                     }
                     _ => journal.remove_hardware(&id).await.map_err(failed)?,
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tessera_api::{DeviceName, PciBusId};
 
 use super::conflict::Use;
-use super::holder::{Holder, holders};
+use super::holder::{Holder, holders, holders_of_other_drivers};
 use super::locks::CardLocks;
 use super::{PrepareError, Preparer, blocking};
 use crate::error_text::with_causes;
@@ -34,7 +34,12 @@ impl Preparer {
         let locks = Arc::new(worker.locks.cards(&BTreeSet::from([card])).await?);
         worker.unmake_waste(card, &locks).await?;
         let (journal, cdi) = (worker.journal.clone(), worker.cdi.clone());
-        let holders = blocking::run(move || holders(&journal, &cdi)).await??;
+        let holders = blocking::run(move || -> Result<_, PrepareError> {
+            let mut holders = holders(&journal, &cdi)?;
+            holders.extend(holders_of_other_drivers(&cdi)?);
+            Ok(holders)
+        });
+        let holders = holders.await??;
         let device = DeviceName::Card(card).to_string();
         let uses_it = |holder: &&Holder| holder.conflicts_with(Use::of_whole_card(card, &device));
         let claims = holders.iter().filter(uses_it).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,27 +14,46 @@ use crate::journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub uid: String,
-    /// Its record; `None` where that can't be read, and all that is known comes from its CDI spec.
+    /// Its record; `None` where that can't be read or is another installation's, and all that is known comes from its CDI
+    /// spec.
     pub record: Option<Arc<ClaimRecord>>,
-    /// Devices and their cards, by the CDI spec of a claim whose record can't be read.
-    from_spec: Vec<(PciBusId, String)>,
+    /// The driver name of the installation of Tessera that prepared it, where it is not this one.
+    pub other_driver: Option<String>,
+    from_spec: Vec<InSpec>,
 }
 
-/// All claims that have something on this node. Blocks for file reads.
+/// A device that a CDI spec gives to the containers of a claim.
+#[derive(Clone, Debug)]
+struct InSpec {
+    card: PciBusId,
+    device: String,
+    cdi_name: String,
+}
+
+/// All claims of this driver that have something on this node. Blocks for file reads.
 ///
 /// A claim whose record can't be read keeps what its CDI spec gives to its containers: a damaged file must not let a
 /// second claim onto a card.
 pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, JournalError> {
     let holder = |entry: Entry<Arc<ClaimRecord>>| match entry.record {
-        Ok(record) => Holder { uid: entry.id, record: Some(record), from_spec: Vec::new() },
-        Err(_) => {
-            let spec = cdi.read(&entry.id).ok().flatten();
-            let names = spec.iter().flat_map(|spec| &spec.devices).map(|device| device.name.as_str());
-            let from_spec = names.filter_map(|name| device_of(name, &entry.id)).collect();
-            Holder { uid: entry.id, record: None, from_spec }
+        Ok(record) => {
+            Holder { uid: entry.id, record: Some(record), other_driver: None, from_spec: Vec::new() }
         }
+        Err(_) => Holder::of_spec(cdi, &entry.id),
     };
     Ok(journal.shared_claims()?.into_iter().map(holder).collect())
+}
+
+/// The claims that other installations of Tessera on this node have prepared, under other driver names, by what they give
+/// to containers: the CDI directory is one for the node, the journal each driver's own. Blocks for file reads.
+pub(super) fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::CdiError> {
+    let holder = |(driver, uid, spec): (String, String, cdi::Spec)| Holder {
+        from_spec: devices_in(&spec, &uid),
+        uid,
+        record: None,
+        other_driver: Some(driver),
+    };
+    Ok(cdi.of_other_drivers()?.into_iter().map(holder).collect())
 }
 
 /// Ids of the hardware records that claims rest on, without those of one claim.
@@ -44,6 +63,15 @@ pub(super) fn references(holders: &[Holder], boot: &BootId, except: Option<&str>
         holder.add_references(boot, &mut references);
     }
     references
+}
+
+fn devices_in(spec: &cdi::Spec, uid: &str) -> Vec<InSpec> {
+    let names = spec.devices.iter().map(|device| device.name.as_str());
+    let device = |name: &str| {
+        let (card, device) = device_of(name, uid)?;
+        Some(InSpec { card, device, cdi_name: name.to_owned() })
+    };
+    names.filter_map(device).collect()
 }
 
 /// The device that a CDI device name of a claim stands for. A share's id may follow it.
@@ -58,6 +86,31 @@ fn device_of(name: &str, uid: &str) -> Option<(PciBusId, String)> {
 }
 
 impl Holder {
+    /// A claim of this driver, by its CDI spec alone. Blocks for a file read.
+    pub(super) fn of_spec(cdi: &cdi::Directory, uid: &str) -> Self {
+        let spec = cdi.read(uid).ok().flatten();
+        let from_spec = spec.map(|spec| devices_in(&spec, uid)).unwrap_or_default();
+        Self { uid: uid.to_owned(), record: None, other_driver: None, from_spec }
+    }
+
+    /// The CDI names of the devices that the spec lists.
+    pub(super) fn cdi_names(&self) -> BTreeSet<&str> {
+        self.from_spec.iter().map(|device| &*device.cdi_name).collect()
+    }
+
+    /// The ids of the hardware records that the spec's devices may rest on, by card.
+    pub(super) fn hardware_by_card(&self) -> BTreeMap<PciBusId, BTreeSet<String>> {
+        let mut cards = BTreeMap::<_, BTreeSet<String>>::new();
+        for InSpec { card, device, .. } in &self.from_spec {
+            let ids = cards.entry(*card).or_default();
+            ids.extend([mode_id(*card), device.clone(), own_share_id(device)]);
+            let name = device.parse().ok();
+            let partition = name.as_ref().and_then(DeviceName::partition);
+            ids.extend(partition.map(ToString::to_string));
+        }
+        cards
+    }
+
     /// The claim, where its record can be read.
     pub(super) fn claim(&self) -> Option<ClaimReference> {
         let record = self.record.as_ref()?;
@@ -76,22 +129,14 @@ impl Holder {
                 references.extend(record.devices.iter().flat_map(|device| &device.hardware).cloned());
             }
             Some(_) => {}
-            None => {
-                for (card, device) in &self.from_spec {
-                    references.insert(mode_id(*card));
-                    references.extend([device.clone(), own_share_id(device)]);
-                    let name = device.parse().ok();
-                    let partition = name.as_ref().and_then(DeviceName::partition);
-                    references.extend(partition.map(ToString::to_string));
-                }
-            }
+            None => references.extend(self.hardware_by_card().into_values().flatten()),
         }
     }
 
     /// Whether any of its uses excludes `other`.
     pub(super) fn conflicts_with(&self, other: Use<'_>) -> bool {
         let recorded = self.record.iter().flat_map(|record| &record.devices).map(Use::of_record);
-        let from_spec = self.from_spec.iter().map(|(card, device)| Use::of_whole_card(*card, device));
+        let from_spec = self.from_spec.iter().map(|device| Use::of_whole_card(device.card, &device.device));
         recorded.chain(from_spec).any(|mine| mine.conflicts_with(other))
     }
 }
@@ -99,9 +144,10 @@ impl Holder {
 /// As messages name a claim.
 impl fmt::Display for Holder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.claim() {
-            Some(claim) => claim.fmt(formatter),
-            None => write!(formatter, "with uid {}, whose journal record can't be read", self.uid),
+        match (self.claim(), &self.other_driver) {
+            (Some(claim), _) => claim.fmt(formatter),
+            (None, Some(driver)) => write!(formatter, "with uid {} of driver {driver}", self.uid),
+            (None, None) => write!(formatter, "with uid {}, whose journal record can't be read", self.uid),
         }
     }
 }

@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,16 @@ use tokio::sync::OwnedMutexGuard;
 use crate::journal::JournalError;
 
 /// Locks of claims and cards, held against other tasks of this process and against other instances of the plugin on the
-/// node.
+/// node. The claims are the driver's own; the cards the node's, so that two installations under different driver names
+/// exclude each other too.
 ///
-/// Between instances a lock is one byte of the file `locks`, at an offset made from what it locks (an open file
+/// Between instances a lock is one byte of a file, at an offset made from what it locks (an open file
 /// description lock, fcntl(2)): the system releases it when its holder dies, however; a lock never needs space on the
 /// disk; and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
 /// they only wait for each other.
 pub(super) struct Locks {
-    path: PathBuf,
+    claims: PathBuf,
+    cards_of_node: PathBuf,
     cards: Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -49,20 +51,22 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Locks {
-    /// Opens the lock file, making it where it is missing.
-    pub(super) fn open(path: PathBuf) -> Result<Self, JournalError> {
-        open(&path)?;
-        Ok(Self { path, cards: Mutex::default() })
+    /// Opens the lock files, making them where they are missing: `claims` is one for the driver, `cards_of_node` one for all
+    /// drivers of the node.
+    pub(super) fn open(claims: PathBuf, cards_of_node: PathBuf) -> Result<Self, JournalError> {
+        open(&claims)?;
+        open(&cards_of_node)?;
+        Ok(Self { claims, cards_of_node, cards: Mutex::default() })
     }
 
     /// Waits for a claim's lock. Within this process, work on one claim is already one after the other.
     pub(super) async fn claim(&self, uid: &str) -> Result<FileLock, JournalError> {
-        self.wait(&claim_key(uid)).await
+        wait(&self.claims, &claim_key(uid)).await
     }
 
     /// A claim's lock, or `None` where someone works on the claim.
     pub(super) fn try_claim(&self, uid: &str) -> Result<Option<FileLock>, JournalError> {
-        try_lock(&self.path, &claim_key(uid))
+        try_lock(&self.claims, &claim_key(uid))
     }
 
     /// Waits for the locks of some cards. Claims of one card queue: who waits first has it first. Whoever needs several
@@ -95,7 +99,7 @@ impl Locks {
 
     async fn card(&self, card: PciBusId) -> Result<CardLock, JournalError> {
         let process = self.mutex(card).lock_owned().await;
-        let instances = self.wait(&card_key(card)).await?;
+        let instances = wait(&self.cards_of_node, &card_key(card)).await?;
         Ok(CardLock { _instances: instances, _process: process })
     }
 
@@ -104,7 +108,9 @@ impl Locks {
         let mut locks = Vec::with_capacity(cards.len());
         for card in cards {
             let Ok(process) = self.mutex(*card).try_lock_owned() else { return Ok(Err(*card)) };
-            let Some(instances) = try_lock(&self.path, &card_key(*card))? else { return Ok(Err(*card)) };
+            let Some(instances) = try_lock(&self.cards_of_node, &card_key(*card))? else {
+                return Ok(Err(*card));
+            };
             locks.push(CardLock { _instances: instances, _process: process });
         }
         Ok(Ok(locks))
@@ -114,16 +120,16 @@ impl Locks {
         let mut known = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(card).or_default().clone()
     }
+}
 
-    async fn wait(&self, key: &str) -> Result<FileLock, JournalError> {
-        let mut pause = SHORTEST_PAUSE;
-        loop {
-            if let Some(lock) = try_lock(&self.path, key)? {
-                return Ok(lock);
-            }
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+async fn wait(path: &Path, key: &str) -> Result<FileLock, JournalError> {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        if let Some(lock) = try_lock(path, key)? {
+            return Ok(lock);
         }
+        tokio::time::sleep(pause).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
@@ -149,7 +155,13 @@ fn claim_key(uid: &str) -> String {
 fn open(path: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.open(path).map_err(|error| JournalError::io("open the lock file", path, error))
+    let opened = match (options.open(path), path.parent()) {
+        (Err(error), Some(directory)) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(directory).and_then(|()| options.open(path))
+        }
+        (opened, _) => opened,
+    };
+    opened.map_err(|error| JournalError::io("open the lock file", path, error))
 }
 
 fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, JournalError> {
@@ -180,6 +192,10 @@ fn offset(key: &str) -> i64 {
 mod tests {
     use super::*;
 
+    fn open_in(directory: &tempfile::TempDir) -> Locks {
+        Locks::open(directory.path().join("claims"), directory.path().join("cdi/cards")).unwrap()
+    }
+
     fn cards(addresses: &[&str]) -> BTreeSet<PciBusId> {
         addresses.iter().map(|address| address.parse().unwrap()).collect()
     }
@@ -187,8 +203,8 @@ mod tests {
     #[tokio::test]
     async fn two_instances_exclude_each_other_claim_by_claim() {
         let directory = tempfile::tempdir().unwrap();
-        let one = Locks::open(directory.path().join("locks")).unwrap();
-        let other = Locks::open(directory.path().join("locks")).unwrap();
+        let one = open_in(&directory);
+        let other = open_in(&directory);
         let held = one.claim("a").await.unwrap();
         assert!(other.try_claim("a").unwrap().is_none());
         assert!(one.try_claim("a").unwrap().is_none());
@@ -200,8 +216,8 @@ mod tests {
     #[tokio::test]
     async fn waiting_ends_when_the_other_instance_lets_go() {
         let directory = tempfile::tempdir().unwrap();
-        let one = Locks::open(directory.path().join("locks")).unwrap();
-        let other = Arc::new(Locks::open(directory.path().join("locks")).unwrap());
+        let one = open_in(&directory);
+        let other = Arc::new(open_in(&directory));
         let card = cards(&["0000:3b:00.0"]);
         let held = one.cards(&card).await.unwrap();
         let waiting = tokio::spawn({
@@ -219,7 +235,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn overlapping_sets_never_wait_for_each_other() {
         let directory = tempfile::tempdir().unwrap();
-        let locks = Arc::new(Locks::open(directory.path().join("locks")).unwrap());
+        let locks = Arc::new(open_in(&directory));
         let sets = [
             ["0000:01:00.0", "0000:02:00.0"],
             ["0000:02:00.0", "0000:03:00.0"],

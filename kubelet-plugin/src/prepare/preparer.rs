@@ -32,6 +32,10 @@ use crate::metrics::MpsMetrics;
 /// How often claims are looked at that nobody will unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
+/// The file of the cards' locks, in the CDI directory: every installation of Tessera on the node writes there, whatever its
+/// driver's name. Runtimes read `.json` and `.yaml` only.
+const CARD_LOCKS: &str = ".tessera-card-locks";
+
 /// Released claims that someone who waits may be behind with; who is further behind looks anew.
 const RELEASES: usize = 256;
 
@@ -69,7 +73,7 @@ impl Preparer {
     ) -> Result<Self, PrepareError> {
         let vendor = cdi::Vendor::new(&options.driver_name)?;
         let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
-        let locks = Locks::open(journal.directory().join("locks"))?;
+        let locks = Locks::open(journal.directory().join("locks"), options.cdi_directory.join(CARD_LOCKS))?;
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
             sharing: Sharing::new(&options, published.clone()),
@@ -128,9 +132,11 @@ impl Preparer {
                 }
             }
             if hardware.borrow_and_update().is_some() {
+                // First, for a driver that was loaded again numbers cards anew, and a container that is started again
+                // before its spec says so has another's card.
+                report("put CDI specs back", self.restore_specs().await);
                 report("recover", self.worker.recover().await);
                 report("make partitions anew", self.worker.repair().await);
-                report("put CDI specs back", self.restore_specs().await);
             }
         }
     }

@@ -5,14 +5,14 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-use super::hardware::{self, CardPlan, Left, Tools, address};
-use super::holder::{holders, references};
+use super::hardware::{self, CardPlan, Left, Tools};
+use super::holder::{Holder, holders, references};
 use super::locks::CardLocks;
 use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
-use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, PartitionInstances, Stage};
+use crate::journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
 
 /// What was made of a claim's plans.
 #[derive(Debug, Default)]
@@ -45,13 +45,15 @@ impl Worker {
         .await?
     }
 
-    /// Finds out what is to be done to the cards, all at once. The caller holds their locks.
+    /// Finds out what is to be done to the cards, all at once. The caller holds their locks. `own` are the ids of hardware
+    /// records that the claim rests on already.
     pub(super) async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
         claim: &ClaimReference,
         needs: &[DeviceNeed],
+        own: BTreeSet<String>,
     ) -> Result<Vec<CardPlan>, PrepareError> {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
         let own_sharing = own_sharing(claim, &self.options.driver_name, needs)?;
@@ -63,9 +65,10 @@ impl Worker {
             }
         }
         let references = Arc::new(self.references(Some(&claim.uid)).await?);
+        let own = Arc::new(own);
         let plans = cards.into_iter().map(|(card, needs)| {
-            let (tools, references) = (self.tools(nvml, locks), references.clone());
-            blocking::run(move || hardware::plan(&tools, card, &needs, &references))
+            let (tools, references, own) = (self.tools(nvml, locks), references.clone(), own.clone());
+            blocking::run(move || hardware::plan(&tools, card, &needs, &references, &own))
         });
         let mut planned = Vec::new();
         for plan in join_all(plans).await {
@@ -124,8 +127,13 @@ impl Worker {
             // From here on it is not prepared: whoever finds it undoes it.
             let (journal, mut intent) = (self.journal.clone(), record.clone());
             intent.stage = Stage::Intent;
-            let written = async { Ok(blocking::run(move || journal.put_claim_unsynced(&intent)).await??) };
-            self.timed::<_, PrepareError>(operation, Phase::Journal, written).await?;
+            let written = async { Ok(blocking::run(move || journal.put_claim(&intent)).await??) };
+            let written = self.timed::<_, PrepareError>(operation, Phase::Journal, written).await;
+            if let Err(error) = written {
+                // A pod must be able to end on a full disk, else nothing frees it. If the plugin is killed before the end, the
+                // claim is found prepared, and the kubelet asks again to undo it.
+                tracing::warn!(%error, "cannot write down that the claim is being undone; undoing it all the same");
+            }
         }
         let Ok(nvml) = self.nvml() else {
             tracing::warn!(
@@ -141,7 +149,25 @@ impl Worker {
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
     }
 
-    async fn unmake(
+    /// Undoes what a claim whose record can't be read may have changed on cards, and no other claim rests on. The caller
+    /// holds the locks of claim and cards.
+    pub(super) async fn unmake_of_spec(
+        &self,
+        operation: Operation,
+        holder: &Holder,
+        locks: &CardLocks,
+    ) -> Result<(), PrepareError> {
+        // Without a driver, what no claim refers to is undone when it is back.
+        let Ok(nvml) = self.nvml() else { return Ok(()) };
+        let references = self.timed(operation, Phase::Journal, self.references(Some(&holder.uid))).await?;
+        let mut cards = BTreeMap::new();
+        for (card, ids) in holder.hardware_by_card() {
+            cards.insert(card, ids.difference(&references).cloned().collect());
+        }
+        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
+    }
+
+    pub(super) async fn unmake(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
@@ -214,54 +240,6 @@ impl Worker {
         let nvml = self.nvml()?;
         tracing::info!(%card, ?waste, "undoing what no claim needs");
         self.unmake(&nvml, locks, BTreeMap::from([(card, waste)])).await
-    }
-
-    /// Whether the MPS daemons of a complete record are there. What can't be told is taken for there.
-    async fn has_daemons(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
-        let shares = record.devices.iter().filter(|device| device.mps.is_some());
-        let share = |device: &ClaimDevice| {
-            let partition = device.mps.as_ref().and_then(|mps| mps.static_partition.clone());
-            Some((device.uuid()?.to_owned(), partition))
-        };
-        let shares: Vec<_> = shares.filter_map(share).collect();
-        if shares.is_empty() {
-            return Ok(true);
-        }
-        let sharing = self.sharing.clone();
-        blocking::run(move || sharing.has_mps(&shares)).await
-    }
-
-    /// Whether the partitions and daemons of a complete record are there. What can't be told is taken for there.
-    pub(super) async fn is_there(&self, record: &ClaimRecord) -> Result<bool, PrepareError> {
-        let mut cards: BTreeMap<PciBusId, Vec<PartitionInstances>> = BTreeMap::new();
-        for device in &record.devices {
-            let instances = device.partition.as_ref().and_then(|partition| partition.instances.clone());
-            if let Some(instances) = instances.filter(|_| !device.admin_access) {
-                cards.entry(device.card).or_default().push(instances);
-            }
-        }
-        if !self.has_daemons(record).await? {
-            return Ok(false);
-        }
-        let Ok(nvml) = self.nvml() else { return Ok(true) };
-        let looks = cards.into_iter().map(|(card, expected)| {
-            let nvml = nvml.clone();
-            blocking::run(move || {
-                let Ok(there) = nvml.gpu_instances(address(card)) else { return true };
-                let there: BTreeSet<&str> = there
-                    .iter()
-                    .flat_map(|instance| &instance.compute_instances)
-                    .filter_map(|compute| compute.uuid.as_deref())
-                    .collect();
-                expected.iter().all(|instances| there.contains(&*instances.uuid))
-            })
-        });
-        for there in join_all(looks).await {
-            if !there? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 

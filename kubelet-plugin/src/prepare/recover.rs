@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::PciBusId;
-use tokio::time::Instant;
 
-use super::ClaimReference;
-use super::allocation::recorded_devices;
-use super::call::{Call, Ending};
-use super::hardware::address;
 use super::worker::{Worker, device_names, held_cards, spec_devices};
 use super::{Operation, PrepareError, blocking};
 use crate::cdi;
@@ -121,50 +116,6 @@ impl Worker {
         self.undo(Operation::Unprepare, uid, None).await
     }
 
-    /// Makes anew the partitions of prepared claims that are gone although the machine was not started again: someone has
-    /// destroyed them, or the driver was loaded anew. A container that is started again finds what is there then.
-    pub(super) async fn repair(&self) -> Result<(), PrepareError> {
-        let journal = self.journal.clone();
-        for entry in blocking::run(move || journal.shared_claims()).await?? {
-            let Ok(record) = entry.record else { continue };
-            if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
-                continue;
-            }
-            // Whoever works on the claim sees to it.
-            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
-            let Some(record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
-            else {
-                continue;
-            };
-            // What several claims share is made anew when the kubelet next asks for each of them.
-            let is_shared = record.devices.iter().any(|device| device.share_id.is_some());
-            if is_shared || self.is_there(&record).await? {
-                continue;
-            }
-            tracing::warn!(
-                namespace = record.namespace,
-                name = record.name,
-                uid = record.uid,
-                "a partition or MPS daemon of a prepared claim is gone: making it anew"
-            );
-            let claim = ClaimReference {
-                namespace: record.namespace.clone(),
-                name: record.name.clone(),
-                uid: record.uid.clone(),
-            };
-            let call = Call::new(Instant::now() + self.options.answer_within, Ending::default());
-            let made = match recorded_devices(&record) {
-                Ok(devices) => self.prepare_anew(&claim, Some(&record), &devices, &call).await.map(drop),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = made {
-                tracing::error!(uid = record.uid, %error, "the claim is not prepared any more");
-                self.events.failed(Operation::Prepare, &claim, &error);
-            }
-        }
-        Ok(())
-    }
-
     /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
@@ -177,20 +128,19 @@ impl Worker {
             else {
                 continue;
             };
-            for device in &mut record.devices {
-                // A driver that was loaded again numbers anew. Of a card that is lost, the old number is as good.
-                let (nvml, card) = (nvml.clone(), address(device.card));
-                if let Ok(identity) = blocking::run(move || nvml.identify(card)).await?
-                    && identity.uuid == device.card_uuid
-                {
-                    device.minor = identity.minor;
+            match self.with_present_minors(&record).await {
+                Ok(numbered) => record = numbered,
+                Err(error @ PrepareError::OtherCard { .. }) => {
+                    tracing::error!(uid = record.uid, %error, "a prepared claim's card was replaced");
+                    continue;
                 }
+                Err(error) => return Err(error),
             }
             let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
             record = blocking::run(move || {
                 if sharing.follow_static_partitions(&mut record) {
                     tracing::info!(uid = record.uid, "its static partitions have other names now");
-                    journal.put_claim_unsynced(&record)?;
+                    journal.put_claim(&record)?;
                 }
                 Ok::<_, PrepareError>(record)
             })

@@ -26,6 +26,11 @@ const UNKNOWN: Reason = Reason {
     is_leaving: true,
 };
 const DAMAGED: Reason = Reason { note: "; see the plugin's log for what to do", is_leaving: false };
+const OTHER_DRIVER: Reason = Reason {
+    note: "; another installation of Tessera on this node has prepared it. Let one installation have the node's cards: end the \
+           pods that use the other's, or run them on different nodes",
+    is_leaving: false,
+};
 const GIVEN_TWICE: Reason =
     Reason { note: "; its allocation says so too: the device was given to two claims", is_leaving: false };
 const ENDING: Reason = Reason {
@@ -79,6 +84,9 @@ impl Worker {
         holder: &Holder,
         locked: &BTreeSet<PciBusId>,
     ) -> Result<Option<Reason>, PrepareError> {
+        if holder.other_driver.is_some() {
+            return Ok(if self.is_forgotten(&holder.uid).await? { None } else { Some(OTHER_DRIVER) });
+        }
         let Some((claim, record)) = holder.claim().zip(holder.record.as_deref()) else {
             return Ok(Some(DAMAGED));
         };
@@ -98,14 +106,18 @@ impl Worker {
         if keeps.is_some() {
             return Ok(keeps);
         }
-        let (file_system, kubelet) =
-            (self.options.file_system.clone(), self.options.kubelet_directory.clone());
-        let (roots, uid) = (self.options.roots.clone(), claim.uid.clone());
-        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await? {
+        if !self.is_forgotten(&claim.uid).await? {
             return Ok(Some(DEALLOCATED));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
         self.release(&claim, record, locked).await
+    }
+
+    async fn is_forgotten(&self, uid: &str) -> Result<bool, PrepareError> {
+        let (file_system, kubelet) =
+            (self.options.file_system.clone(), self.options.kubelet_directory.clone());
+        let (roots, uid) = (self.options.roots.clone(), uid.to_owned());
+        blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await
     }
 
     /// Undoes a claim as long as nobody works on it or its cards and it is as it was looked at; else says so. Nothing is

@@ -1,4 +1,5 @@
 use super::call::Call;
+use super::holder::Holder;
 use super::worker::{LOCK_PATIENCE, Worker, device_names, held_cards};
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
 
@@ -14,7 +15,7 @@ impl Worker {
             Ok(record) => record,
             Err(error) if error.is_corrupt() => {
                 tracing::warn!(%error, "removing the record");
-                None
+                return self.unprepare_by_spec(claim, call).await;
             }
             Err(error) => return Err(error.into()),
         };
@@ -24,6 +25,20 @@ impl Worker {
         let recorded = record.as_ref().map(|record| (record, &card_locks));
         self.undo(operation, &claim.uid, recorded).await?;
         tracing::info!(devices, "unprepared");
+        Ok(())
+    }
+
+    /// Undoes a claim whose record can't be read: what it has is known from its CDI spec.
+    async fn unprepare_by_spec(&self, claim: &ClaimReference, call: &Call) -> Result<(), PrepareError> {
+        let operation = Operation::Unprepare;
+        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
+        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
+        let cards = holder.hardware_by_card().into_keys().collect();
+        let card_locks = self.card_locks(operation, claim, &cards, call).await?;
+        // Before the spec, which a second attempt needs.
+        self.unmake_of_spec(operation, &holder, &card_locks).await?;
+        self.undo(operation, &claim.uid, None).await?;
+        tracing::info!(cards = ?cards, "unprepared");
         Ok(())
     }
 }

@@ -3,7 +3,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
 use kube::Client;
 use serde_json::Map;
 use tessera_api::PciBusId;
@@ -19,6 +18,7 @@ use super::conflict::Use;
 use super::events::Events;
 use super::files::Files;
 use super::hardware::CardPlan;
+use super::holder::{holders, holders_of_other_drivers};
 use super::locks::{CardLocks, FileLock, Locks};
 use super::need::{DeviceNeed, Profiles, needs};
 use super::sharing::{ShareLimits, Sharing};
@@ -27,7 +27,9 @@ use super::{
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
 use crate::hardware::Hardware;
-use crate::journal::{ClaimDevice, ClaimPartition, ClaimRecord, Journal, JournalError, Stage};
+use crate::journal::{
+    ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Journal, JournalError, Stage,
+};
 
 /// Does the work on claims, one piece at a time for each claim.
 pub(super) struct Worker {
@@ -65,7 +67,9 @@ impl Worker {
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let operation = Operation::Prepare;
         let _claim_lock = self.claim_lock(operation, &claim.uid, call, LOCK_PATIENCE).await?;
-        let recorded = self.timed(operation, Phase::Journal, self.recorded(&claim.uid)).await?;
+        let recorded = self.timed(operation, Phase::Journal, self.record_or_damage(&claim.uid)).await?;
+        let is_damaged = recorded.is_err();
+        let recorded = recorded.unwrap_or_default();
         let complete = recorded.as_ref().filter(|record| self.is_prepared(record));
 
         let options = &self.options;
@@ -81,11 +85,16 @@ impl Worker {
             }
             (_, Err(error)) => Err(error),
             (Some(record), Ok(allocated)) if is_of_allocation(record, &allocated) => {
-                if self.timed(operation, Phase::Hardware, self.is_there(record)).await? {
-                    return self.tell_again(operation, record).await;
+                let missing = self.timed(operation, Phase::Hardware, self.missing(record)).await?;
+                if missing.is_empty() {
+                    let numbered = self.timed(operation, Phase::Hardware, self.with_present_minors(record));
+                    return self.tell_again(operation, &numbered.await?).await;
                 }
-                tracing::warn!("a partition or MPS daemon of the prepared claim is gone: making it anew");
-                self.prepare_anew(claim, Some(record), &allocated, call).await
+                self.make_again(claim, Some(record), &allocated, &missing, call).await
+            }
+            (_, Ok(allocated)) if is_damaged && self.is_in_spec(claim, &allocated).await? => {
+                let all = (0..allocated.len()).collect();
+                self.make_again(claim, None, &allocated, &all, call).await
             }
             (_, Ok(allocated)) => self.prepare_anew(claim, recorded.as_ref(), &allocated, call).await,
         }
@@ -128,9 +137,30 @@ impl Worker {
             // What was released changed cards.
             needs = look().await?;
         }
-        let plans = self.timed(operation, Phase::Hardware, self.plan(&nvml, &card_locks, claim, &needs));
-        let plans = plans.await?;
+        let plans = self.plan(&nvml, &card_locks, claim, &needs, BTreeSet::new());
+        let plans = self.timed(operation, Phase::Hardware, plans).await?;
 
+        let mut record = self.intent(claim, &needs, &plans);
+        if let Err(error) = self.make_real(&mut record, &nvml, &card_locks, plans, files).await {
+            record.stage = Stage::Intent;
+            if let Err(undo) = self.undo(operation, &claim.uid, Some((&record, &card_locks))).await {
+                tracing::warn!(error = %undo,
+                    "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
+            }
+            return Err(error);
+        }
+        let pods: Vec<String> = call.consumers().into_iter().filter_map(|pod| pod.name).collect();
+        tracing::info!(?pods, devices = ?device_names(&record), "prepared");
+        Ok(answer(&record))
+    }
+
+    /// The record of what is to be prepared.
+    pub(super) fn intent(
+        &self,
+        claim: &ClaimReference,
+        needs: &[DeviceNeed],
+        plans: &[CardPlan],
+    ) -> ClaimRecord {
         let mut record = ClaimRecord {
             version: ClaimRecord::VERSION,
             namespace: claim.namespace.clone(),
@@ -148,17 +178,7 @@ impl Worker {
                 partition.instances.clone_from(&found.instances);
             }
         }
-        if let Err(error) = self.make_real(&mut record, &nvml, &card_locks, plans, files).await {
-            record.stage = Stage::Intent;
-            if let Err(undo) = self.undo(operation, &claim.uid, Some((&record, &card_locks))).await {
-                tracing::warn!(error = %undo,
-                    "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
-            }
-            return Err(error);
-        }
-        let pods: Vec<String> = call.consumers().into_iter().filter_map(|pod| pod.name).collect();
-        tracing::info!(?pods, devices = ?device_names(&record), "prepared");
-        Ok(answer(&record))
+        record
     }
 
     fn claim_device(&self, need: &DeviceNeed) -> ClaimDevice {
@@ -196,37 +216,48 @@ impl Worker {
         plans: Vec<CardPlan>,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
-        let operation = Operation::Prepare;
-        self.timed(operation, Phase::Sync, self.put_intents(record, &plans)).await?;
-        if plans.iter().any(CardPlan::has_work) {
-            let made = self.timed(operation, Phase::Hardware, self.make(nvml, locks, plans)).await?;
-            for device in &mut record.devices {
-                let Some(partition) = &mut device.partition else { continue };
-                if let Some(instances) = device.hardware.iter().find_map(|id| made.partitions.get(id)) {
-                    partition.instances = Some(instances.clone());
-                }
-            }
-            for (index, mps) in made.shares {
-                if let Some(device) = record.devices.get_mut(index) {
-                    device.mps = Some(mps);
-                }
-            }
+        // A card that is taken as it is needs no intent: of an attempt that is cut off, only a CDI spec without a record is
+        // left, and that is removed at the next start.
+        if record.devices.iter().any(|device| !device.hardware.is_empty()) {
+            let (journal, intent) = (self.journal.clone(), record.clone());
+            let put = async { Ok(blocking::run(move || journal.put_claim(&intent)).await??) };
+            self.timed::<_, PrepareError>(Operation::Prepare, Phase::Journal, put).await?;
         }
-        self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
-        record.stage = Stage::Complete;
-        let (journal, complete) = (self.journal.clone(), record.clone());
-        // Another boot would not believe it anyway, so it need only survive this process.
-        let complete = async { Ok(blocking::run(move || journal.put_claim_unsynced(&complete)).await??) };
-        self.timed(operation, Phase::Journal, complete).await
+        self.make_hardware(record, nvml, locks, plans).await?;
+        *record = self.complete(record.clone(), files).await?;
+        Ok(())
     }
 
-    /// All intents at once, so that they share their way to the disk.
-    async fn put_intents(&self, record: &ClaimRecord, plans: &[CardPlan]) -> Result<(), JournalError> {
-        let hardware =
-            plans.iter().flat_map(CardPlan::intents).map(|intent| self.journal.put_hardware(intent));
-        let (claim, hardware) = tokio::join!(self.journal.put_claim(record), join_all(hardware));
-        // None is given up for another's failure: what is still on its way would come back after it was undone.
-        claim.and(hardware.into_iter().collect())
+    /// Brings the intents of plans to the disk, with one sync for all of them, and carries the plans out; the record is told
+    /// what was made.
+    pub(super) async fn make_hardware(
+        &self,
+        record: &mut ClaimRecord,
+        nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
+        plans: Vec<CardPlan>,
+    ) -> Result<(), PrepareError> {
+        let operation = Operation::Prepare;
+        if !plans.iter().any(CardPlan::has_work) {
+            return Ok(());
+        }
+        let intents: Vec<&HardwareRecord> = plans.iter().flat_map(CardPlan::intents).collect();
+        if !intents.is_empty() {
+            self.timed(operation, Phase::Sync, self.journal.put_hardware(&intents)).await?;
+        }
+        let made = self.timed(operation, Phase::Hardware, self.make(nvml, locks, plans)).await?;
+        for device in &mut record.devices {
+            let Some(partition) = &mut device.partition else { continue };
+            if let Some(instances) = device.hardware.iter().find_map(|id| made.partitions.get(id)) {
+                partition.instances = Some(instances.clone());
+            }
+        }
+        for (index, mps) in made.shares {
+            if let Some(device) = record.devices.get_mut(index) {
+                device.mps = Some(mps);
+            }
+        }
+        Ok(())
     }
 
     /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
@@ -250,7 +281,7 @@ impl Worker {
 
     /// Refuses an allocation whose devices other claims hold, unless they are found to be stale: those are released. Tells
     /// whether any was. `locked` are the cards whose locks are held.
-    async fn refuse_conflicts(
+    pub(super) async fn refuse_conflicts(
         &self,
         claim: &ClaimReference,
         needs: &[DeviceNeed],
@@ -259,7 +290,12 @@ impl Worker {
         let mut released = false;
         let uses: Vec<Use<'_>> = needs.iter().map(Use::of_need).collect();
         let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
-        let holders = blocking::run(move || super::holder::holders(&journal, &cdi)).await??;
+        let holders = blocking::run(move || -> Result<_, PrepareError> {
+            let mut holders = holders(&journal, &cdi)?;
+            holders.extend(holders_of_other_drivers(&cdi)?);
+            Ok(holders)
+        });
+        let holders = holders.await??;
         for holder in holders.iter().filter(|holder| holder.uid != claim.uid) {
             let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
             if let Some(reason) = self.release_if_stale(holder, locked).await {
@@ -293,16 +329,9 @@ impl Worker {
         }
     }
 
-    /// The claim's record. One that can't be understood is replaced by what is done next.
+    /// The claim's record; none where it can't be understood.
     pub(super) async fn recorded(&self, uid: &str) -> Result<Option<ClaimRecord>, PrepareError> {
-        let (journal, uid) = (self.journal.clone(), uid.to_owned());
-        match blocking::run(move || journal.claim(&uid)).await? {
-            Err(error) if error.is_corrupt() => {
-                tracing::warn!(%error, "replacing the record");
-                Ok(None)
-            }
-            recorded => Ok(recorded?),
-        }
+        Ok(self.record_or_damage(uid).await?.unwrap_or_default())
     }
 
     /// Whether a record says that the claim is prepared now: what an earlier boot prepared is gone.
@@ -443,7 +472,7 @@ impl Worker {
 }
 
 /// What the kubelet is told of a prepared claim.
-fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
+pub(super) fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
     let device = |device: &ClaimDevice| PreparedDevice {
         request_names: vec![device.request.clone()],
         pool_name: device.pool.clone(),

@@ -133,7 +133,7 @@ async fn a_holder_that_the_api_confirms_is_never_released() {
 async fn what_a_failed_undo_left_is_in_nobodys_way() {
     let node = Node::new(1);
     let (first, second) = (claim("first"), claim("second"));
-    node.api.allocate(&first, &[("gpus", "gpu-01-00")]);
+    node.api.allocate(&first, &[("gpus", "gpu-01-00-mig-1g10gb-0")]);
     node.api.allocate(&second, &[("gpus", "gpu-01-00")]);
     let (preparer, disk) = node.start_on(None).await;
     let preparer = preparer.unwrap();

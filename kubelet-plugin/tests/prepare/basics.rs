@@ -31,7 +31,7 @@ async fn a_claim_is_prepared_once_and_undone() {
     let asked = node.cards.calls();
     assert_eq!(prepare(&preparer, &claim).await.unwrap(), expected);
     assert_eq!(fs::metadata(node.record_path(&claim)).unwrap().modified().unwrap(), written);
-    assert_eq!(node.cards.calls(), asked);
+    assert_eq!(node.cards.calls(), asked + 2, "one look at each card, whether it is still the same");
 
     let spec = node.spec(&claim);
     assert_eq!(spec["kind"], "gpu.tessera.dev/claim");
@@ -328,7 +328,7 @@ async fn garbage_from_the_socket_touches_nothing() {
 async fn every_phase_is_told_to_the_observer() {
     let node = Node::new(1);
     let (preparer, claim) = (node.start().await, claim("a"));
-    node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig-1g10gb-0")]);
     prepare(&preparer, &claim).await.unwrap();
     let phases = node.seen.phases();
     for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Wait) {

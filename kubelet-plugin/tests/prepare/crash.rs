@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use crate::crash_matrix::{self, Before};
-use crate::support::{Fault, Moment, Node, claim, prepare};
+use crate::support::{Fault, Moment, Node, claim, prepare, unprepare};
 
 /// What dies.
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +50,12 @@ impl crash_matrix::Scenario for Scenario {
             }
             Self::StartAfterDeath => {
                 drop(preparer);
-                // Between intent and completion.
+                // Between CDI spec and record.
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
-                disk.set(Some(Fault::Die(6, Moment::After)));
+                disk.set(Some(Fault::Die(2, Moment::After)));
                 prepare(&preparer, &mine).await.unwrap_err();
-                assert!(node.record_path(&mine).exists());
+                assert!(node.spec_path(&mine).exists() && !node.record_path(&mine).exists());
             }
         }
         Before { node, mine, neighbour }
@@ -71,7 +71,7 @@ impl crash_matrix::Scenario for Scenario {
 
     fn least_steps(self) -> usize {
         // Two directories are made at each start; more must have happened.
-        if matches!(self, Self::Prepare) { 10 } else { 2 }
+        if matches!(self, Self::Prepare) { 6 } else { 2 }
     }
 
     async fn after_power_loss(self, _: &Before) -> Self {
@@ -96,25 +96,36 @@ async fn power_lost_at_every_effect() {
 }
 
 #[tokio::test]
-async fn an_intent_is_synced_before_anything_is_touched() {
+async fn an_intent_is_synced_before_a_card_is_touched() {
+    let node = Node::new(1);
+    let claim = claim("a");
+    node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig-1g10gb-0")]);
+    let (preparer, disk) = node.start_on(None).await;
+    let preparer = preparer.unwrap();
+    for number in 1.. {
+        let before = disk.syncs();
+        disk.set(Some(Fault::Die(number, Moment::After)));
+        let _ = prepare(&preparer, &claim).await;
+        let synced = disk.syncs();
+        disk.set(None);
+        if node.cards.mode(0) == Some(true) {
+            // The switch of the mode and the partition, in one directory.
+            assert_eq!((synced.0 - before.0, synced.1 - before.1), (2, 1));
+            assert_eq!(node.record(&claim)["stage"], "intent");
+            break;
+        }
+    }
+}
+
+/// What a card is given out as it is leaves on the disk is of no use to another boot: nobody has to wait for the disk.
+#[tokio::test]
+async fn a_whole_card_waits_for_no_disk() {
     let node = Node::new(1);
     let claim = claim("a");
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     let (preparer, disk) = node.start_on(None).await;
     let preparer = preparer.unwrap();
-    // At the moment the first CDI file is created, the intent's file and directory are synced.
-    for number in 1.. {
-        let before = disk.syncs();
-        disk.set(Some(Fault::Die(number, Moment::Before)));
-        let _ = prepare(&preparer, &claim).await;
-        let wrote_spec = node.path().join("cdi").exists();
-        let synced = disk.syncs();
-        disk.set(None);
-        if wrote_spec {
-            assert_eq!((synced.0 - before.0, synced.1 - before.1), (1, 1));
-            let record = node.record(&claim);
-            assert_eq!(record["stage"], "intent");
-            break;
-        }
-    }
+    prepare(&preparer, &claim).await.unwrap();
+    unprepare(&preparer, &claim).await.unwrap();
+    assert_eq!(disk.syncs(), (0, 0));
 }

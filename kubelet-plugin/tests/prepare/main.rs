@@ -14,6 +14,8 @@ mod killed;
 mod load;
 mod mig;
 mod mig_crash;
+mod other_installation;
+mod repair;
 mod share_crash;
 mod storage;
 mod waiting;

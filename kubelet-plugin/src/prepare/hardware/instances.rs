@@ -1,5 +1,27 @@
 use tessera_nvml::{GpuInstance, GpuInstanceProfile};
 
+use crate::journal::{MemorySlices, PartitionChange};
+
+/// The memory slices of an instance.
+pub(super) fn slices(instance: &GpuInstance) -> MemorySlices {
+    MemorySlices { start: instance.placement.start, size: instance.placement.size }
+}
+
+/// Whether an instance is what the change has made, or was making when it was cut off. An id is given again, and so is the
+/// UUID of an instance at the same place: only together do they tell it from one that somebody made since.
+pub(super) fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> bool {
+    let is_it = match &change.made {
+        None => !change.present.contains(&instance.id),
+        Some(made) => {
+            let computes = &instance.compute_instances;
+            let is_same = |uuid: Option<&str>| uuid.is_none_or(|uuid| uuid == made.uuid);
+            instance.id == made.gpu_instance
+                && (computes.is_empty() || computes.iter().any(|compute| is_same(compute.uuid.as_deref())))
+        }
+    };
+    is_it && instance.profile_id == change.profile_id && slices(instance) == change.placement
+}
+
 /// GPU instances for an error: `GPU instance 3 (1g.10gb at 6, without compute instance)`.
 pub(super) fn describe(instances: &[&GpuInstance], profiles: &[GpuInstanceProfile]) -> String {
     let one = |instance: &&GpuInstance| {

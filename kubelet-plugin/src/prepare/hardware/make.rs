@@ -4,8 +4,8 @@ use std::time::Instant;
 use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError, Placement};
 
 use super::clients::clients;
-use super::instances::describe;
-use super::plan::{CardPlan, Make, slices};
+use super::instances::{describe, slices};
+use super::plan::{CardPlan, Make};
 use super::{Tools, address, on_or_off};
 use crate::journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 use crate::prepare::{HardwareWork, PrepareError};

@@ -1,16 +1,16 @@
 use std::collections::BTreeSet;
 
 use serde_json::Map;
-use tessera_api::PciBusId;
 use tessera_api::config::MigModeAfterUse;
+use tessera_api::{DeviceName, PciBusId};
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
-use super::instances::describe;
+use super::instances::{describe, is_of_change, slices};
 use super::share::ShareMake;
 use super::unmake::unmake;
-use super::{Tools, address, mode_id};
+use super::{Tools, address, device_of_share, mode_id, partition_id};
 use crate::journal::{
-    HardwareChange, HardwareRecord, MemorySlices, ModeChange, PartitionChange, PartitionInstances, Stage,
+    HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
 };
 use crate::prepare::PrepareError;
 use crate::prepare::need::{DeviceNeed, PartitionNeed};
@@ -55,7 +55,8 @@ pub(in crate::prepare) struct Found {
 /// Finds out what is to be done to a card, so that the devices in `needs`, all of it, can be used. What is left there by
 /// claims that are gone, and in the way, is undone; nothing else is changed. Blocks for calls of the driver.
 ///
-/// `references` are the ids of the records that other claims rest on.
+/// `references` are the ids of the records that other claims rest on, `own` those that the claim itself rests on already:
+/// what they say is there is used as it is, what is gone is made again.
 ///
 /// # Errors
 /// [`PrepareError::ForeignInstance`], [`PrepareError::NoPartition`], [`PrepareError::MigMode`],
@@ -65,6 +66,7 @@ pub(in crate::prepare) fn plan(
     card: PciBusId,
     needs: &[(usize, DeviceNeed)],
     references: &BTreeSet<String>,
+    own: &BTreeSet<String>,
 ) -> Result<Option<CardPlan>, PrepareError> {
     let Some((_, first)) = needs.first() else { return Ok(None) };
     let mut planner = Planner { tools, card, device: &first.name, identity: first.identity.clone() };
@@ -84,9 +86,15 @@ pub(in crate::prepare) fn plan(
         }
         None => false,
     };
+    let own: Vec<&HardwareRecord> = records.iter().filter(|record| own.contains(&record.id)).collect();
+    let gone = planner.gone(&own)?;
+    let is_waste = |record: &HardwareRecord| match own.iter().any(|own| own.id == record.id) {
+        true => gone.contains(&record.id),
+        false => in_the_way(record),
+    };
     let waste: Vec<String> = records
         .iter()
-        .filter(|record| !references.contains(&record.id) && in_the_way(record))
+        .filter(|record| !references.contains(&record.id) && is_waste(record))
         .map(|record| record.id.clone())
         .collect();
     if !waste.is_empty() {
@@ -115,19 +123,44 @@ impl Planner<'_> {
         Ok(records.filter(is_present).collect())
     }
 
+    fn instances(&self) -> Result<Vec<GpuInstance>, PrepareError> {
+        match self.identity.mig_mode {
+            Some(true) => {
+                let instances = self.tools.nvml.gpu_instances(address(self.card));
+                instances.map_err(|error| self.hardware(error))
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Which of the claim's own records are of partitions that are gone, or were never finished, and of shares of those.
+    fn gone(&self, own: &[&HardwareRecord]) -> Result<BTreeSet<String>, PrepareError> {
+        let partitions: Vec<(&str, PartitionChange)> =
+            own.iter().filter_map(|record| Some((&*record.id, record.partition()?))).collect();
+        if partitions.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let instances = self.instances()?;
+        let is_gone = |change: &PartitionChange| {
+            change.made.is_none() || !instances.iter().any(|instance| is_of_change(instance, change))
+        };
+        let gone: BTreeSet<&str> =
+            partitions.iter().filter(|(_, change)| is_gone(change)).map(|(id, _)| *id).collect();
+        let is_on_one = |record: &&&HardwareRecord| {
+            let device = device_of_share(&record.id).parse::<DeviceName>().ok();
+            let partition = device.as_ref().and_then(DeviceName::partition).map(partition_id);
+            partition.is_some_and(|partition| gone.contains(&*partition))
+        };
+        Ok(own.iter().filter(is_on_one).map(|record| record.id.clone()).collect())
+    }
+
     fn plan(
         &self,
         needs: &[(usize, DeviceNeed)],
         whole: Option<&str>,
         records: &[HardwareRecord],
     ) -> Result<CardPlan, PrepareError> {
-        let instances = match self.identity.mig_mode {
-            Some(true) => {
-                let instances = self.tools.nvml.gpu_instances(address(self.card));
-                instances.map_err(|error| self.hardware(error))?
-            }
-            _ => Vec::new(),
-        };
+        let instances = self.instances()?;
         let mut plan = CardPlan {
             card: self.card,
             identity: self.identity.clone(),
@@ -282,9 +315,10 @@ impl Planner<'_> {
         }
         let shared =
             records.iter().find(|record| record.id == partition.id).and_then(HardwareRecord::partition);
-        if let Some(made) = shared.and_then(|shared| shared.made) {
-            let there =
-                instances.iter().find(|instance| instance.id == made.gpu_instance && placed(instance));
+        if let Some(shared) = shared
+            && let Some(made) = &shared.made
+        {
+            let there = instances.iter().find(|instance| is_of_change(instance, &shared));
             let there = there.and_then(|instance| of(instance, Some(made.compute_instance)));
             found.instances =
                 Some(there.ok_or_else(|| no_partition("; somebody has destroyed it under another claim"))?);
@@ -357,11 +391,6 @@ impl CardPlan {
     pub(in crate::prepare) fn has_work(&self) -> bool {
         self.switch.is_some() || !self.makes.is_empty() || !self.shares.is_empty()
     }
-}
-
-/// The memory slices of an instance.
-pub(super) fn slices(instance: &GpuInstance) -> MemorySlices {
-    MemorySlices { start: instance.placement.start, size: instance.placement.size }
 }
 
 /// A partition's instances: those of the compute instance with that id, or of the first. `None` where there is none that

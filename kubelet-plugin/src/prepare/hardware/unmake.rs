@@ -4,8 +4,8 @@ use tessera_api::PciBusId;
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
 use super::clients::clients;
+use super::instances::is_of_change;
 use super::make::switch_mode;
-use super::plan::slices;
 use super::share::{end_daemon, end_time_slices};
 use super::{Tools, address, on_or_off};
 use crate::journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
@@ -116,15 +116,7 @@ impl Unmaker<'_> {
             .nvml
             .gpu_instances(address(self.card))
             .map_err(|source| PrepareError::Hardware { device: record.id.clone(), source })?;
-        let is_it = |instance: &GpuInstance| match &change.made {
-            Some(made) => instance.id == made.gpu_instance,
-            None => !change.present.contains(&instance.id),
-        };
-        Ok(instances.into_iter().find(|instance| {
-            instance.profile_id == change.profile_id
-                && slices(instance) == change.placement
-                && is_it(instance)
-        }))
+        Ok(instances.into_iter().find(|instance| is_of_change(instance, change)))
     }
 
     fn destroy(&self, record: &HardwareRecord, instance: &GpuInstance) -> Result<Left, PrepareError> {

@@ -49,8 +49,15 @@ impl Sharing {
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
         let settings = most(journal, device, Some(limits), None)?;
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
-        let static_shares =
-            if change.static_partitions { Some(static_shares(journal, device, None)?) } else { None };
+        let static_shares = match change.static_partitions {
+            true => {
+                let mut shares = static_shares(journal, device, None)?;
+                // The claim's own record may be one that can't be read.
+                shares.insert(cdi_name.to_owned(), limits.compute);
+                Some(shares)
+            }
+            false => None,
+        };
         let wish = Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) };
         let daemon = self.ask(device, wish)?;
         let mut record = limits.to_record();
@@ -201,20 +208,24 @@ impl Sharing {
         is_changed
     }
 
-    /// Whether mps-host has daemons of these devices, each with the static partition that goes with it, if any. Where it
-    /// does not answer they are taken for there: without it nothing could be done about it.
-    pub fn has_mps(&self, shares: &[(String, Option<String>)]) -> bool {
+    /// Which of these devices mps-host has no daemon of, or none with the static partition that goes with it. Where it does
+    /// not answer they are taken for there: without it nothing could be done about it.
+    pub fn without_mps(&self, shares: &[(usize, String, Option<String>)]) -> Vec<usize> {
         let is_there = |daemon: &Daemon, partition: &str| {
             daemon.static_partitions.iter().flatten().any(|(_, there)| there.name == partition)
         };
         match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
-            Ok(daemons) => shares.iter().all(|(uuid, partition)| {
-                let mut of_device = daemons.iter().filter(|daemon| daemon.serves(uuid));
-                of_device.any(|daemon| partition.as_ref().is_none_or(|name| is_there(daemon, name)))
-            }),
+            Ok(daemons) => {
+                let has_one = |uuid: &str, partition: &Option<String>| {
+                    let mut of_device = daemons.iter().filter(|daemon| daemon.serves(uuid));
+                    of_device.any(|daemon| partition.as_ref().is_none_or(|name| is_there(daemon, name)))
+                };
+                let without = shares.iter().filter(|(_, uuid, partition)| !has_one(uuid, partition));
+                without.map(|(index, ..)| *index).collect()
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot tell whether the MPS daemon of a prepared claim runs");
-                true
+                Vec::new()
             }
         }
     }

@@ -167,7 +167,9 @@ impl Disk {
 
 impl FileSystem for Disk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.done(Kind::Create, || LocalFileSystem.create_directory(path))
+        // One that is there needs no space.
+        let kind = if path.is_dir() { Kind::Other } else { Kind::Create };
+        self.done(kind, || LocalFileSystem.create_directory(path))
     }
 
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {

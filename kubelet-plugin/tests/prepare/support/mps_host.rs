@@ -36,6 +36,7 @@ struct State {
     /// What cards had before anybody changed it.
     administrators: BTreeMap<u8, ComputeMode>,
     requests: usize,
+    starts: usize,
 }
 
 struct Running {
@@ -104,6 +105,11 @@ impl FakeMpsHost {
     /// Requests so far that change something.
     pub fn requests(&self) -> usize {
         self.inner.lock().requests
+    }
+
+    /// Daemons that were started so far.
+    pub fn starts(&self) -> usize {
+        self.inner.lock().starts
     }
 }
 
@@ -200,6 +206,7 @@ impl Inner {
             pipe_directory: pipe,
             restarts: 0,
         };
+        state.starts += 1;
         state.daemons.insert(uuid, Running { daemon: daemon.clone(), modes_before });
         Response::Ready(Box::new(daemon))
     }

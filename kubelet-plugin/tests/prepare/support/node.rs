@@ -313,11 +313,12 @@ pub fn claim(name: &str) -> ClaimReference {
     ClaimReference { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
 }
 
-/// Names in a directory, sorted; none where there is no directory.
+/// Names in a directory, sorted, without the file of the cards' locks; none where there is no directory.
 pub fn names(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != ".tessera-card-locks");
     names.sort();
     names
 }

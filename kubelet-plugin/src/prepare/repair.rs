@@ -1,0 +1,288 @@
+//! Makes again what a prepared claim has lost, and only that: what is still there its containers may be using. Until all of
+//! it is there again the claim's record and CDI spec stay as they are, and so what it holds stays kept from others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use futures::future::join_all;
+use tessera_api::PciBusId;
+use tessera_nvml::GpuInstance;
+use tokio::time::Instant as Deadline;
+
+use super::allocation::{AllocatedDevice, recorded_devices};
+use super::call::{Call, Ending};
+use super::hardware::address;
+use super::holder::Holder;
+use super::need::needs;
+use super::worker::{Worker, answer, device_names};
+use super::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice, blocking};
+use crate::journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances, Stage};
+
+impl Worker {
+    /// The claim's record, or why it can't be understood.
+    pub(super) async fn record_or_damage(
+        &self,
+        uid: &str,
+    ) -> Result<Result<Option<ClaimRecord>, JournalError>, PrepareError> {
+        let (journal, uid) = (self.journal.clone(), uid.to_owned());
+        match blocking::run(move || journal.claim(&uid)).await? {
+            Err(error) if error.is_corrupt() => {
+                tracing::warn!(%error, "replacing the record");
+                Ok(Err(error))
+            }
+            recorded => Ok(Ok(recorded?)),
+        }
+    }
+
+    /// Which devices of a prepared claim have lost their partition or MPS daemon, by their positions; with them those that
+    /// share a daemon. What can't be told is taken for there.
+    pub(super) async fn missing(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
+        let mut missing = self.without_daemon(record).await?;
+        missing.extend(self.without_partition(record).await?);
+        let object = |device: &ClaimDevice| device.sharing.as_ref().map(|sharing| sharing.object);
+        let objects: BTreeSet<u32> =
+            missing.iter().filter_map(|index| object(record.devices.get(*index)?)).collect();
+        let shares_with_one =
+            |device: &ClaimDevice| object(device).is_some_and(|object| objects.contains(&object));
+        let sharing = record.devices.iter().enumerate().filter(|(_, device)| shares_with_one(device));
+        missing.extend(sharing.map(|(index, _)| index));
+        Ok(missing)
+    }
+
+    async fn without_daemon(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
+        let share = |(index, device): (usize, &ClaimDevice)| {
+            let partition = device.mps.as_ref()?.static_partition.clone();
+            Some((index, device.uuid()?.to_owned(), partition))
+        };
+        let shares: Vec<_> = record.devices.iter().enumerate().filter_map(share).collect();
+        if shares.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let sharing = self.sharing.clone();
+        Ok(blocking::run(move || sharing.without_mps(&shares)).await?.into_iter().collect())
+    }
+
+    async fn without_partition(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
+        let mut cards: BTreeMap<PciBusId, Vec<(usize, PartitionInstances)>> = BTreeMap::new();
+        for (index, device) in record.devices.iter().enumerate().filter(|(_, device)| !device.admin_access) {
+            if let Some(instances) =
+                device.partition.as_ref().and_then(|partition| partition.instances.clone())
+            {
+                cards.entry(device.card).or_default().push((index, instances));
+            }
+        }
+        let Ok(nvml) = self.nvml() else { return Ok(BTreeSet::new()) };
+        let looks = cards.into_iter().map(|(card, mut expected)| {
+            let nvml = nvml.clone();
+            blocking::run(move || {
+                let Ok(there) = nvml.gpu_instances(address(card)) else { return Vec::new() };
+                expected.retain(|(_, instances)| !there.iter().any(|there| is_behind(there, instances)));
+                expected
+            })
+        });
+        let mut missing = BTreeSet::new();
+        for gone in join_all(looks).await {
+            missing.extend(gone?.into_iter().map(|(index, _)| index));
+        }
+        Ok(missing)
+    }
+
+    /// Whether the claim's CDI spec gives its containers these very devices.
+    pub(super) async fn is_in_spec(
+        &self,
+        claim: &ClaimReference,
+        allocated: &[AllocatedDevice],
+    ) -> Result<bool, PrepareError> {
+        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
+        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
+        let names: BTreeSet<&str> = allocated.iter().map(|device| &*device.cdi_name).collect();
+        Ok(!names.is_empty() && holder.cdi_names() == names)
+    }
+
+    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record; where
+    /// that can't be read, all are `missing`, and what the claim's CDI spec says is there is found again.
+    pub(super) async fn make_again(
+        &self,
+        claim: &ClaimReference,
+        recorded: Option<&ClaimRecord>,
+        allocated: &[AllocatedDevice],
+        missing: &BTreeSet<usize>,
+        call: &Call,
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let operation = Operation::Prepare;
+        let names: Vec<String> = missing
+            .iter()
+            .filter_map(|index| allocated.get(*index))
+            .map(|lost| lost.device.to_string())
+            .collect();
+        tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
+        let nvml = self.nvml()?;
+        let files = call.unless_ended(self.files.of(&nvml, &self.options));
+        let files = self.timed(operation, Phase::DriverFiles, files).await?;
+        let lost: Vec<AllocatedDevice> =
+            missing.iter().filter_map(|index| allocated.get(*index)).cloned().collect();
+        let cards =
+            lost.iter().filter(|device| !device.admin_access).map(|device| device.device.card()).collect();
+        let locks = self.card_locks(operation, claim, &cards, call).await?;
+        let published = self.published.borrow().clone();
+        let look = || {
+            let needs = call.unless_ended(needs(&nvml, &self.profiles, published.as_deref(), &lost));
+            self.timed(operation, Phase::Hardware, needs)
+        };
+        let mut needs = look().await?;
+        if self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, &needs, &cards)).await? {
+            needs = look().await?;
+        }
+        let own = self.own_hardware(claim, recorded).await?;
+        let plans = self.plan(&nvml, &locks, claim, &needs, own);
+        let plans = self.timed(operation, Phase::Hardware, plans).await?;
+        let mut intents = BTreeMap::<PciBusId, Vec<String>>::new();
+        for intent in plans.iter().flat_map(|plan| plan.intents()) {
+            intents.entry(intent.card).or_default().push(intent.id.clone());
+        }
+        let mut made = self.intent(claim, &needs, &plans);
+        if let Err(error) = self.make_hardware(&mut made, &nvml, &locks, plans).await {
+            if let Err(undo) = self.unmake(&nvml, &locks, intents).await {
+                tracing::warn!(error = %undo, "could not undo what the failed attempt made; it is tried again");
+            }
+            return Err(error);
+        }
+        let record = match recorded {
+            None => made,
+            Some(recorded) => {
+                let mut record = recorded.clone();
+                for (index, device) in missing.iter().zip(made.devices) {
+                    if let Some(lost) = record.devices.get_mut(*index) {
+                        *lost = device;
+                    }
+                }
+                record
+            }
+        };
+        let record = self.complete(record, files).await?;
+        tracing::info!(devices = ?device_names(&record), "made again what the claim had lost");
+        Ok(answer(&record))
+    }
+
+    /// Ids of the hardware records that the claim rests on.
+    async fn own_hardware(
+        &self,
+        claim: &ClaimReference,
+        recorded: Option<&ClaimRecord>,
+    ) -> Result<BTreeSet<String>, PrepareError> {
+        if let Some(record) = recorded {
+            return Ok(record.devices.iter().flat_map(|device| &device.hardware).cloned().collect());
+        }
+        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
+        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
+        Ok(holder.hardware_by_card().into_values().flatten().collect())
+    }
+
+    /// Makes again what prepared claims have lost although the machine was not started again: someone has destroyed
+    /// partitions, or the driver was loaded anew. A container that is started again finds what is there then.
+    pub(super) async fn repair(&self) -> Result<(), PrepareError> {
+        let journal = self.journal.clone();
+        for entry in blocking::run(move || journal.shared_claims()).await?? {
+            let Ok(record) = entry.record else { continue };
+            if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
+                continue;
+            }
+            // Whoever works on the claim sees to it.
+            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
+            let Some(record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
+            else {
+                continue;
+            };
+            // What several claims share is made anew when the kubelet next asks for each of them.
+            if record.devices.iter().any(|device| device.share_id.is_some()) {
+                continue;
+            }
+            let missing = self.missing(&record).await?;
+            if missing.is_empty() {
+                continue;
+            }
+            let claim = ClaimReference {
+                namespace: record.namespace.clone(),
+                name: record.name.clone(),
+                uid: record.uid.clone(),
+            };
+            let call = Call::new(Deadline::now() + self.options.answer_within, Ending::default());
+            let since = Instant::now();
+            let made = match recorded_devices(&record) {
+                Ok(devices) => {
+                    self.make_again(&claim, Some(&record), &devices, &missing, &call).await.map(drop)
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = made {
+                tracing::error!(uid = record.uid, %error, elapsed = ?since.elapsed(),
+                    "what the claim has lost can't be made again; it keeps the rest");
+                self.events.failed(Operation::Prepare, &claim, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The record with the numbers that its cards have now: a driver that was loaded again numbers anew. Of a card that does
+    /// not answer, the old number is as good.
+    ///
+    /// # Errors
+    /// [`PrepareError::OtherCard`] where another card has come to an address.
+    pub(super) async fn with_present_minors(
+        &self,
+        record: &ClaimRecord,
+    ) -> Result<ClaimRecord, PrepareError> {
+        let mut record = record.clone();
+        let Ok(nvml) = self.nvml() else { return Ok(record) };
+        let cards: BTreeSet<PciBusId> = record.devices.iter().map(|device| device.card).collect();
+        let looks = cards.into_iter().map(|card| {
+            let nvml = nvml.clone();
+            blocking::run(move || (card, nvml.identify(address(card))))
+        });
+        let mut is_changed = false;
+        for look in join_all(looks).await {
+            let (card, Ok(identity)) = look? else { continue };
+            for device in record.devices.iter_mut().filter(|device| device.card == card) {
+                if device.card_uuid != identity.uuid {
+                    return Err(PrepareError::OtherCard {
+                        device: device.device.clone(),
+                        published: device.card_uuid.clone(),
+                        found: identity.uuid,
+                    });
+                }
+                is_changed |= device.minor != identity.minor;
+                device.minor = identity.minor;
+            }
+        }
+        if is_changed {
+            tracing::info!(uid = record.uid, "its cards have other numbers now");
+            let files = self.files.of(&nvml, &self.options).await?;
+            record = self.complete(record, files).await?;
+        }
+        Ok(record)
+    }
+
+    /// Writes a prepared claim's CDI spec, and then its record.
+    pub(super) async fn complete(
+        &self,
+        mut record: ClaimRecord,
+        files: std::sync::Arc<crate::cdi::DriverFiles>,
+    ) -> Result<ClaimRecord, PrepareError> {
+        let operation = Operation::Prepare;
+        self.timed(operation, Phase::Cdi, self.write_spec(&record, files)).await?;
+        record.stage = Stage::Complete;
+        let (journal, complete) = (self.journal.clone(), record.clone());
+        // Another boot would not believe it anyway, so it need only survive this process.
+        let put = async { Ok(blocking::run(move || journal.put_claim(&complete)).await??) };
+        self.timed::<_, PrepareError>(operation, Phase::Journal, put).await?;
+        Ok(record)
+    }
+}
+
+/// Whether a GPU instance is the one behind a partition.
+fn is_behind(instance: &GpuInstance, instances: &PartitionInstances) -> bool {
+    instance.id == instances.gpu_instance
+        && instance.compute_instances.iter().any(|compute| {
+            compute.id == instances.compute_instance && compute.uuid.as_deref() == Some(&*instances.uuid)
+        })
+}
