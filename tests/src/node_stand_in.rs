@@ -222,7 +222,7 @@ fn cdi_directory(directory: &Path) -> PathBuf {
 /// The CDI specs in a directory; one that is removed meanwhile is none.
 fn specs(cdi_directory: &Path) -> Result<Vec<Value>, NodeStandInError> {
     let mut specs = Vec::new();
-    for name in names(cdi_directory)? {
+    for name in names(cdi_directory)?.into_iter().filter(|name| name.ends_with(".json")) {
         let path = cdi_directory.join(name);
         let failed = |source| NodeStandInError::File { path: path.clone(), source };
         match fs::read(&path) {

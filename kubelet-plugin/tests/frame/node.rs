@@ -136,7 +136,8 @@ impl Node {
     /// The CDI specs there are.
     pub fn specs(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.cdi_directory()).into_iter().flatten().flatten();
-        files.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        let names = files.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".json")).collect()
     }
 
     /// The sockets there are, of both kinds.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use futures::future::try_join_all;
@@ -195,21 +195,6 @@ async fn come_and_go(
     });
     let (prepared, unprepared): (Vec<_>, Vec<_>) = try_join_all(each).await?.into_iter().unzip();
     Ok((prepared.concat(), unprepared.concat()))
-}
-
-impl RunningPlugin {
-    async fn prepare(&self, claim: &Claim) -> Result<()> {
-        let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
-        let devices = answers.into_values().next().context("no answer for the claim")?;
-        ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
-        Ok(())
-    }
-
-    async fn unprepare(&self, claim: &Claim) -> Result<()> {
-        let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
-        answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
-        Ok(())
-    }
 }
 
 fn print(report: &Report) {

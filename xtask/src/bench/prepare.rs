@@ -3,6 +3,7 @@
 
 pub(super) mod claims;
 pub(super) mod metrics;
+mod paced;
 pub(super) mod plugin;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use futures::future::try_join_all;
@@ -44,11 +45,18 @@ pub(super) fn programs() -> Result<plugin::Programs> {
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask bench prepare
+  cargo xtask bench prepare --rounds 0 --paced 300    # only claims with pauses, as a node sees them
   cargo xtask bench prepare --rounds 1000 -o json")]
 pub struct PrepareArguments {
     /// Claims prepared one after another; a tenth as many rounds are done with 64 at once.
     #[arg(long, default_value_t = 300)]
     rounds: usize,
+    /// Claims of each kind that come one at a time with pauses; 0 leaves them out.
+    #[arg(long, default_value_t = 100)]
+    paced: usize,
+    /// The pause before each call, in milliseconds.
+    #[arg(long, default_value_t = 100)]
+    pause: u64,
     /// A table, or one JSON object.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -78,6 +86,9 @@ struct Case {
 #[derive(Serialize)]
 struct Report {
     cases: Vec<Case>,
+    /// One at a time, with pauses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paced: Option<paced::Paced>,
     /// One GET of a claim by another client, for comparison.
     claim_get: Quantiles,
     /// One write of a small file with fsync, rename and fsync of the directory, for comparison.
@@ -109,8 +120,16 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
     cluster.add_node_object(plugin::NODE).await?;
     let mut cases = Vec::new();
     let mut starts = Vec::new();
+    let mut paced = None;
+    if arguments.paced > 0 {
+        let plugin = RunningPlugin::start(&cluster, &programs, "paced", 8).await?;
+        let pause = Duration::from_millis(arguments.pause);
+        paced = Some(paced::measure(&cluster, &plugin, arguments.paced, pause).await?);
+        plugin.stop(&cluster).await?;
+        claims::delete(&cluster).await?;
+    }
     let mut resident_mib = Resident::default();
-    for delay in [0, 100] {
+    for delay in [0, 100].into_iter().filter(|_| arguments.rounds > 0) {
         let plugin = RunningPlugin::start(&cluster, &programs, &format!("delay-{delay}"), AT_ONCE).await?;
         starts.push(plugin.start_to_slices);
         let at_rest = plugin.resident_mib()?;
@@ -135,8 +154,9 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
     }
     let report = Report {
         cases,
-        claim_get: claim_get(&cluster, arguments.rounds).await?,
-        disk_sync: disk_sync(cluster.state(), arguments.rounds)?,
+        paced,
+        claim_get: claim_get(&cluster, arguments.rounds.max(100)).await?,
+        disk_sync: disk_sync(cluster.state(), arguments.rounds.max(100))?,
         start_to_slices: Quantiles::of(starts),
         resident_mib,
         binary_mib: fs::metadata(&programs.plugin)?.len() as f64 / f64::from(1 << 20),
@@ -183,23 +203,8 @@ async fn measure(plugin: &RunningPlugin, claims: &[Claim], rounds: usize, delay:
 
 impl RunningPlugin {
     async fn round(&self, claims: &[Claim]) -> Result<(Vec<Duration>, Vec<Duration>)> {
-        let prepared = try_join_all(claims.iter().map(async |claim| {
-            let since = Instant::now();
-            let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
-            let took = since.elapsed();
-            let devices = answers.into_values().next().context("no answer for the claim")?;
-            ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
-            anyhow::Ok(took)
-        }))
-        .await?;
-        let unprepared = try_join_all(claims.iter().map(async |claim| {
-            let since = Instant::now();
-            let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
-            let took = since.elapsed();
-            answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
-            anyhow::Ok(took)
-        }))
-        .await?;
+        let prepared = try_join_all(claims.iter().map(|claim| self.prepare(claim))).await?;
+        let unprepared = try_join_all(claims.iter().map(|claim| self.unprepare(claim))).await?;
         Ok((prepared, unprepared))
     }
 }
@@ -218,18 +223,19 @@ async fn claim_get(cluster: &Cluster, rounds: usize) -> Result<Quantiles> {
 }
 
 fn disk_sync(directory: &Path, rounds: usize) -> Result<Quantiles> {
+    let samples: Result<Vec<Duration>> = (0..rounds).map(|_| sync_once(directory)).collect();
+    Ok(Quantiles::of(samples?))
+}
+
+fn sync_once(directory: &Path) -> Result<Duration> {
     let (temporary, file) = (directory.join("sync.new"), directory.join("sync"));
-    let mut samples = Vec::new();
-    for round in 0..rounds {
-        let since = Instant::now();
-        let mut new = fs::File::create(&temporary)?;
-        new.write_all(format!("{round:0>400}").as_bytes())?;
-        new.sync_all()?;
-        fs::rename(&temporary, &file)?;
-        fs::File::open(directory)?.sync_all()?;
-        samples.push(since.elapsed());
-    }
-    Ok(Quantiles::of(samples))
+    let since = Instant::now();
+    let mut new = fs::File::create(&temporary)?;
+    new.write_all(&[b'x'; 400])?;
+    new.sync_all()?;
+    fs::rename(&temporary, &file)?;
+    fs::File::open(directory)?.sync_all()?;
+    Ok(since.elapsed())
 }
 
 fn print(report: &Report) {
@@ -262,9 +268,19 @@ fn print(report: &Report) {
             case.phases_ms.to_string(),
         ]);
     }
-    println!("{table}");
+    if !report.cases.is_empty() {
+        println!("{table}");
+    }
     let of =
         |quantiles: &Quantiles| format!("p50 {:.2} ms, p99 {:.2} ms", quantiles.p50_ms, quantiles.p99_ms);
+    if let Some(paced) = &report.paced {
+        println!("one at a time, {} ms before each call, beside another writer:", paced.pause_ms);
+        for (name, lone) in [("card", &paced.card), ("partition", &paced.partition)] {
+            println!("  Prepare of a {name:<9}    {}; {}", of(&lone.prepare), lone.phases_ms);
+            println!("  Unprepare of a {name:<9}  {}", of(&lone.unprepare));
+        }
+        println!("  a synced small file       {}", of(&paced.disk_sync));
+    }
     println!("one GET of a claim by another client:            {}", of(&report.claim_get));
     println!("one synced write of a small file:                {}", of(&report.disk_sync));
     println!("process start to slices visible:                 {}", of(&report.start_to_slices));

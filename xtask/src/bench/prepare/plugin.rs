@@ -19,7 +19,7 @@ use tessera_tests::{
     Cluster,
     host::CommandLine,
     installation::DRIVER,
-    kubelet_stand_in::{KubeletStandIn, Plugin},
+    kubelet_stand_in::{Claim, KubeletStandIn, Plugin},
     workspace,
 };
 
@@ -152,6 +152,25 @@ impl RunningPlugin {
         let start_to_slices = since.elapsed();
         let programs = programs.clone();
         Ok(Self { kubelet, devices, start_to_slices, programs, machine, address, process, _cdi: cdi })
+    }
+
+    /// Prepares a claim of one device by a call of its own. How long that took.
+    pub async fn prepare(&self, claim: &Claim) -> Result<Duration> {
+        let since = Instant::now();
+        let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
+        let took = since.elapsed();
+        let devices = answers.into_values().next().context("no answer for the claim")?;
+        ensure!(devices.map_err(anyhow::Error::msg)?.len() == 1, "not one device");
+        Ok(took)
+    }
+
+    /// Unprepares a claim by a call of its own. How long that took.
+    pub async fn unprepare(&self, claim: &Claim) -> Result<Duration> {
+        let since = Instant::now();
+        let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
+        let took = since.elapsed();
+        answers.into_values().next().context("no answer for the claim")?.map_err(anyhow::Error::msg)?;
+        Ok(took)
     }
 
     /// Directory of the emulated machine.
