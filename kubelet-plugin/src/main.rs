@@ -10,8 +10,9 @@ use clap::Parser as _;
 use tessera_kubelet_plugin::{
     error_text::with_causes,
     metrics::Metrics,
-    mps,
+    mps, open_files,
     options::Options,
+    probe_command,
     run::{logging, run},
 };
 
@@ -31,12 +32,14 @@ fn main() -> ExitCode {
         Some(mps::reaper::SUBCOMMAND) => return mps::reaper::main(&arguments),
         Some(mps::supervise::SUBCOMMAND) => return mps::supervise::main(arguments),
         Some(mps::command::SUBCOMMAND) => return mps::command::main(arguments),
+        Some(probe_command::SUBCOMMAND) => return probe_command::main(arguments),
         Some(mps::launch::SUBCOMMAND) => return mps::launch::main(arguments),
         _ => {}
     }
     let options = Options::parse();
     let metrics = Metrics::new();
     let result = logging::install(&options.log_filter(), options.log_format, &metrics).and_then(|()| {
+        open_files::raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .max_blocking_threads(BLOCKING_THREADS)

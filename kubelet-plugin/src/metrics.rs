@@ -56,6 +56,8 @@ pub struct Metrics {
     pub registrations_refused: Counter,
     /// Connections open on the two sockets.
     pub connections: Gauge,
+    /// Connections for metrics and probes that were closed at once, since too many were open.
+    pub http_connections_refused: Counter,
     /// 1 while the driver library is open and answers.
     pub hardware_ready: Gauge,
     /// Cards that answered when the hardware was last read.
@@ -219,6 +221,11 @@ impl Metrics {
                 "Registrations the kubelet refused",
             ),
             connections: add(&mut registry, "socket_connections", "Open connections on the plugin's sockets"),
+            http_connections_refused: add(
+                &mut registry,
+                "http_connections_refused",
+                "Connections for metrics and probes that were closed because too many were open",
+            ),
             hardware_ready: add(&mut registry, "hardware_ready", "1 while the driver library answers"),
             cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
             layout_file_wrong: add(

@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// What else this program is.
-const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards, kubelet-plugin mps shows them; \
-     see kubelet-plugin mps-host --help and kubelet-plugin mps --help.";
+const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards, kubelet-plugin mps shows them, \
+     kubelet-plugin probe asks a running plugin whether it is well; see the --help of each.";
 
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
 ///
@@ -157,6 +157,12 @@ pub struct Options {
     /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,
+
+    /// Unix socket on which the same is answered, for the kubelet's probes. [default: none]
+    ///
+    /// `kubelet-plugin probe` asks there. Whoever reaches the pod's network can keep the port busy, but not this socket.
+    #[arg(long, env = "PROBE_SOCKET", value_name = "FILE", value_parser = absolute)]
+    pub probe_socket: Option<PathBuf>,
 
     /// How long running work may take to end after SIGTERM, in seconds.
     ///
@@ -343,6 +349,7 @@ mod tests {
             ("--cdi-directory", "/var/run/../cdi"),
             ("--mig-layout-file", "layouts.yaml"),
             ("--http-address", "9475"),
+            ("--probe-socket", "probe.sock"),
             ("--shutdown-timeout", "-1"),
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),

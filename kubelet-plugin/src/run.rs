@@ -125,7 +125,7 @@ async fn start(
         discovery::run(hardware.clone(), own_partitions, discovery, machine_sender, shutdown.clone()),
     );
 
-    let listener = http::listen(options.http_address).await?;
+    let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
 
@@ -182,7 +182,7 @@ async fn start(
         published,
     };
     let observed = http::Observed { metrics: metrics.clone(), readiness, sockets, preparer };
-    tasks.spawn_fallible("the HTTP server", http::serve(listener, observed, shutdown.clone()));
+    tasks.spawn("the HTTP server", http.serve(observed, shutdown.clone()));
 
     let node = NodePart {
         options: options.clone(),

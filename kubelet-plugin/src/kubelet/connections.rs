@@ -1,21 +1,19 @@
 //! Accepting connections, as many as there is room for.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use futures::{Stream, stream};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_stream::wrappers::UnixListenerStream;
 
 use super::authority::AuthorityAdapter;
-use crate::metrics::Metrics;
+use crate::{incoming, metrics::Metrics};
 
 /// Connections open at once on one socket. The kubelet has one or two; the rest wait in the socket's backlog.
 const MAX_CONNECTIONS: usize = 32;
-
-/// How long to wait when the system has no file descriptor for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The place of an open connection; free again when this is dropped with the connection.
 #[derive(Debug)]
@@ -30,17 +28,10 @@ pub fn accept(
     metrics: Metrics,
 ) -> impl Stream<Item = io::Result<AuthorityAdapter<UnixStream, Place>>> {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    stream::unfold((listener, places, metrics), |(listener, places, metrics)| async {
+    let listener = UnixListenerStream::new(listener);
+    stream::unfold((listener, places, metrics), |(mut listener, places, metrics)| async {
         let permit = Arc::clone(&places).acquire_owned().await.ok()?;
-        let socket = loop {
-            match listener.accept().await {
-                Ok((socket, _)) => break socket,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection; trying again");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        };
+        let socket = incoming::next(&mut listener).await?;
         metrics.connections.inc();
         let place = Place { metrics: metrics.clone(), _permit: permit };
         Some((Ok(AuthorityAdapter::new(socket, place)), (listener, places, metrics)))

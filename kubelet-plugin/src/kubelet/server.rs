@@ -38,6 +38,10 @@ const MAX_CALLS: u32 = 100;
 /// The longest request headers.
 const MAX_HEADER_LIST: u32 = 16 << 10;
 
+/// How long a call may take, from its headers to the headers of its answer: more than the kubelet waits (45 s), so only one
+/// whose request never ends is given up. A stream goes on after that.
+const CALL_TIME: Duration = Duration::from_secs(60);
+
 /// A connection whose client does not answer a ping is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -140,8 +144,9 @@ impl<P: ClaimPreparer> KubeletServer<P> {
         let service =
             RegistrationService::new(&instance.driver_name, names.dra.path(), state, metrics.clone());
         let registration_router =
-            server().add_service(RegistrationServer::new(service).max_decoding_message_size(MAX_REQUEST));
-        let dra_router = dra_router(claims, DeviceHealthService::new(health, shutdown.clone()));
+            server(CALL_TIME).add_service(RegistrationServer::new(service).max_decoding_message_size(MAX_REQUEST));
+        let health = DeviceHealthService::new(health, shutdown.clone());
+        let dra_router = dra_router(server(CALL_TIME), claims, health);
 
         let registration_path = names.registration.path().to_owned();
         let dra_path = names.dra.path().to_owned();
@@ -199,8 +204,9 @@ async fn bind(path: &Path, staging: &Path) -> Result<(UnixListener, SocketName),
     }
 }
 
-fn server() -> Server {
+fn server(call_time: Duration) -> Server {
     Server::builder()
+        .timeout(call_time)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(MAX_CALLS)
@@ -209,14 +215,18 @@ fn server() -> Server {
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
-fn dra_router<P: ClaimPreparer>(claims: ClaimService<P>, health: DeviceHealthService) -> Router {
+fn dra_router<P: ClaimPreparer>(
+    mut server: Server,
+    claims: ClaimService<P>,
+    health: DeviceHealthService,
+) -> Router {
     use dra_health::{
         v1::dra_resource_health_server::DraResourceHealthServer as HealthV1,
         v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1,
     };
     let v1 = v1::dra_plugin_server::DraPluginServer::new(claims.clone());
     let v1beta1 = v1beta1::dra_plugin_server::DraPluginServer::new(claims);
-    server()
+    server
         .add_service(v1.max_decoding_message_size(MAX_REQUEST))
         .add_service(v1beta1.max_decoding_message_size(MAX_REQUEST))
         .add_service(HealthV1::new(health.clone()).max_decoding_message_size(MAX_REQUEST))
@@ -235,5 +245,72 @@ async fn run(
     match router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await {
         Ok(()) if stopped.is_cancelled() => Ok(()),
         result => Err(ServeError::Ended { path, source: result.err() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures::{StreamExt as _, stream};
+    use tonic::{body::Body, transport::Endpoint};
+    use tower::{Service as _, ServiceExt as _};
+
+    use super::*;
+    use crate::prepare::{Answers, ClaimReference, PreparedDevice};
+
+    #[derive(Clone)]
+    struct Nobody;
+
+    impl ClaimPreparer for Nobody {
+        type Error = Infallible;
+
+        async fn prepare(&self, _: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, Infallible> {
+            Answers::default()
+        }
+
+        async fn unprepare(&self, _: Vec<ClaimReference>) -> Answers<(), Infallible> {
+            Answers::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_request_never_ends_is_given_up_and_a_stream_is_not() {
+        const TIME: Duration = Duration::from_millis(300);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let stop = CancellationToken::new();
+        let metrics = Metrics::new();
+        let (_sender, health) = watch::channel(None);
+        let health = DeviceHealthService::new(health, stop.clone());
+        let router = dra_router(server(TIME), ClaimService::new(Nobody, metrics.clone()), health);
+        let listener = UnixListener::bind(&path).unwrap();
+        let serving = tokio::spawn(run(router, listener, path.clone(), metrics, stop.clone()));
+
+        let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
+        let mut channel = endpoint.connect().await.unwrap();
+        let mut call = async |method: &str, start: Bytes| {
+            let body = stream::iter([Ok::<_, Infallible>(start)]).chain(stream::pending());
+            let request = http::Request::post(format!("http://localhost/{method}"))
+                .header("content-type", "application/grpc")
+                .body(Body::new(axum::body::Body::from_stream(body)))
+                .unwrap();
+            let answer = channel.ready().await.unwrap().call(request);
+            tokio::time::timeout(20 * TIME, answer).await
+        };
+        // A message of which the first byte of ten comes.
+        let unfinished = Bytes::from_static(&[0, 0, 0, 0, 10, 1]);
+        let answer = call("v1.DRAPlugin/NodePrepareResources", unfinished).await.expect("answered").unwrap();
+        assert_ne!(answer.headers()["grpc-status"], "0", "{:?}", answer.headers());
+
+        let mut watching =
+            dra_health::v1::dra_resource_health_client::DraResourceHealthClient::new(channel.clone());
+        let mut watched = watching.node_watch_resources(dra_health::v1::NodeWatchResourcesRequest {}).await;
+        let next = watched.as_mut().unwrap().get_mut().message();
+        assert!(tokio::time::timeout(3 * TIME, next).await.is_err(), "still waiting for what there is to say");
+        stop.cancel();
+        drop((watched, watching, channel));
+        serving.await.unwrap().unwrap();
     }
 }

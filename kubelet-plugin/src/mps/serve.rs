@@ -10,16 +10,19 @@ use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, broadcast};
+use tokio_stream::wrappers::UnixListenerStream;
 
 use super::error::MpsError;
 use super::protocol::{ErrorCode, Operation, Request, Response, VERSION};
 use super::supervisor::Supervisor;
 use super::wire::{read_line, write_line};
+use crate::incoming;
 
 /// Connections at once: many more than there are claims of a node that are prepared at once.
 const CONNECTIONS: usize = 256;
 
-/// How long a subscriber may take to read an event. One that does not is left: it connects again and asks how things are.
+/// How long the other side may take to read an answer or an event. One that does not is left, so that it keeps nobody out:
+/// it connects again and asks how things are.
 const READING: Duration = Duration::from_secs(10);
 
 /// How long a connection may say nothing before it is closed, so that those who do nothing keep nobody out. Whoever asks
@@ -42,24 +45,18 @@ pub(super) fn listen(path: &Path) -> Result<UnixListener, MpsError> {
 /// Serves until dropped.
 pub(super) async fn serve(supervisor: Arc<Supervisor>, listener: UnixListener) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let supervisor = supervisor.clone();
-                // Who is one too many waits for its turn in the queue of the socket.
-                let Ok(connection) = connections.clone().acquire_owned().await else { return };
-                tokio::spawn(async move {
-                    let _connection = connection;
-                    if let Err(error) = talk(&supervisor, stream).await {
-                        tracing::debug!(%error, "a connection broke off");
-                    }
-                });
+    let mut listener = UnixListenerStream::new(listener);
+    // Who is one too many waits for its turn in the queue of the socket.
+    while let Ok(connection) = connections.clone().acquire_owned().await
+        && let Some(stream) = incoming::next(&mut listener).await
+    {
+        let supervisor = supervisor.clone();
+        tokio::spawn(async move {
+            let _connection = connection;
+            if let Err(error) = talk(&supervisor, stream).await {
+                tracing::debug!(%error, "a connection broke off");
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
+        });
     }
 }
 
@@ -69,14 +66,14 @@ async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()
     // The socket's mode says the same; a directory may have been mounted elsewhere with other rights.
     if user != 0 && user != rustix::process::geteuid().as_raw() {
         let message = format!("user {user} may not: only root uses MPS daemons of the node");
-        return write_line(&mut writer, &Response::Error { code: ErrorCode::Forbidden, message }).await;
+        return tell(&mut writer, &Response::Error { code: ErrorCode::Forbidden, message }, READING).await;
     }
     let mut reader = BufReader::new(reader);
     while let Some(line) = tokio::time::timeout(ASKING, read_line(&mut reader)).await?? {
         match understand(&line) {
             Ok(Operation::Subscribe) => {
                 let events = supervisor.events.subscribe();
-                write_line(&mut writer, &Response::Subscribed).await?;
+                tell(&mut writer, &Response::Subscribed, READING).await?;
                 return tokio::select! {
                     result = pass_on(events, &mut writer, READING) => result,
                     // Whoever subscribed says nothing more: this is its end.
@@ -91,11 +88,11 @@ async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()
                     code: ErrorCode::Failed,
                     message: format!("the work broke off: {error}"),
                 });
-                write_line(&mut writer, &answer).await?;
+                tell(&mut writer, &answer, READING).await?;
             }
             Err(message) => {
                 let refused = Response::Error { code: ErrorCode::InvalidRequest, message };
-                write_line(&mut writer, &refused).await?;
+                tell(&mut writer, &refused, READING).await?;
             }
         }
     }
@@ -128,6 +125,14 @@ async fn answer(supervisor: &Arc<Supervisor>, operation: Operation) -> Response 
     })
 }
 
+async fn tell(
+    writer: &mut (impl tokio::io::AsyncWrite + Unpin),
+    response: &Response,
+    patience: Duration,
+) -> io::Result<()> {
+    tokio::time::timeout(patience, write_line(writer, response)).await?
+}
+
 async fn pass_on(
     mut events: broadcast::Receiver<super::protocol::Event>,
     writer: &mut (impl tokio::io::AsyncWrite + Unpin),
@@ -135,9 +140,7 @@ async fn pass_on(
 ) -> io::Result<()> {
     loop {
         match events.recv().await {
-            Ok(event) => {
-                tokio::time::timeout(patience, write_line(writer, &Response::Event(event))).await??
-            }
+            Ok(event) => tell(writer, &Response::Event(event), patience).await?,
             // It connects again and asks how things are.
             Err(_) => return Ok(()),
         }

@@ -19,6 +19,7 @@ use super::supervisor::Supervisor;
 use super::{logs, readopt, serve};
 use crate::error_text::with_causes;
 use crate::metrics::Metrics;
+use crate::open_files;
 use crate::run::logging;
 
 /// First argument by which the program is told apart.
@@ -38,6 +39,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
     let result =
         logging::install(&options.log_filter(), options.log_format, &Metrics::new()).and_then(|()| {
+            open_files::raise_limit();
             // One thread: it waits nearly all of its time.
             let runtime =
                 tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;

@@ -1,22 +1,34 @@
-//! Metrics and probes over HTTP.
+//! Metrics and probes over HTTP: on a port for everybody, and on a unix socket for the kubelet's probes.
+//!
+//! The port cannot be kept free for the kubelet: whoever reaches the pod's network takes as many places as there are, and
+//! the kubelet has no address that can be told from theirs on every network plugin. A second port would be reached by the
+//! same. So the kubelet runs `kubelet-plugin probe` in the container, which asks on a socket in a volume of the pod's own.
 
-use std::{net::SocketAddr, sync::Arc};
+mod server;
 
-use anyhow::Context as _;
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use anyhow::{Context as _, bail};
 use axum::{
     Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, response::IntoResponse,
     routing::get,
 };
 use tokio::{net::TcpListener, sync::watch};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 
 use super::readiness::Readiness;
 use crate::{
     error_text::with_causes,
-    kubelet::{probe::probe, socket_paths::SocketPaths},
+    kubelet::{
+        listening_socket::{ListenError, ListeningSocket},
+        probe::probe,
+        socket_paths::SocketPaths,
+    },
     metrics::Metrics,
     prepare::Preparer,
 };
+use server::{Limits, serve_connections};
 
 /// The media type that Prometheus and OpenMetrics agree on.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -34,34 +46,60 @@ pub struct Observed {
     pub preparer: watch::Receiver<Option<Preparer>>,
 }
 
-/// Listens; the address says which port was taken for port 0.
-///
-/// # Errors
-/// When the address can't be listened on.
-pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address} for metrics and probes: choose another --http-address")
-    })?;
-    tracing::info!(address = %listener.local_addr().unwrap_or(address), "metrics and probes");
-    Ok(listener)
+/// Where it listens.
+#[derive(Debug)]
+pub struct Listeners {
+    port: TcpListener,
+    probes: Option<ListeningSocket>,
 }
 
-/// Answers until `shutdown`.
-///
-/// # Errors
-/// As [`axum::serve()`]: never in practice.
-pub async fn serve(
-    listener: TcpListener,
-    observed: Observed,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let router = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .with_state(Arc::new(observed));
-    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
-    Ok(())
+impl Listeners {
+    /// Listens. The log says which port was taken for port 0.
+    ///
+    /// # Errors
+    /// When the address or the socket can't be listened on.
+    pub async fn bind(address: SocketAddr, probe_socket: Option<&Path>) -> anyhow::Result<Self> {
+        let probes = match probe_socket {
+            Some(path) => Some(bind_probe_socket(path).await?),
+            None => None,
+        };
+        let port = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address} for metrics and probes: choose another --http-address")
+        })?;
+        tracing::info!(address = %port.local_addr().unwrap_or(address), "metrics and probes");
+        Ok(Self { port, probes })
+    }
+
+    /// Answers until `shutdown`, each listener within limits of its own.
+    pub async fn serve(self, observed: Observed, shutdown: CancellationToken) {
+        let refused = observed.metrics.http_connections_refused.clone();
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .with_state(Arc::new(observed));
+        let limits = Limits::default();
+        let port = TcpListenerStream::new(self.port);
+        let for_all = serve_connections(port, router.clone(), limits, &refused, &shutdown);
+        let for_probes = async {
+            let Some((listener, name)) = self.probes.map(ListeningSocket::into_parts) else { return };
+            serve_connections(UnixListenerStream::new(listener), router, limits, &refused, &shutdown).await;
+            if let Err(error) = name.remove() {
+                tracing::warn!(socket = %name.path().display(), %error, "cannot remove the socket");
+            }
+        };
+        tokio::join!(for_all, for_probes);
+    }
+}
+
+async fn bind_probe_socket(path: &Path) -> anyhow::Result<ListeningSocket> {
+    // In the same directory, so that it can be renamed.
+    match ListeningSocket::bind(path, path.parent().unwrap_or(path)).await {
+        Err(ListenError::InUse { path }) => {
+            bail!("another process already serves {}: choose another --probe-socket", path.display())
+        }
+        result => Ok(result?),
+    }
 }
 
 async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {

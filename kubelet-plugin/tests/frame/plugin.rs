@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -14,22 +14,40 @@ use serde_json::Value;
 /// For things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_kubelet-plugin");
+
 pub struct Plugin {
     child: Child,
     log: PathBuf,
+    pub probe_socket: PathBuf,
 }
 
 impl Plugin {
     /// Starts the program; it logs JSON into a file of its own in `directory`.
     pub fn start(directory: &Path, arguments: &[String]) -> Self {
-        let log = directory.join(format!("log-{:08x}", fastrand::u32(..)));
-        let child = command()
+        Self::spawn(command(), directory, arguments)
+    }
+
+    /// As [`Plugin::start`], with limits on open files: the soft one, and the hard one.
+    pub fn start_with_files(directory: &Path, arguments: &[String], (soft, hard): (u64, u64)) -> Self {
+        let mut shell = in_empty_environment("/bin/sh");
+        shell.arg("-c").arg(format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"")).arg(PROGRAM);
+        Self::spawn(shell, directory, arguments)
+    }
+
+    fn spawn(mut command: Command, directory: &Path, arguments: &[String]) -> Self {
+        let number = fastrand::u32(..);
+        let log = directory.join(format!("log-{number:08x}"));
+        let probe_socket = directory.join(format!("probe-{number:08x}.sock"));
+        let child = command
             .args(["--http-address", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug"])
+            .arg("--probe-socket")
+            .arg(&probe_socket)
             .args(arguments)
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        Self { child, log }
+        Self { child, log, probe_socket }
     }
 
     /// The log lines so far.
@@ -57,18 +75,36 @@ impl Plugin {
         }
     }
 
-    /// Asks the HTTP server; the status and the body.
-    pub fn get(&self, path: &str) -> (u16, String) {
+    /// Where the HTTP server listens.
+    pub fn address(&self) -> SocketAddr {
         let log = self.log();
         let listening =
             log.iter().find(|line| line["message"] == "metrics and probes").expect("an HTTP server");
-        let address: SocketAddr = listening["address"].as_str().unwrap().parse().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        listening["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Asks the HTTP server; the status and the body.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        self.try_get(path).unwrap()
+    }
+
+    /// As [`Plugin::get`], of a server that may hang up or be silent.
+    pub fn try_get(&self, path: &str) -> io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address())?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
+    }
+
+    /// Asks as the kubelet does, by a program in the container; whether it succeeded, and what it printed.
+    pub fn probe(&self, path: &str) -> (bool, String) {
+        let mut probe = command();
+        probe.arg("probe").arg("--socket").arg(&self.probe_socket).arg(path).stdout(Stdio::piped());
+        let output = probe.output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
     }
 
     /// Waits until `/readyz` has this line.
@@ -119,6 +155,21 @@ impl Plugin {
         Duration::from_millis(ticks * 10)
     }
 
+    /// The most memory that was resident at once, program pages included, KiB.
+    pub fn most_resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The limits on open files: the soft and the hard one.
+    pub fn files_limits(&self) -> (u64, u64) {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap();
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    }
+
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -134,7 +185,11 @@ impl Drop for Plugin {
 
 /// The program, in an environment that says nothing.
 pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet-plugin"));
+    in_empty_environment(PROGRAM)
+}
+
+fn in_empty_environment(program: &str) -> Command {
+    let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }

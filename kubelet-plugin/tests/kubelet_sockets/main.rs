@@ -180,6 +180,30 @@ async fn health_streams_in_both_versions() {
     assert!(since.elapsed() < Duration::from_secs(15));
 }
 
+/// Reports are not kept for a watcher that does not read: it has the newest when it does.
+#[tokio::test]
+async fn who_does_not_read_its_stream_misses_what_is_old() {
+    let running = Running::start(None, Behaviour::default()).await;
+    let mut client = running.health_v1_client().await;
+    let request = health_v1::NodeWatchResourcesRequest {};
+    running.report("gpu-3b-00", "the first");
+    let mut stream = client.node_watch_resources(request).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap().unwrap().devices[0].message, "the first");
+    const REPORTS: usize = 3000;
+    for number in 1..=REPORTS {
+        running.report("gpu-3b-00", &format!("{number:01000}"));
+        tokio::task::yield_now().await;
+    }
+    let newest = format!("{REPORTS:01000}");
+    let mut read = 0;
+    while stream.message().await.unwrap().unwrap().devices[0].message != newest {
+        read += 1;
+    }
+    assert!(read < REPORTS / 4, "{read} of {REPORTS} reports were kept");
+    drop((stream, client));
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn requests_that_are_too_large_are_refused_and_the_next_is_served() {
     let running = Running::start(None, Behaviour::default()).await;

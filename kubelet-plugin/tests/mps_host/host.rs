@@ -56,7 +56,9 @@ impl Host {
 
     pub fn start_with(&mut self, arguments: &[&str]) {
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_kubelet-plugin"))
+        // With the usual soft limit on open files.
+        let child = Command::new("/bin/sh")
+            .args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kubelet-plugin")])
             .arg("mps-host")
             .arg("--directory")
             .arg(self.directory())

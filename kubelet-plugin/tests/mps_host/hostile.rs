@@ -1,7 +1,9 @@
 //! Daemons that are unwell, directories that others have been in, disks that are full, and rivals.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -239,6 +241,26 @@ async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
     assert_eq!(host.list().await, []);
     assert_eq!(host.card(0)["computeMode"], 0);
     host.end_pod();
+}
+
+/// As many connections as it takes, each with more answers to it than the socket holds.
+#[tokio::test]
+async fn who_does_not_read_its_answers_keeps_nobody_out() {
+    let host = Host::new("t4");
+    host.list().await;
+    let limits = fs::read_to_string(format!("/proc/{}/limits", host.supervisor().unwrap())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let files: Vec<u32> = files.split_whitespace().flat_map(str::parse).collect();
+    assert_eq!(files[0], files[1].min(65_536), "the soft limit is raised");
+    let connect = || {
+        let mut stream = UnixStream::connect(host.directory().join("host.sock")).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        stream.write_all("nonsense\n".repeat(1000).as_bytes()).unwrap();
+        stream
+    };
+    let deaf: Vec<UnixStream> = (0..256).map(|_| connect()).collect();
+    assert_eq!(host.list().await, []);
+    drop(deaf);
 }
 
 #[tokio::test]

@@ -36,6 +36,8 @@ async fn wrong_values_are_refused_by_name() {
         ("kubeletPlugin.replicas=3", "replicas"),
         ("image.tag=\"a b\"", "/image/tag"),
         ("metrics.podMonitor.interval=\"often\"", "/metrics/podMonitor/interval"),
+        (r#"networkPolicy.metricsFrom=[{"namespace": "monitoring"}]"#, "namespace"),
+        ("networkPolicy.metricsFrom=[{}]", "/networkPolicy/metricsFrom/0"),
     ] {
         let error = template(&[value], &[]).await.expect_err(value).to_string();
         assert!(error.contains(says), "{value}: {error}");
@@ -68,7 +70,7 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     for class in classes {
         assert_eq!(class["spec"]["extendedResourceName"], json!(null), "not taken over unasked");
     }
-    for kind in ["ResourceQuota", "Service", "PodMonitor"] {
+    for kind in ["ResourceQuota", "Service", "PodMonitor", "NetworkPolicy"] {
         assert!(!objects.iter().any(|object| object["kind"] == kind), "{kind} is off by default");
     }
 }
@@ -122,6 +124,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     let options = tessera_kubelet_plugin::options::Options::try_parse_from(all).expect("valid");
     assert_eq!(options.driver_name, "x.example.com");
     assert_eq!(options.http_address.port(), 1234);
+    assert_eq!(options.probe_socket.as_deref(), Some(std::path::Path::new("/run/tessera/probe.sock")));
     let limit =
         only(&objects, "DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
     assert!(options.shutdown_timeout.as_secs() < limit.expect("a number"));
@@ -183,6 +186,46 @@ async fn what_is_off_by_default_is_accepted_when_switched_on() {
     let monitor =
         template(&["metrics.podMonitor.enabled=true"], &["--show-only=templates/metrics.yaml"]).await;
     assert!(monitor.expect("rendered").contains("kind: PodMonitor"));
+}
+
+/// The kubelet's probes are not sent to a port that others can keep busy.
+#[tokio::test]
+async fn probes_ask_within_the_container() {
+    let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        let command = json!(["kubelet-plugin", "probe", "--socket=/run/tessera/probe.sock", path]);
+        assert_eq!(container[probe]["exec"]["command"], command);
+        assert_eq!(container[probe]["httpGet"], json!(null));
+        // Longer than the program itself waits, so that it can say what is missing.
+        assert!(container[probe]["timeoutSeconds"].as_u64() >= Some(5));
+    }
+    let mount = json!({"name": "probes", "mountPath": "/run/tessera"});
+    assert!(container["volumeMounts"].as_array().expect("mounts").contains(&mount));
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let volume = volumes.iter().find(|volume| volume["name"] == "probes").expect("a volume");
+    assert_eq!(volume["emptyDir"], json!({"medium": "Memory", "sizeLimit": "1Mi"}), "not on the node's disk");
+}
+
+#[tokio::test]
+async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
+    const ENABLED: &str = "networkPolicy.enabled=true";
+    let objects = accepted(&template(&[ENABLED], &[]).await.expect("rendered")).await;
+    let policy = &only(&objects, "NetworkPolicy")["spec"];
+    assert_eq!(policy["policyTypes"], json!(["Ingress"]), "it reaches the API server");
+    assert_eq!(policy["ingress"].as_array().map_or(0, Vec::len), 0, "nobody: {policy}");
+    let set = &only(&objects, "DaemonSet")["spec"];
+    assert_eq!(policy["podSelector"]["matchLabels"], set["selector"]["matchLabels"]);
+
+    let peers = json!([
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+        {"ipBlock": {"cidr": "10.0.0.0/8"}},
+    ]);
+    let from = format!("networkPolicy.metricsFrom={peers}");
+    let objects = accepted(&template(&[ENABLED, &from], &[]).await.expect("rendered")).await;
+    let ingress = &only(&objects, "NetworkPolicy")["spec"]["ingress"];
+    assert_eq!(*ingress, json!([{"from": peers, "ports": [{"port": "http", "protocol": "TCP"}]}]));
 }
 
 #[tokio::test]

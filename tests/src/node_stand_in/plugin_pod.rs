@@ -66,6 +66,7 @@ pub(super) async fn command(
         ("sysfs-root", path(&machine.join("sys"))),
         ("proc-root", path(&machine.join("proc"))),
         ("http-address", "127.0.0.1:0".to_owned()),
+        ("probe-socket", path(&directory.join("probe.sock"))),
     ];
     let name =
         |argument: &str| argument.trim_start_matches("--").split('=').next().unwrap_or_default().to_owned();
