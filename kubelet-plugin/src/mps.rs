@@ -26,6 +26,7 @@ mod keeper;
 pub mod launch;
 mod logs;
 pub mod options;
+mod other_root;
 mod partitions;
 mod processes;
 pub mod protocol;
