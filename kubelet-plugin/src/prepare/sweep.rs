@@ -100,8 +100,8 @@ impl Worker {
         }
         let (file_system, kubelet) =
             (self.options.file_system.clone(), self.options.kubelet_directory.clone());
-        let (roots, uid) = (self.options.roots.clone(), claim.uid.clone());
-        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await? {
+        let uid = claim.uid.clone();
+        if !blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await? {
             return Ok(Some(DEALLOCATED));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
