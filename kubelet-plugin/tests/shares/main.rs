@@ -26,3 +26,4 @@ mod own_bad;
 mod root_container;
 mod static_partitions;
 mod time_slices;
+mod without_mps_host;
