@@ -26,6 +26,7 @@ mod keeper;
 pub mod launch;
 mod logs;
 pub mod options;
+mod other_root;
 mod partitions;
 mod processes;
 pub mod protocol;
@@ -43,6 +44,6 @@ pub mod supervise;
 mod supervisor;
 mod wire;
 
-pub use abandoned::{AbandonedError, close_abandoned};
+pub use abandoned::{AbandonedError, close_abandoned, end_abandoned};
 pub use device::{DeviceUuid, InvalidDeviceUuid};
 pub use directory::{DEFAULT_DIRECTORY, SOCKET};

@@ -59,7 +59,8 @@ pub struct Options {
     /// The kubelet's directory (its `--root-dir`).
     ///
     /// The plugin's sockets and its journal are below it, in `plugins_registry/` and `plugins/<driver name>/`. The
-    /// kubelet connects to the sockets by this path: it must be the same in the pod as on the node.
+    /// kubelet connects to the sockets by this path: it must be the same in the pod as on the node. The kubelet's own
+    /// `dra_manager_state` in it tells which claims may still be in use.
     #[arg(
         long,
         env = "KUBELET_DIRECTORY",

@@ -83,14 +83,16 @@ fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits
         }
     };
     edits.env.extend(limit.into_iter().chain(compute));
-    let mount = |host: &String, container: &str| Mount {
+    let mount = |host: &String, container: &str, access: &str| Mount {
         host_path: host.clone(),
         container_path: container.to_owned(),
-        options: ["rw", "nosuid", "nodev", "bind"].map(str::to_owned).to_vec(),
+        options: [access, "nosuid", "nodev", "bind"].map(str::to_owned).to_vec(),
         kind: None,
     };
-    edits.mounts.extend(mps.pipe_directory.iter().map(|host| mount(host, PIPE_DIRECTORY)));
-    edits.mounts.extend(mps.shm_directory.iter().map(|host| mount(host, "/dev/shm")));
+    // Connecting to a socket and writing into a named pipe take the file's permissions only. So a container that runs as
+    // root can't put anything of its own where the next daemon, which is the node's root, makes its files.
+    edits.mounts.extend(mps.pipe_directory.iter().map(|host| mount(host, PIPE_DIRECTORY, "ro")));
+    edits.mounts.extend(mps.shm_directory.iter().map(|host| mount(host, "/dev/shm", "rw")));
     edits
 }
 

@@ -5,10 +5,6 @@ use tessera_nvml::{ComputeInstanceProfile, Nvml, NvmlError, Placement};
 use super::decide::Work;
 use super::look::address;
 
-/// Number in NVML's enumeration of compute instances that get less than the slices they count
-/// (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`).
-const ONE_SLICE_REV1: u32 = 7;
-
 /// How carrying out ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -95,11 +91,7 @@ fn create(nvml: &dyn Nvml, card: PciBusId, planned: &PlannedInstance) -> Result<
     let wanted = Placement { start: placement.start, size: placement.size };
     let instance = nvml.create_gpu_instance(address, *profile_id, wanted).map_err(failed)?;
     let offered = nvml.compute_instance_profiles(address, instance.id).map_err(failed)?;
-    let whole: Option<&ComputeInstanceProfile> = offered
-        .iter()
-        .filter(|offered| offered.max_instances > 0)
-        .max_by_key(|offered| (offered.compute_slices, offered.enumerator != ONE_SLICE_REV1));
-    let Some(whole) = whole else {
+    let Some(whole) = ComputeInstanceProfile::of_width(&offered, None) else {
         return Err(CarryOutError::NoComputeInstance { profile: profile.clone() });
     };
     let compute = nvml.create_compute_instance(address, instance.id, whole.id).map_err(failed)?;
@@ -111,4 +103,70 @@ fn create(nvml: &dyn Nvml, card: PciBusId, planned: &PlannedInstance) -> Result<
 /// What is gone need not be destroyed.
 fn gone(error: NvmlError) -> Result<(), NvmlError> {
     if error.is_not_found() { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tessera_inventory::machine::Placement as Place;
+    use tessera_nvml::{ComputeInstance, GpuInstance, Identity, PciAddress};
+
+    use super::*;
+
+    /// An A100 by its compute instance profiles (NVIDIA/k8s-dra-driver-gpu#1480): two count seven slices. Remembers which
+    /// was made last.
+    #[derive(Default)]
+    struct A100(Mutex<Option<u32>>);
+
+    impl Nvml for A100 {
+        fn identify(&self, _: PciAddress) -> Result<Identity, NvmlError> {
+            Err(NvmlError::MissingFunction { function: "nvmlDeviceGetUUID" })
+        }
+
+        fn create_gpu_instance(
+            &self,
+            _: PciAddress,
+            profile_id: u32,
+            placement: Placement,
+        ) -> Result<GpuInstance, NvmlError> {
+            Ok(GpuInstance { id: 0, profile_id, placement, compute_instances: Vec::new() })
+        }
+
+        fn compute_instance_profiles(
+            &self,
+            _: PciAddress,
+            _: u32,
+        ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
+            let profile = |(enumerator, id, compute_slices)| ComputeInstanceProfile {
+                enumerator,
+                id,
+                compute_slices,
+                multiprocessors: 98,
+                max_instances: 1,
+            };
+            Ok([(0, 0, 1), (4, 4, 7), (8, 8, 7)].map(profile).to_vec())
+        }
+
+        fn create_compute_instance(
+            &self,
+            _: PciAddress,
+            _: u32,
+            profile_id: u32,
+        ) -> Result<ComputeInstance, NvmlError> {
+            *self.0.lock().unwrap() = Some(profile_id);
+            let placement = Placement { start: 0, size: 7 };
+            Ok(ComputeInstance { id: 0, profile_id, placement, uuid: None })
+        }
+    }
+
+    #[test]
+    fn of_two_profiles_of_all_slices_a_layout_takes_the_same_as_a_claim() {
+        let card = A100::default();
+        let placement = Place { start: 0, size: 8 };
+        let planned = PlannedInstance { placement, profile_id: 0, profile: "7g.40gb".into() };
+        create(&card, "0000:3b:00.0".parse().unwrap(), &planned).unwrap();
+        assert_eq!(*card.0.lock().unwrap(), Some(4));
+    }
 }

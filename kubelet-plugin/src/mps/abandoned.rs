@@ -1,24 +1,32 @@
 //! Cards whose daemons died with mps-host. Told to end, mps-host closes them itself; killed at once it cannot, and a program that
 //! is started again before the next one runs would find no daemon, and have a whole card without limits. The plugin notices
-//! within milliseconds that it is gone, and does it in its place.
+//! within milliseconds that it is gone, and does it in its place. It also ends, in its place, daemons that nobody wants any
+//! more: mps-host may have been taken away for good.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tessera_api::PciBusId;
 use tessera_nvml::{ComputeMode, Nvml, NvmlError, PciAddress};
 
 use super::DeviceUuid;
-use super::compute_mode::EXCLUSIVE_PROCESS;
+use super::compute_mode::{EXCLUSIVE_PROCESS, mode, mode_after, number};
 use super::directory::{DaemonDirectory, LOCK};
 use super::error::MpsError;
 use super::record::Record;
+use super::remove::remove_tree_now;
+use super::shared_memory;
 
-/// Why a card stays open.
+/// How long to wait for others who work on the same daemon, and how often to look.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Why a card stays as it is.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum AbandonedError {
@@ -29,20 +37,14 @@ pub enum AbandonedError {
 }
 
 /// Lets nobody onto the cards whose daemons are dead while no mps-host works in `directory`: compute mode PROHIBITED, written
-/// down as mps-host does it itself, so that the next one opens them again. Gives the cards that were closed. Does nothing
-/// while mps-host is there, which does not begin either as long as this takes. Blocks.
+/// down as mps-host does it itself, so that the next one opens them again. Gives the cards that were closed. Cards of daemons
+/// that are not wanted any more it leaves as they were before. Does nothing while mps-host is there, which does not begin
+/// either as long as this takes. Blocks.
 ///
 /// # Errors
 /// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
 pub fn close_abandoned(directory: &Path, nvml: &dyn Nvml) -> Result<Vec<PciBusId>, AbandonedError> {
-    let lock = match File::open(directory.join(LOCK)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        lock => lock?,
-    };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(Vec::new()),
-        locked => locked.map_err(io::Error::from)?,
-    }
+    let Occupancy::Free(Some(_lock)) = Occupancy::of(directory)? else { return Ok(Vec::new()) };
     let devices =
         fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let (mut closed, mut failed) = (Vec::new(), None);
@@ -55,16 +57,97 @@ pub fn close_abandoned(directory: &Path, nvml: &dyn Nvml) -> Result<Vec<PciBusId
     failed.map_or(Ok(closed), Err)
 }
 
+/// Takes away what is left of a daemon that died with its mps-host, and lets its cards be as they were before, where no
+/// mps-host is there to do it: it may never come back. Whether nothing is left of the daemon; `false` while mps-host works in
+/// `directory`, while the daemon runs, and where nothing is known of it though `card` is as a daemon would have it.
+/// `owner` is whose the daemon is, as mps-host was told. Blocks.
+///
+/// # Errors
+/// [`AbandonedError`]: it can be tried again.
+pub fn end_abandoned(
+    directory: &Path,
+    device: &DeviceUuid,
+    owner: Option<&str>,
+    card: PciBusId,
+    nvml: &dyn Nvml,
+) -> Result<bool, AbandonedError> {
+    let Occupancy::Free(_lock) = Occupancy::of(directory)? else { return Ok(false) };
+    let places = DaemonDirectory::new(directory, device);
+    let Occupancy::Free(_work) = Occupancy::of_daemon(&places)? else { return Ok(false) };
+    if listens(&places.pipe.join("control")) {
+        return Ok(false);
+    }
+    match Record::read(&places)?.filter(|record| record.device == *device) {
+        // Another claim's, as this one's has been ended before.
+        Some(record) if record.owner.as_deref() != owner => Ok(true),
+        Some(record) => {
+            end(&places, record, nvml)?;
+            tracing::info!(%device, "mps-host is not there: what was left of an MPS daemon is taken away in its place");
+            Ok(true)
+        }
+        None if device.is_partition() => Ok(true),
+        // Its mps-host may work elsewhere, or its directory have been lost.
+        None => {
+            let mode = nvml.card(address(card))?.compute_mode?;
+            Ok(!matches!(mode, Some(ComputeMode::ExclusiveProcess | ComputeMode::Prohibited)))
+        }
+    }
+}
+
+/// Whether somebody works where this does.
+enum Occupancy {
+    /// Somebody does.
+    Occupied,
+    /// Nobody does, nor begins as long as the lock is held. Without a lock nobody has ever worked there.
+    Free(Option<File>),
+}
+
+impl Occupancy {
+    /// Whether an mps-host works in a directory. Several threads and instances of the plugin may find that it is free.
+    fn of(directory: &Path) -> io::Result<Self> {
+        Self::lock(&directory.join(LOCK), FlockOperation::NonBlockingLockShared)
+    }
+
+    /// Whether another thread or instance of the plugin works on a daemon: a claim's own serves several cards. Waits a
+    /// moment for it to end.
+    fn of_daemon(directory: &DaemonDirectory) -> io::Result<Self> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Self::lock(&directory.root, FlockOperation::NonBlockingLockExclusive)? {
+                Self::Occupied if Instant::now() < until => std::thread::sleep(LOOK),
+                occupancy => return Ok(occupancy),
+            }
+        }
+    }
+
+    fn lock(path: &Path, operation: FlockOperation) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Self::Free(None)),
+            file => File::from(file?),
+        };
+        match rustix::fs::flock(&file, operation) {
+            Err(Errno::WOULDBLOCK) => Ok(Self::Occupied),
+            locked => Ok(locked.map(|()| Self::Free(Some(file)))?),
+        }
+    }
+}
+
 fn close(
     directory: &DaemonDirectory,
     device: &DeviceUuid,
     nvml: &dyn Nvml,
 ) -> Result<Vec<PciBusId>, AbandonedError> {
+    let Occupancy::Free(Some(_work)) = Occupancy::of_daemon(directory)? else { return Ok(Vec::new()) };
     if listens(&directory.pipe.join("control")) {
         return Ok(Vec::new());
     }
-    let record = Record::read(directory)?.filter(|record| record.device == *device && record.wanted);
+    let record = Record::read(directory)?.filter(|record| record.device == *device);
     let Some(mut record) = record else { return Ok(Vec::new()) };
+    if !record.wanted {
+        end(directory, record, nvml)?;
+        return Ok(Vec::new());
+    }
     let mut to_close = Vec::new();
     for (card, before) in record.modes() {
         if nvml.card(address(card))?.compute_mode? == Some(ComputeMode::ExclusiveProcess) {
@@ -76,14 +159,45 @@ fn close(
         return Ok(Vec::new());
     }
     record.closed = true;
-    record.write(directory).map_err(|error| match error {
-        MpsError::File { source, .. } => source,
-        error => io::Error::other(error.to_string()),
-    })?;
+    record.write(directory).map_err(file_error)?;
     for card in &to_close {
         nvml.set_compute_mode(address(*card), ComputeMode::Prohibited)?;
     }
     Ok(to_close)
+}
+
+/// Ends a daemon that is dead already. The record goes when the cards are as they were: until then this can be done again,
+/// here or by mps-host.
+fn end(directory: &DaemonDirectory, mut record: Record, nvml: &dyn Nvml) -> Result<(), AbandonedError> {
+    record.wanted = false;
+    if let Err(error) = record.write(directory) {
+        // As on a full disk. Only a crash right now would bring the daemon back.
+        tracing::warn!(%error, "cannot write down that a daemon is to end; ending it all the same");
+    }
+    let closed = record.closed;
+    for (card, before) in record.modes() {
+        let now = nvml.card(address(card))?.compute_mode?.and_then(number);
+        if let Some(after) = now.and_then(|now| mode_after(*before, closed, now)) {
+            nvml.set_compute_mode(address(card), mode(after))?;
+        }
+    }
+    match fs::remove_file(&directory.record) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    // Without a record it is in nobody's way, and the next mps-host sweeps it.
+    let removed = shared_memory::remove(&directory.shm).map_err(file_error);
+    if let Err(error) = removed.and_then(|()| remove_tree_now(&directory.root)) {
+        tracing::warn!(%error, path = %directory.root.display(), "cannot remove the directory of a dead MPS daemon");
+    }
+    Ok(())
+}
+
+fn file_error(error: MpsError) -> io::Error {
+    match error {
+        MpsError::File { source, .. } => source,
+        error => io::Error::other(error.to_string()),
+    }
 }
 
 const fn address(card: PciBusId) -> PciAddress {

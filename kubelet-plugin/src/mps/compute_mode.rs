@@ -27,19 +27,33 @@ pub(super) const PROHIBITED: u32 = 2;
 /// Number of [`ComputeMode::ExclusiveProcess`].
 pub(super) const EXCLUSIVE_PROCESS: u32 = 3;
 
+/// The number of a mode.
+pub(super) fn number(mode: ComputeMode) -> Option<u32> {
+    MODES.iter().position(|other| *other == mode).and_then(|number| u32::try_from(number).ok())
+}
+
+/// The mode of a number, the default of one that is none.
+pub(super) fn mode(number: u32) -> ComputeMode {
+    MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default)
+}
+
+/// What a card's mode is to be set to after the end of its daemon, if to anything: whoever set another one since meant it.
+/// `before` is what it was before it was set for MPS, `closed` whether the card was closed for a time without the daemon.
+pub(super) fn mode_after(before: Option<u32>, closed: bool, now: u32) -> Option<u32> {
+    before.filter(|_| now == EXCLUSIVE_PROCESS || (closed && now == PROHIBITED))
+}
+
 impl DriverCard {
     /// The card's compute mode, by its number.
     pub async fn compute_mode(&self) -> Result<u32, MpsError> {
         let mode = self.ask(|nvml, address| nvml.card(address)?.compute_mode).await?;
-        let number = mode.and_then(|mode| MODES.iter().position(|other| *other == mode));
         // A card that does not say has no modes, and cannot be set either.
-        Ok(number.and_then(|number| u32::try_from(number).ok()).unwrap_or(EXCLUSIVE_PROCESS))
+        Ok(mode.and_then(number).unwrap_or(EXCLUSIVE_PROCESS))
     }
 
     /// Sets it.
     pub async fn set_compute_mode(&self, number: u32) -> Result<(), MpsError> {
-        let mode = MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default);
-        self.ask(move |nvml, address| nvml.set_compute_mode(address, mode)).await
+        self.ask(move |nvml, address| nvml.set_compute_mode(address, mode(number))).await
     }
 
     /// Processes that have a context on the card, MPS servers among them.

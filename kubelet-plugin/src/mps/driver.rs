@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::MpsError;
+use super::other_root;
 
 /// Where installations have the control program, below their root.
 const DIRECTORIES: &[&str] =
@@ -31,16 +32,19 @@ impl MpsProgram {
     /// A root with a loader of its own is a whole system: programs run in it, with its libraries. One without has only the
     /// driver: its libraries are put before this system's own.
     pub fn find(driver_root: &Path) -> Result<Self, MpsError> {
+        // As the programs see it: links of a distribution may be absolute.
+        let is_there = |path: &Path| other_root::find(driver_root, path).is_ok_and(|path| path.is_file());
         let directory = DIRECTORIES
             .iter()
-            .find(|directory| driver_root.join(directory).join(PROGRAM).is_file())
+            .map(Path::new)
+            .find(|directory| is_there(&directory.join(PROGRAM)))
             .ok_or_else(|| MpsError::ProgramMissing { program: PROGRAM, root: driver_root.to_owned() })?;
         // The daemon starts without it, and says so only in its log when the first client has come.
-        if !driver_root.join(directory).join(SERVER).is_file() {
+        if !is_there(&directory.join(SERVER)) {
             return Err(MpsError::ProgramMissing { program: SERVER, root: driver_root.join(directory) });
         }
         let is_own = driver_root == Path::new("/");
-        if is_own || LOADERS.iter().any(|loader| driver_root.join(loader).exists()) {
+        if is_own || LOADERS.iter().any(|loader| is_there(Path::new(loader))) {
             return Ok(Self {
                 path: Path::new("/").join(directory).join(PROGRAM),
                 root: (!is_own).then(|| driver_root.to_owned()),
@@ -80,8 +84,13 @@ mod tests {
         fs::write(root.path().join("usr/bin").join(SERVER), "").unwrap();
         let found = MpsProgram::find(root.path()).unwrap();
         assert_eq!((found.path, found.root), (root.path().join("usr/bin").join(PROGRAM), None));
-        fs::create_dir_all(root.path().join("lib64")).unwrap();
-        fs::write(root.path().join(LOADERS[0]), "").unwrap();
+        // As Debian has it: an absolute link.
+        let loader = "lib/x86_64-linux-gnu/ld.so";
+        for directory in ["lib64", "lib/x86_64-linux-gnu"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink(Path::new("/").join(loader), root.path().join(LOADERS[0])).unwrap();
+        fs::write(root.path().join(loader), "").unwrap();
         let found = MpsProgram::find(root.path()).unwrap();
         assert_eq!(found.path, Path::new("/usr/bin").join(PROGRAM));
         assert_eq!(found.root.as_deref(), Some(root.path()));

@@ -11,6 +11,8 @@ use clap::Parser;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use super::other_root;
+
 /// First argument by which the program is told apart.
 pub const SUBCOMMAND: &str = "mps-launch";
 
@@ -58,30 +60,21 @@ fn prepare(options: &Options) -> anyhow::Result<()> {
     // What is mounted here stays here; what is unmounted outside goes here too.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).context("/")?;
     let root = options.root.as_deref().unwrap_or(Path::new("/"));
-    let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let bind = |from: &Path, to: &Path| {
-        mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
-            .with_context(|| format!("cannot mount {} at {}", from.display(), to.display()))
+        other_root::mount_point(root, to).and_then(|place| other_root::bind(from, &place)).with_context(
+            || format!("cannot mount {} at {} of {}", from.display(), to.display(), root.display()),
+        )
     };
     if let Some(keep) = options.keep.as_deref().filter(|_| options.root.is_some()) {
-        let place = below(keep);
-        if !is_same(keep, &place) {
-            std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
-            bind(keep, &place)?;
-        }
+        // Also where the root has it already: there it may be read-only.
+        bind(keep, keep)?;
     }
     if let Some(shm) = &options.shm {
-        bind(shm, &below(Path::new("/dev/shm")))?;
+        bind(shm, Path::new("/dev/shm"))?;
     }
     if let Some(root) = &options.root {
         nix::unistd::chroot(root).with_context(|| root.display().to_string())?;
         std::env::set_current_dir("/")?;
     }
     Ok(())
-}
-
-fn is_same(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-    identity(one).is_some() && identity(one) == identity(other)
 }

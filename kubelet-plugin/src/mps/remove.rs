@@ -26,6 +26,11 @@ pub(super) async fn remove_tree(path: &Path) -> Result<(), MpsError> {
     aside(path, |path| remove(path, PATIENCE)).await
 }
 
+/// The same as [`remove_tree`]. Blocks.
+pub(super) fn remove_tree_now(path: &Path) -> io::Result<()> {
+    remove(path, PATIENCE)
+}
+
 /// A container may have made millions of files: the daemons of other cards are looked after meanwhile.
 async fn aside(path: &Path, work: fn(&Path) -> io::Result<()>) -> Result<(), MpsError> {
     let own = path.to_owned();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::client_process::list;
-use super::compute_mode::{EXCLUSIVE_PROCESS, PROHIBITED};
+use super::compute_mode::mode_after;
 use super::error::MpsError;
 use super::processes;
 use super::protocol::{ClientProcess, DaemonState, EventKind, Release};
@@ -117,12 +117,12 @@ impl Supervisor {
     async fn try_clear(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
         let was_closed = work.record.as_ref().is_some_and(|record| record.closed);
         for (card, before) in work.record.clone().as_mut().map(Record::modes).unwrap_or_default() {
-            let Some(before) = *before else { continue };
+            if before.is_none() {
+                continue;
+            }
             let card = self.driver_card(card);
-            // Whoever set another one since meant it.
-            let mode = card.compute_mode().await?;
-            if mode == EXCLUSIVE_PROCESS || (was_closed && mode == PROHIBITED) {
-                card.set_compute_mode(before).await?;
+            if let Some(mode) = mode_after(*before, was_closed, card.compute_mode().await?) {
+                card.set_compute_mode(mode).await?;
             }
         }
         shared_memory::remove(&slot.directory.shm)?;

@@ -1,6 +1,5 @@
 use std::path::Path;
 
-use crate::cdi::Roots;
 use crate::journal::FileSystem;
 
 /// Where the kubelet remembers the claims it has asked to prepare, below its directory.
@@ -14,21 +13,19 @@ const CHECKPOINT: &str = "dra_manager_state";
 /// kubelet's own; a UID is looked for in its text. Where it can't be read, nothing is known, and nothing forgotten.
 ///
 /// Blocks for a file read.
-///
-/// In a pod, the kubelet's directory is mounted only in parts; where the driver's root is the host's, the checkpoint is
-/// read through that.
-pub(super) fn is_forgotten(
-    file_system: &dyn FileSystem,
-    kubelet_directory: &Path,
-    roots: &Roots,
-    uid: &str,
-) -> bool {
+pub(super) fn is_forgotten(file_system: &dyn FileSystem, kubelet_directory: &Path, uid: &str) -> bool {
     let path = kubelet_directory.join(CHECKPOINT);
-    let checkpoint = file_system.read(&path).or_else(|_| file_system.read(&roots.from_host(&path)));
-    // An empty file is one that is being written.
-    checkpoint.is_ok_and(|checkpoint| {
-        !checkpoint.is_empty() && !checkpoint.windows(uid.len()).any(|text| text == uid.as_bytes())
-    })
+    match file_system.read(&path) {
+        // An empty file is one that is being written.
+        Ok(checkpoint) => {
+            !checkpoint.is_empty() && !checkpoint.windows(uid.len()).any(|text| text == uid.as_bytes())
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, uid, "cannot tell whether the kubelet still knows a claim: it \
+                keeps what it holds");
+            false
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,8 +39,7 @@ mod tests {
     fn only_a_checkpoint_without_the_claim_says_so() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let roots = Roots { driver: "/nowhere".into(), ..Roots::default() };
-        let forgotten = || is_forgotten(&LocalFileSystem, path, &roots, "3b1f-uid");
+        let forgotten = || is_forgotten(&LocalFileSystem, path, "3b1f-uid");
         assert!(!forgotten(), "no checkpoint");
         fs::write(path.join(CHECKPOINT), "").unwrap();
         assert!(!forgotten(), "an empty checkpoint");
@@ -52,9 +48,5 @@ mod tests {
         assert!(!forgotten(), "a checkpoint with the claim");
         fs::write(path.join(CHECKPOINT), r#"{"Data":"{\"entries\":[]}"}"#).unwrap();
         assert!(forgotten());
-
-        // The same file, seen through the root of the host.
-        let roots = Roots { driver: path.to_owned(), ..Roots::default() };
-        assert!(is_forgotten(&LocalFileSystem, Path::new("/"), &roots, "3b1f-uid"));
     }
 }

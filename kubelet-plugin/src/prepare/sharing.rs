@@ -33,6 +33,7 @@ pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 #[derive(Clone, Debug)]
 pub(super) struct Sharing {
     mps: MpsHost,
+    mps_directory: PathBuf,
     driver_root: PathBuf,
     node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     published: watch::Receiver<Option<Arc<Machine>>>,
@@ -42,6 +43,7 @@ impl Sharing {
     pub fn new(options: &PrepareOptions, published: watch::Receiver<Option<Arc<Machine>>>) -> Self {
         Self {
             mps: MpsHost::new(&options.mps_directory),
+            mps_directory: options.mps_directory.clone(),
             driver_root: options.roots.driver.clone(),
             node_config: options.node_config.clone(),
             published,

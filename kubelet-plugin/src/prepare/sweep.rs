@@ -116,8 +116,8 @@ impl Worker {
     async fn is_forgotten(&self, uid: &str) -> Result<bool, PrepareError> {
         let (file_system, kubelet) =
             (self.options.file_system.clone(), self.options.kubelet_directory.clone());
-        let (roots, uid) = (self.options.roots.clone(), uid.to_owned());
-        blocking::run(move || is_forgotten(&*file_system, &kubelet, &roots, &uid)).await
+        let uid = uid.to_owned();
+        blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await
     }
 
     /// Undoes a claim as long as nobody works on it or its cards and it is as it was looked at; else says so. Nothing is

@@ -1,5 +1,5 @@
-//! What containers can do that run as the node's root, and so may write into the pipe directory: harm to their own card at
-//! most, and none that lasts.
+//! What containers can do that run as the node's root and write into the pipe directory, which takes CAP_SYS_ADMIN where it is
+//! mounted read-only: harm to their own card at most, and none that lasts.
 
 use std::fs;
 use std::io::Write as _;

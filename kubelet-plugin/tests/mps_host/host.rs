@@ -55,15 +55,28 @@ impl Host {
     }
 
     pub fn start_with(&mut self, arguments: &[&str]) {
-        let log = File::options().create(true).append(true).open(self.log()).unwrap();
         // With the usual soft limit on open files.
-        let child = Command::new("/bin/sh")
-            .args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kubelet-plugin")])
+        let mut program = Command::new("/bin/sh");
+        program.args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kubelet-plugin")]);
+        self.start_as(program, &self.machine.root(), arguments);
+    }
+
+    /// Starts it in a mount namespace of its own, by a shell script that ends with `exec "$0" "$@"`; with this driver root.
+    pub fn start_after(&mut self, script: &str, driver_root: &Path) {
+        let mut program = Command::new("unshare");
+        let own = env!("CARGO_BIN_EXE_kubelet-plugin");
+        program.args(["--mount", "--propagation", "private", "sh", "-c", script, own]);
+        self.start_as(program, driver_root, &[]);
+    }
+
+    fn start_as(&mut self, mut program: Command, driver_root: &Path, arguments: &[&str]) {
+        let log = File::options().create(true).append(true).open(self.log()).unwrap();
+        let child = program
             .arg("mps-host")
             .arg("--directory")
             .arg(self.directory())
             .arg("--driver-root")
-            .arg(self.machine.root())
+            .arg(driver_root)
             .args(["--log-level", "debug"])
             .args(arguments)
             .env_clear()

@@ -11,5 +11,6 @@ mod hostile;
 #[allow(dead_code)]
 mod machine;
 mod partitions;
+mod roots;
 mod sharing;
 mod traces;

@@ -75,6 +75,24 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     }
 }
 
+/// Where the driver's root is not the node's, what the kubelet remembers of claims is not seen through it. The directory and
+/// not the file: the kubelet replaces that by another.
+#[tokio::test]
+async fn the_plugin_reads_what_the_kubelet_remembers_whatever_the_drivers_root_is() {
+    for root in ["/", "/run/nvidia/driver", "/var/lib/emulated-gpus"] {
+        let values = [&format!("driverRoot={root:?}"), r#"kubeletDirectory="/var/lib/k/""#];
+        let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+        let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == "/var/lib/k").expect("a mount");
+        assert_eq!(mount["readOnly"], true);
+        assert_eq!(mount["mountPropagation"], "HostToContainer", "no volume of a pod is held on to");
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).expect("a volume");
+        assert_eq!(volume["hostPath"], json!({"path": "/var/lib/k", "type": "Directory"}));
+    }
+}
+
 #[tokio::test]
 async fn emulated_cards_need_no_privileges() {
     let values = [

@@ -23,5 +23,7 @@ mod mps;
 mod node;
 mod own;
 mod own_bad;
+mod root_container;
 mod static_partitions;
 mod time_slices;
+mod without_mps_host;

@@ -1,3 +1,7 @@
+/// Number, in NVML's enumeration, of the profile of compute instances that have less than their share of what their slices
+/// count (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`).
+const ONE_SLICE_REV1: u32 = 7;
+
 /// A kind of GPU instance that a card offers (`nvmlDeviceGetGpuInstanceProfileInfoV`), whatever its mode is now.
 ///
 /// Sizes are the driver's own: they differ by board and by driver version.
@@ -53,4 +57,52 @@ pub struct ComputeInstanceProfile {
     pub multiprocessors: u32,
     /// How many can exist side by side in the empty GPU instance.
     pub max_instances: u32,
+}
+
+impl ComputeInstanceProfile {
+    /// The profile that a width in compute slices means, of those that a GPU instance offers; without a width, the one of
+    /// all its slices. None where nothing of that width is offered.
+    ///
+    /// Several profiles can count the same slices: `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1` has less than it counts, and
+    /// is meant only where there is no other; and an A100 lists seven slices twice, of which the plain profile, with the lower
+    /// number, is meant (NVIDIA/k8s-dra-driver-gpu#1480).
+    #[must_use]
+    pub fn of_width(offered: &[Self], compute_slices: Option<u32>) -> Option<Self> {
+        let possible = || offered.iter().filter(|profile| profile.max_instances > 0);
+        let width = compute_slices.or_else(|| possible().map(|profile| profile.compute_slices).max())?;
+        possible()
+            .filter(|profile| profile.compute_slices == width)
+            .min_by_key(|profile| (profile.enumerator == ONE_SLICE_REV1, profile.enumerator))
+            .copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile((enumerator, id, compute_slices): (u32, u32, u32)) -> ComputeInstanceProfile {
+        ComputeInstanceProfile { enumerator, id, compute_slices, multiprocessors: 14, max_instances: 1 }
+    }
+
+    #[test]
+    fn of_several_profiles_of_a_width_the_plain_one_is_meant() {
+        // As an A100 lists them, with the narrow slice besides; the order is the driver's.
+        let offered = [(8, 8, 7), (7, 7, 1), (4, 4, 7), (0, 0, 1)].map(profile);
+        let id = |width| ComputeInstanceProfile::of_width(&offered, width).map(|profile| profile.id);
+        assert_eq!(id(None), Some(4));
+        assert_eq!(id(Some(7)), Some(4));
+        assert_eq!(id(Some(1)), Some(0));
+        assert_eq!(id(Some(2)), None);
+    }
+
+    #[test]
+    fn the_narrow_slice_is_meant_where_there_is_no_other_and_what_is_not_offered_never() {
+        let narrow = [profile((7, 7, 1))];
+        assert_eq!(ComputeInstanceProfile::of_width(&narrow, None), Some(narrow[0]));
+        let none = [ComputeInstanceProfile { max_instances: 0, ..profile((4, 4, 7)) }, narrow[0]];
+        assert_eq!(ComputeInstanceProfile::of_width(&none, None), Some(narrow[0]));
+        assert_eq!(ComputeInstanceProfile::of_width(&none, Some(7)), None);
+        assert_eq!(ComputeInstanceProfile::of_width(&[], None), None);
+    }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError, Placement};
@@ -9,10 +9,6 @@ use super::plan::{CardPlan, Make};
 use super::{Tools, address, on_or_off};
 use crate::journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
-
-/// Number of the profile, in NVML's enumeration, of compute instances that have less than their share of what the width
-/// counts (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`): never meant by a width.
-const ONE_SLICE_REV1: u32 = 7;
 
 /// Carries out a plan whose intents are on the disk, but for its shares, and completes their records. Gives the partitions
 /// by the ids of their records. Blocks, for seconds.
@@ -107,19 +103,14 @@ impl Maker<'_> {
         instance: &GpuInstance,
     ) -> Result<ComputeInstanceProfile, PrepareError> {
         let offered = self.tools.nvml.compute_instance_profiles(address(self.plan.card), instance.id);
-        let mut offered = offered.map_err(|error| self.hardware(&make.device, error))?;
-        offered.retain(|profile| profile.max_instances > 0);
-        offered.sort_unstable_by_key(|profile| (profile.enumerator == ONE_SLICE_REV1, profile.enumerator));
-        let widest = offered.iter().map(|profile| profile.compute_slices).max().unwrap_or_default();
-        let asked = make.compute_slices.unwrap_or(widest);
-        offered.iter().find(|profile| profile.compute_slices == asked).copied().ok_or_else(|| {
-            let mut widths: Vec<u32> = offered.iter().map(|profile| profile.compute_slices).collect();
-            widths.sort_unstable();
-            widths.dedup();
+        let offered = offered.map_err(|error| self.hardware(&make.device, error))?;
+        ComputeInstanceProfile::of_width(&offered, make.compute_slices).ok_or_else(|| {
+            let possible = offered.iter().filter(|profile| profile.max_instances > 0);
+            let widths: BTreeSet<u32> = possible.map(|profile| profile.compute_slices).collect();
             PrepareError::ComputeSlices {
                 device: make.device.clone(),
                 profile: make.change.profile.clone(),
-                asked,
+                asked: make.compute_slices.unwrap_or_default(),
                 offered: widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
             }
         })

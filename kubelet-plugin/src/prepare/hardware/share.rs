@@ -172,7 +172,8 @@ pub(super) fn end_daemon(
     let Some(uuid) = &change.device_uuid else { return Ok(()) };
     let start = Instant::now();
     let device = device_of_share(&record.id);
-    let ended = tools.sharing.release_mps(device, uuid, change.owner.as_deref());
+    let owner = change.owner.as_deref();
+    let ended = tools.sharing.release_mps(&*tools.nvml, device, record.card, uuid, owner);
     tell(tools, start, &ended);
     ended
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use tessera_api::PciBusId;
+use tessera_nvml::Nvml;
 use tokio::runtime::Handle;
 
 use super::limits::{ShareLimits, most, static_shares};
 use super::{OwnDaemon, Sharing};
 use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, Journal, MpsDaemonChange};
 use crate::mps::client::MpsHostError;
+use crate::mps::end_abandoned;
 use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 use crate::prepare::PrepareError;
 
@@ -160,11 +162,23 @@ impl Sharing {
         self.mps.list(SHORT_PATIENCE).await
     }
 
-    /// Ends the daemon of a device that no claim shares any more, or the one that a claim had for itself.
-    pub fn release_mps(&self, device: &str, uuid: &str, owner: Option<&str>) -> Result<(), PrepareError> {
+    /// Ends the daemon of a device of `card` that no claim shares any more, or the one that a claim had for itself.
+    pub fn release_mps(
+        &self,
+        nvml: &dyn Nvml,
+        device: &str,
+        card: PciBusId,
+        uuid: &str,
+        owner: Option<&str>,
+    ) -> Result<(), PrepareError> {
         let failed =
             |reason: String, may_pass| PrepareError::Mps { device: device.to_owned(), reason, may_pass };
         let uuid = uuid.parse().map_err(|error| failed(format!("{error}"), false))?;
+        match end_abandoned(&self.mps_directory, &uuid, owner, card, nvml) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(device, %error, "cannot end an MPS daemon in the place of mps-host"),
+        }
         let order = Release { device: uuid, grace_seconds: GRACE_SECONDS, owner: owner.map(str::to_owned) };
         let ended = Handle::current()
             .block_on(self.mps.release(order, SHORT_PATIENCE))
