@@ -143,8 +143,8 @@ impl<P: ClaimPreparer> KubeletServer<P> {
         );
         let service =
             RegistrationService::new(&instance.driver_name, names.dra.path(), state, metrics.clone());
-        let registration_router =
-            server(CALL_TIME).add_service(RegistrationServer::new(service).max_decoding_message_size(MAX_REQUEST));
+        let registration_router = server(CALL_TIME)
+            .add_service(RegistrationServer::new(service).max_decoding_message_size(MAX_REQUEST));
         let health = DeviceHealthService::new(health, shutdown.clone());
         let dra_router = dra_router(server(CALL_TIME), claims, health);
 
@@ -308,7 +308,10 @@ mod tests {
             dra_health::v1::dra_resource_health_client::DraResourceHealthClient::new(channel.clone());
         let mut watched = watching.node_watch_resources(dra_health::v1::NodeWatchResourcesRequest {}).await;
         let next = watched.as_mut().unwrap().get_mut().message();
-        assert!(tokio::time::timeout(3 * TIME, next).await.is_err(), "still waiting for what there is to say");
+        assert!(
+            tokio::time::timeout(3 * TIME, next).await.is_err(),
+            "still waiting for what there is to say"
+        );
         stop.cancel();
         drop((watched, watching, channel));
         serving.await.unwrap().unwrap();

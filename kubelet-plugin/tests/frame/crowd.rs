@@ -21,7 +21,7 @@ const HEADER: usize = 256 << 10;
 const GROWTH: u64 = 8 << 10;
 
 fn crowd(address: SocketAddr) -> Vec<TcpStream> {
-    (0..CROWD).map(|_| TcpStream::connect(address).unwrap()).collect()
+    (0..CROWD).map(|_| TcpStream::connect_timeout(&address, Duration::from_secs(20)).unwrap()).collect()
 }
 
 #[tokio::test]
@@ -42,7 +42,8 @@ async fn idle_connections_keep_neither_the_kubelet_nor_claims_waiting() {
     // Those that say nothing are closed after a while: others have their turn.
     plugin.until("metrics", || plugin.try_get("/metrics").is_ok_and(|(status, _)| status == 200)).await;
     let (_, metrics) = plugin.get("/metrics");
-    let refused = metrics.lines().find_map(|line| line.strip_prefix("tessera_http_connections_refused_total "));
+    let refused =
+        metrics.lines().find_map(|line| line.strip_prefix("tessera_http_connections_refused_total "));
     let refused: usize = refused.unwrap().parse().unwrap();
     assert!(refused >= CROWD - 32, "{refused}");
     drop(idle);
@@ -98,7 +99,9 @@ async fn headers_without_end_cost_next_to_nothing() {
     for stream in &mut crowd {
         stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
         // It may be closed, or not be read any more.
-        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").and_then(|()| stream.write_all(&[b'x'; HEADER]));
+        let _ = stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nX: ")
+            .and_then(|()| stream.write_all(&[b'x'; HEADER]));
     }
     let after = plugin.most_resident_kib();
     assert!(after < before + GROWTH, "{before} KiB before, {after} KiB at most since");

@@ -31,7 +31,10 @@ impl Plugin {
     /// As [`Plugin::start`], with limits on open files: the soft one, and the hard one.
     pub fn start_with_files(directory: &Path, arguments: &[String], (soft, hard): (u64, u64)) -> Self {
         let mut shell = in_empty_environment("/bin/sh");
-        shell.arg("-c").arg(format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"")).arg(PROGRAM);
+        shell
+            .arg("-c")
+            .arg(format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\""))
+            .arg(PROGRAM);
         Self::spawn(shell, directory, arguments)
     }
 
