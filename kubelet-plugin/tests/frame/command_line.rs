@@ -33,6 +33,12 @@ fn mistakes_are_named() {
             1,
             "cannot read the kubeconfig /nowhere/kubeconfig",
         ),
+        (
+            &["probe", "--socket", "/nowhere/probe.sock", "/healthz"],
+            1,
+            "does not answer at /nowhere/probe.sock",
+        ),
+        (&["probe", "--socket", "/nowhere/probe.sock", "/metrics"], 2, "/readyz"),
     ] {
         let (output, text) = run(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
@@ -46,6 +52,16 @@ fn a_path_that_is_too_long_for_sockets_is_named() {
     let (output, text) = run(&["--node-name", "n", "--kubelet-directory", &directory]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("choose a shorter --driver-name or --kubelet-directory"), "{text}");
+}
+
+#[test]
+fn a_probe_socket_in_use_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("probe.sock");
+    let _taken = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (output, text) = run(&["--node-name", "n", "--probe-socket", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("choose another --probe-socket"), "{text}");
 }
 
 #[test]

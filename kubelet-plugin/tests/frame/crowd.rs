@@ -21,7 +21,7 @@ const HEADER: usize = 256 << 10;
 const GROWTH: u64 = 8 << 10;
 
 fn crowd(address: SocketAddr) -> Vec<TcpStream> {
-    (0..CROWD).map(|_| TcpStream::connect(address).unwrap()).collect()
+    (0..CROWD).map(|_| TcpStream::connect_timeout(&address, Duration::from_secs(20)).unwrap()).collect()
 }
 
 #[tokio::test]

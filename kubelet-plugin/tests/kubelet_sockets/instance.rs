@@ -183,5 +183,7 @@ pub fn plain_registration_server() -> Router {
 }
 
 async fn channel(socket: &Path) -> Channel {
-    Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap().connect().await.unwrap()
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+    // As the kubelet's: what it lets come before it reads.
+    endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap()
 }
