@@ -24,6 +24,10 @@ fn strings(list: &Value) -> Vec<&str> {
 async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
     let without = accepted(&template(&[], &[]).await.expect("rendered")).await;
     assert_eq!(without.iter().filter(|object| object["kind"] == "DaemonSet").count(), 1);
+    // What shares leave that end after it was switched off, the plugin takes away.
+    let plugin = &daemon_set(&without, "kubelet-plugin")["spec"]["template"]["spec"];
+    let mounts = plugin["containers"][0]["volumeMounts"].as_array().expect("mounts");
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/tessera/mps"), "{mounts:?}");
 
     let values = [ENABLED, r#"sharing.mps.directory="/run/x/""#];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;

@@ -17,13 +17,13 @@ use crate::node::{Node, claim, prepare, unprepare};
 use crate::static_partitions;
 
 /// A preparer that follows mps-host until this is dropped.
-struct Following {
-    metrics: MpsMetrics,
+pub struct Following {
+    pub metrics: MpsMetrics,
     _stop: DropGuard,
 }
 
 impl Following {
-    fn start(preparer: &Preparer) -> Self {
+    pub fn start(preparer: &Preparer) -> Self {
         let (metrics, stop) = (MpsMetrics::default(), CancellationToken::new());
         let (preparer, copy, token) = (preparer.clone(), metrics.clone(), stop.clone());
         tokio::spawn(async move { preparer.follow_mps(copy, token).await });
@@ -35,7 +35,7 @@ impl Following {
     }
 }
 
-async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let since = Instant::now();
     while !condition().await {
         assert!(since.elapsed() < LONG, "never {what}");

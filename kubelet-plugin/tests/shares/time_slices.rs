@@ -54,6 +54,21 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     assert_eq!(node.host.card(3)["timeSlice"], 3);
 }
 
+/// As in a pod: the driver's root is another system's, and what it has beside the driver's libraries is not for this one's loader.
+#[tokio::test(flavor = "multi_thread")]
+async fn nvidia_smi_of_another_system_runs_with_this_ones_libc() {
+    let node = Node::without("t4");
+    std::fs::write(node.host.machine.root().join("lib/libc.so.6"), "of another system").unwrap();
+    node.config.send_replace(config("Medium"));
+    let preparer = node.start().await;
+    let share = claim("share");
+    node.allocate_time_slice(&share, &node.device(0, "ts"));
+    prepare(&preparer, &share).await.unwrap();
+    assert_eq!(node.host.card(0)["timeSlice"], 2);
+    unprepare(&preparer, &share).await.unwrap();
+    assert_eq!(node.host.card(0)["timeSlice"], 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_that_lets_nobody_in_is_opened_and_closed_again() {
     let node = Node::new("t4");

@@ -5,6 +5,7 @@ use std::fs;
 use tessera_kubelet_plugin::prepare::PrepareError;
 
 use crate::container::Container;
+use crate::follow::{Following, until};
 use crate::node::{Node, claim, is_there, prepare, unprepare};
 
 /// Number of the compute mode PROHIBITED.
@@ -67,6 +68,30 @@ async fn a_claims_own_daemon_leaves_all_its_cards_as_they_were() {
         assert_eq!(node.host.card(card)["computeMode"], 0, "{card}");
     }
     assert!(node.hardware().is_empty(), "{:?}", node.hardware());
+}
+
+/// What mps-host could not take away itself, and of which the journal knows nothing any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
+    let mut node = Node::new("t4");
+    let preparer = node.start().await;
+    let share = claim("share");
+    node.allocate_mps(&share, &node.device(0, "mps"), "4Gi", 25, 1);
+    prepare(&preparer, &share).await.unwrap();
+    let directory = node.host.list().await[0].pipe_directory.parent().unwrap().to_owned();
+    take_mps_host_away(&mut node).await;
+    let record = directory.join("daemon.json");
+    let text = fs::read_to_string(&record).unwrap();
+    let _following = Following::start(&preparer);
+    // A wanted one is left: its share may have a pod that is started again.
+    preparer.sweep().await.unwrap();
+    assert_eq!(node.host.card(0)["computeMode"], CLOSED);
+    let ended = text.replace("\"wanted\": true", "\"wanted\": false");
+    assert_ne!(text, ended);
+    fs::write(directory.join("daemon.json.ended"), ended).unwrap();
+    fs::rename(directory.join("daemon.json.ended"), &record).unwrap();
+    until("taken away", async || !is_there(&directory)).await;
+    assert_eq!(node.host.card(0)["computeMode"], 0);
 }
 
 /// Of a card that looks as a daemon would have it nothing is known without the daemon's record: it is kept.

@@ -72,10 +72,26 @@ pub(super) fn run(library: &Library, arguments: &GpuCheckArguments) -> Result<Tr
     let all = limits::multiprocessors(&daemon, &starter, &mut trials)?;
     limits::memory(&daemon, &starter, &mut trials)?;
     limits::defaults(&daemon, &starter, all, &mut trials)?;
+    read_only_pipe(&daemon, &starter, &mut trials)?;
     daemon.end()?;
 
     partitions::run(&programs, &starter, &card, &uuid, library, &mut trials)?;
     Ok(trials)
+}
+
+/// Containers can write nothing into the daemon's directory, and are its clients all the same.
+fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -> Result<()> {
+    const WHAT: &str = "a client to which the pipe directory is read-only";
+    if !nix::unistd::geteuid().is_root() {
+        trials.not_tried(WHAT, "a mount takes root");
+        return Ok(());
+    }
+    let mut client = starter.locked_out(daemon)?;
+    let is_client = daemon.clients()?.contains(&client.pid());
+    let taken = client.refused().is_none() && client.allocate(1 << 20)?.is_none();
+    let found = if is_client { client.told() } else { format!("no client of the server, {}", client.told()) };
+    trials.check(WHAT, "a client of the daemon's server, which takes memory", found, is_client && taken);
+    Ok(())
 }
 
 /// The card with that index, or the first, where nothing stands in the way of a daemon.

@@ -89,11 +89,11 @@ impl Sharing {
         })?;
         let mut command = Command::new(&program);
         command.args(["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()]);
-        if let Some(libraries) =
-            tessera_nvml::find_library(root).ok().as_deref().and_then(|path| path.parent())
+        if let Ok(library) = tessera_nvml::find_library(root)
             && root != std::path::Path::new("/")
         {
-            command.env("LD_LIBRARY_PATH", libraries);
+            // Only this one: beside it may be the libc of another system, with which this one's loader does not work.
+            command.env("LD_PRELOAD", library);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child =

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use super::{Cards, Disk, real_uuid};
 pub struct FakeMpsHost {
     inner: Arc<Inner>,
     socket: PathBuf,
+    /// Locked, as it is while the real one works.
+    _lock: File,
 }
 
 struct Inner {
@@ -47,6 +50,8 @@ struct Running {
 impl FakeMpsHost {
     pub fn start(directory: &Path, cards: Arc<Cards>) -> Self {
         let socket = directory.join(SOCKET);
+        let lock = File::create(directory.join("host.lock")).unwrap();
+        lock.try_lock().unwrap();
         let listener = UnixListener::bind(&socket).unwrap();
         let inner = Arc::new(Inner {
             directory: directory.to_owned(),
@@ -64,7 +69,7 @@ impl FakeMpsHost {
                 thread::spawn(move || serving.serve(stream));
             }
         });
-        Self { inner, socket }
+        Self { inner, socket, _lock: lock }
     }
 
     /// The plugin that asks from now on.

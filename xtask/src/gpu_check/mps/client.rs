@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tessera_nvml::{Cuda, CudaError};
 
@@ -16,6 +18,9 @@ use super::daemon::Daemon;
 pub struct MpsClientArguments {
     /// CUDA's library.
     libcuda: PathBuf,
+    /// Directory that it cannot write to, as containers cannot to the daemon's.
+    #[arg(long)]
+    read_only: Option<PathBuf>,
 }
 
 /// Name of the command by which this program is told that it is a client.
@@ -27,6 +32,9 @@ pub const COMMAND: &str = "mps-client";
 /// When nobody reads what it says.
 pub fn main(arguments: &MpsClientArguments) -> Result<ExitCode> {
     let say = |value: Value| writeln!(io::stdout(), "{value}");
+    if let Some(directory) = &arguments.read_only {
+        lock_out(directory).with_context(|| directory.display().to_string())?;
+    }
     let opened = Cuda::open(&arguments.libcuda).and_then(|cuda| cuda.context(0));
     let context = match opened {
         Ok(context) => context,
@@ -55,6 +63,15 @@ pub fn main(arguments: &MpsClientArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Takes this process the right to change anything in a directory: in a mount namespace of its own it is read-only.
+fn lock_out(directory: &Path) -> nix::Result<()> {
+    let (none, bind) = (None::<&str>, MsFlags::MS_BIND);
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    mount(Some(directory), directory, none, bind, none)?;
+    mount(none, directory, none, bind | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none)
+}
+
 fn failed(error: &CudaError) -> Value {
     match error {
         CudaError::Call { name, code, .. } => json!({"error": name, "code": code}),
@@ -78,6 +95,20 @@ pub(super) struct Client {
 impl Starter {
     /// A client of a daemon, with this environment.
     pub fn client(&self, daemon: &Daemon<'_>, environment: &[(&str, &str)]) -> Result<Client> {
+        self.start(daemon, environment, None)
+    }
+
+    /// A client of a daemon in whose directory it can change nothing. Takes root.
+    pub fn locked_out(&self, daemon: &Daemon<'_>) -> Result<Client> {
+        self.start(daemon, &[], Some(&daemon.pipe()))
+    }
+
+    fn start(
+        &self,
+        daemon: &Daemon<'_>,
+        environment: &[(&str, &str)],
+        read_only: Option<&Path>,
+    ) -> Result<Client> {
         let mut command = Command::new(std::env::current_exe()?);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CUDA_")) {
             command.env_remove(name);
@@ -85,6 +116,7 @@ impl Starter {
         let mut child = command
             .arg(COMMAND)
             .arg(&self.libcuda)
+            .args(read_only.into_iter().flat_map(|directory| [Path::new("--read-only"), directory]))
             .env("CUDA_MPS_PIPE_DIRECTORY", daemon.pipe())
             .envs(environment.iter().copied())
             .envs(library_path(&self.libcuda))
