@@ -3,6 +3,7 @@
 
 mod away;
 mod command_line;
+mod hung_card;
 mod instances;
 mod layouts;
 #[path = "../../../nvml/tests/emulator/machine.rs"]
