@@ -43,6 +43,6 @@ pub mod supervise;
 mod supervisor;
 mod wire;
 
-pub use abandoned::{AbandonedError, close_abandoned};
+pub use abandoned::{Abandoned, AbandonedError};
 pub use device::{DeviceUuid, InvalidDeviceUuid};
 pub use directory::{DEFAULT_DIRECTORY, SOCKET};

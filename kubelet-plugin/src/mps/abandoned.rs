@@ -2,6 +2,7 @@
 //! is started again before the next one runs would find no daemon, and have a whole card without limits. The plugin notices
 //! within milliseconds that it is gone, and does it in its place.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,54 +21,98 @@ use super::record::Record;
 
 /// Why a card stays open.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
 pub enum AbandonedError {
     /// A file, or what is written down of a daemon.
+    #[error(transparent)]
     File(#[from] io::Error),
     /// The driver refuses.
+    #[error(transparent)]
     Driver(#[from] NvmlError),
+    /// The driver does not say whether it is open.
+    #[error("card {0} does not say its compute mode")]
+    Unknown(PciBusId),
 }
 
-/// Lets nobody onto the cards whose daemons are dead while no mps-host works in `directory`: compute mode PROHIBITED, written
-/// down as mps-host does it itself, so that the next one opens them again. Gives the cards that were closed. Does nothing
-/// while mps-host is there, which does not begin either as long as this takes. Blocks.
-///
-/// # Errors
-/// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
-pub fn close_abandoned(directory: &Path, nvml: &dyn Nvml) -> Result<Vec<PciBusId>, AbandonedError> {
-    let lock = match File::open(directory.join(LOCK)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        lock => lock?,
-    };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(Vec::new()),
-        locked => locked.map_err(io::Error::from)?,
-    }
-    let devices =
-        fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let (mut closed, mut failed) = (Vec::new(), None);
-    for device in devices {
-        match close(&DaemonDirectory::new(directory, &device), &device, nvml) {
-            Ok(cards) => closed.extend(cards),
-            Err(error) => failed = failed.or(Some(error)),
+/// Daemons that are dead while no mps-host works in their directory. None begins either as long as this lives.
+#[derive(Debug)]
+pub struct Abandoned {
+    daemons: Vec<(DaemonDirectory, Record)>,
+    failed: Option<AbandonedError>,
+    _lock: File,
+}
+
+impl Abandoned {
+    /// Those in `directory`; `None` while mps-host is there, or never was. Blocks for files.
+    ///
+    /// # Errors
+    /// [`AbandonedError::File`]
+    pub fn find(directory: &Path) -> Result<Option<Self>, AbandonedError> {
+        let lock = match File::open(directory.join(LOCK)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            lock => lock?,
+        };
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked.map_err(io::Error::from)?,
         }
+        let devices =
+            fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let (mut daemons, mut failed) = (Vec::new(), None);
+        for device in devices {
+            let directory = DaemonDirectory::new(directory, &device);
+            match dead(&directory, &device) {
+                Ok(record) => daemons.extend(record.map(|record| (directory, record))),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Ok(Some(Self { daemons, failed, _lock: lock }))
     }
-    failed.map_or(Ok(closed), Err)
+
+    /// Their cards.
+    #[must_use]
+    pub fn cards(&self) -> BTreeSet<PciBusId> {
+        self.daemons.iter().flat_map(|(_, record)| record.cards()).collect()
+    }
+
+    /// Lets nobody onto their cards that are open: compute mode PROHIBITED, written down as mps-host does it itself, so that the
+    /// next one opens them again. `modes` are the cards' compute modes, as far as they are known. Gives the cards that were
+    /// closed. Blocks.
+    ///
+    /// # Errors
+    /// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
+    pub fn close(
+        self,
+        modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
+        nvml: &dyn Nvml,
+    ) -> Result<Vec<PciBusId>, AbandonedError> {
+        let (mut closed, mut failed) = (Vec::new(), self.failed);
+        for (directory, record) in self.daemons {
+            match close(&directory, record, modes, nvml) {
+                Ok(cards) => closed.extend(cards),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(closed), Err)
+    }
+}
+
+/// The record of a daemon that should be there and is not.
+fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Record>, AbandonedError> {
+    if listens(&directory.pipe.join("control")) {
+        return Ok(None);
+    }
+    Ok(Record::read(directory)?.filter(|record| record.device == *device && record.wanted))
 }
 
 fn close(
     directory: &DaemonDirectory,
-    device: &DeviceUuid,
+    mut record: Record,
+    modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
     nvml: &dyn Nvml,
 ) -> Result<Vec<PciBusId>, AbandonedError> {
-    if listens(&directory.pipe.join("control")) {
-        return Ok(Vec::new());
-    }
-    let record = Record::read(directory)?.filter(|record| record.device == *device && record.wanted);
-    let Some(mut record) = record else { return Ok(Vec::new()) };
     let mut to_close = Vec::new();
     for (card, before) in record.modes() {
-        if nvml.card(address(card))?.compute_mode? == Some(ComputeMode::ExclusiveProcess) {
+        if *modes.get(&card).ok_or(AbandonedError::Unknown(card))? == Some(ComputeMode::ExclusiveProcess) {
             before.get_or_insert(EXCLUSIVE_PROCESS);
             to_close.push(card);
         }
@@ -81,13 +126,10 @@ fn close(
         error => io::Error::other(error.to_string()),
     })?;
     for card in &to_close {
-        nvml.set_compute_mode(address(*card), ComputeMode::Prohibited)?;
+        let address = PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() };
+        nvml.set_compute_mode(address, ComputeMode::Prohibited)?;
     }
     Ok(to_close)
-}
-
-const fn address(card: PciBusId) -> PciAddress {
-    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
 }
 
 /// Whether a process listens on a socket. Waits for nobody, whatever containers have put there.

@@ -12,6 +12,7 @@ use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
+use crate::driver_calls::CallError;
 use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, PartitionInstances, Stage};
 
 /// What was made of a claim's plans.
@@ -65,7 +66,7 @@ impl Worker {
         let references = Arc::new(self.references(Some(&claim.uid)).await?);
         let plans = cards.into_iter().map(|(card, needs)| {
             let (tools, references) = (self.tools(nvml, locks), references.clone());
-            blocking::run(move || hardware::plan(&tools, card, &needs, &references))
+            self.calls.work(card, move || hardware::plan(&tools, card, &needs, &references))
         });
         let mut planned = Vec::new();
         for plan in join_all(plans).await {
@@ -86,14 +87,14 @@ impl Worker {
         let plans: Vec<Arc<CardPlan>> = plans.into_iter().map(Arc::new).collect();
         let makes = plans.iter().map(|plan| {
             let (tools, plan) = (self.tools(nvml, locks), plan.clone());
-            blocking::run(move || hardware::make(&tools, &plan))
+            self.calls.finish(plan.card(), move || hardware::make(&tools, &plan))
         });
         let partitions: BTreeMap<String, PartitionInstances> =
             all(join_all(makes).await)?.into_iter().flatten().collect();
         let partitions = Arc::new(partitions);
         let makes = plans.iter().filter(|plan| plan.has_shares()).map(|plan| {
             let (tools, plan, partitions) = (self.tools(nvml, locks), plan.clone(), partitions.clone());
-            blocking::run(move || hardware::make_shares(&tools, &plan, &partitions))
+            self.calls.finish(plan.card(), move || hardware::make_shares(&tools, &plan, &partitions))
         });
         let shares = all(join_all(makes).await)?.into_iter().flatten().collect();
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
@@ -149,11 +150,11 @@ impl Worker {
     ) -> Result<(), PrepareError> {
         let unmakes = cards.into_iter().map(|(card, ids)| {
             let tools = self.tools(nvml, locks);
-            async move { (card, blocking::run(move || hardware::unmake(&tools, card, &ids)).await) }
+            async move { (card, self.calls.work(card, move || hardware::unmake(&tools, card, &ids)).await) }
         });
         let mut failed = None;
         for (card, answer) in join_all(unmakes).await {
-            match answer.and_then(|answer| answer) {
+            match answer.map_err(PrepareError::from).and_then(|answer| answer) {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Records) => {
                     tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
@@ -246,7 +247,7 @@ impl Worker {
         let Ok(nvml) = self.nvml() else { return Ok(true) };
         let looks = cards.into_iter().map(|(card, expected)| {
             let nvml = nvml.clone();
-            blocking::run(move || {
+            self.calls.ask(card, move || {
                 let Ok(there) = nvml.gpu_instances(address(card)) else { return true };
                 let there: BTreeSet<&str> = there
                     .iter()
@@ -257,8 +258,10 @@ impl Worker {
             })
         });
         for there in join_all(looks).await {
-            if !there? {
-                return Ok(false);
+            match there {
+                Ok(true) | Err(CallError::NotAnswering { .. }) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
@@ -266,6 +269,6 @@ impl Worker {
 }
 
 /// What all cards answered, or the first error.
-fn all<T>(answers: Vec<Result<Result<T, PrepareError>, PrepareError>>) -> Result<Vec<T>, PrepareError> {
-    answers.into_iter().map(|answer| answer.and_then(|answer| answer)).collect()
+fn all<T>(answers: Vec<Result<Result<T, PrepareError>, CallError>>) -> Result<Vec<T>, PrepareError> {
+    answers.into_iter().map(|answer| answer?).collect()
 }

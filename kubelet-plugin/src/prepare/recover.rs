@@ -168,7 +168,7 @@ impl Worker {
     /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
-        let files = self.files.of(&nvml, &self.options).await?;
+        let files = self.files.of(&nvml, &self.calls, &self.options).await?;
         let journal = self.journal.clone();
         for entry in blocking::run(move || journal.claims()).await?? {
             // Whoever works on a claim writes its spec.
@@ -180,7 +180,8 @@ impl Worker {
             for device in &mut record.devices {
                 // A driver that was loaded again numbers anew. Of a card that is lost, the old number is as good.
                 let (nvml, card) = (nvml.clone(), address(device.card));
-                if let Ok(identity) = blocking::run(move || nvml.identify(card)).await?
+                let identity = self.calls.ask(device.card, move || nvml.identify(card)).await;
+                if let Ok(Ok(identity)) = identity
                     && identity.uuid == device.card_uuid
                 {
                     device.minor = identity.minor;
