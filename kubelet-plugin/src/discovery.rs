@@ -13,9 +13,11 @@
 
 mod facts;
 mod health;
+mod looks;
 mod mig;
 mod own_partitions;
 mod problem;
+mod readers;
 mod snapshot;
 mod sysfs;
 mod undivided;
@@ -33,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::hardware::Hardware;
 use health::HealthBook;
 
+pub use looks::Looks;
 pub use own_partitions::{OwnPartition, OwnPartitions, OwnPartitionsReceiver};
 pub use problem::Problem;
 pub use snapshot::Discovery;
@@ -54,10 +57,14 @@ pub struct DiscoveryOptions {
     pub look_again: Arc<Notify>,
     /// Where XIDs outlive this process; `None` where nobody starts it again.
     pub xid_memory: Option<XidMemory>,
+    /// How long a call of the driver may take, for one card or all of it, until what it is about counts as not answering.
+    pub deadline: Duration,
+    /// Where it is told when the hardware was looked at.
+    pub looks: watch::Sender<Looks>,
 }
 
 impl DiscoveryOptions {
-    /// Looks every 30 s, and 5 s after something was missing.
+    /// Looks every 30 s, and 5 s after something was missing; the driver may take 10 s.
     #[must_use]
     pub fn new(sysfs_root: PathBuf) -> Self {
         DiscoveryOptions {
@@ -67,6 +74,8 @@ impl DiscoveryOptions {
             unsettled_interval: Duration::from_secs(5),
             look_again: Arc::default(),
             xid_memory: None,
+            deadline: Duration::from_secs(10),
+            looks: watch::Sender::default(),
         }
     }
 }
@@ -82,8 +91,9 @@ struct Shared {
 /// `hardware` or `own` changes or an interval is over; sends only what differs from before. `None` until cards were seen
 /// once, and, on a machine with GPU instances, until `own` tells whose they are.
 ///
-/// Every call of the driver is on a blocking thread. One that hangs holds up later readings, not this task's end: end the
-/// runtime with a timeout.
+/// Every call of the driver is on a thread of its own. One that hangs holds up a reading for
+/// [`deadline`](DiscoveryOptions::deadline), once: its card counts as not answering until the call has returned, and the rest
+/// is read as ever.
 pub async fn run(
     mut hardware: Hardware,
     mut own: OwnPartitionsReceiver,
@@ -91,7 +101,8 @@ pub async fn run(
     machines: watch::Sender<Option<Arc<Machine>>>,
     cancelled: CancellationToken,
 ) {
-    let discovery = Discovery::new(options.sysfs_root.clone());
+    let discovery = Discovery::new(options.sysfs_root.clone())
+        .answered_within(options.deadline, options.look_again.clone());
     let discovery = Arc::new(Mutex::new(match options.memory.clone() {
         Some(file) => discovery.remembering_in(file),
         None => discovery,
@@ -121,15 +132,17 @@ pub async fn run(
             let (discovery, shared) = (Arc::clone(&discovery), Arc::clone(&shared));
             let (nvml, listen) = (nvml.clone(), events.is_none());
             let own = own.borrow_and_update().clone();
-            move || look(nvml.as_deref(), own.as_deref(), listen, &discovery, &shared)
+            move || look(nvml.as_ref(), own.as_ref(), listen, &discovery, &shared)
         });
         let look = tokio::select! {
             () = cancelled.cancelled() => return,
             look = work => look,
         };
         pause = match look {
-            Ok(Look { machine, watch, settled }) => {
+            Ok(Look { machine, watch, looks, settled }) => {
                 events = events.or(watch);
+                // First: what is made of a machine goes by it.
+                options.looks.send_replace(looks);
                 let news = send(&machines, machine);
                 if settled {
                     options.interval
@@ -158,19 +171,20 @@ pub async fn run(
 struct Look {
     machine: Option<Machine>,
     watch: Option<EventWatch>,
+    looks: Looks,
     settled: bool,
 }
 
 fn look(
-    nvml: Option<&dyn Nvml>,
-    own: Option<&dyn OwnPartitions>,
+    nvml: Option<&Arc<dyn Nvml>>,
+    own: Option<&Arc<dyn OwnPartitions>>,
     listen: bool,
     discovery: &Mutex<Discovery>,
     shared: &Arc<Shared>,
 ) -> Look {
-    // Listening begins before reading, so that nothing falls between the two.
-    let watch = nvml.filter(|_| listen).and_then(|nvml| listen_to(nvml, shared));
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
+    // Listening begins before reading, so that nothing falls between the two.
+    let watch = nvml.filter(|_| listen).and_then(|nvml| discovery.listen(nvml, sink(shared)));
     shared.save();
     let health = locked(&shared.health).clone();
     match nvml {
@@ -181,7 +195,8 @@ fn look(
         locked(&shared.health).forget(*card);
         shared.look_again.notify_one();
     }
-    Look { machine: discovery.machine(), watch, settled: discovery.is_settled() }
+    let looks = discovery.looks().clone();
+    Look { machine: discovery.machine(), watch, looks, settled: discovery.is_settled() }
 }
 
 impl Shared {
@@ -200,14 +215,13 @@ fn locked(health: &Mutex<HealthBook>) -> MutexGuard<'_, HealthBook> {
     health.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listen_to(nvml: &dyn Nvml, shared: &Arc<Shared>) -> Option<EventWatch> {
+fn sink(shared: &Arc<Shared>) -> Box<dyn FnMut(Event) + Send> {
     let shared = Arc::clone(shared);
-    let watch = nvml.watch(Box::new(move |event: Event| {
+    Box::new(move |event: Event| {
         if locked(&shared.health).note(&event) {
             shared.look_again.notify_one();
         }
-    }));
-    watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
+    })
 }
 
 /// Whether it was news.

@@ -9,6 +9,7 @@
 
 pub mod cdi;
 pub mod discovery;
+pub mod driver_calls;
 pub mod error_text;
 pub mod hardware;
 mod incoming;

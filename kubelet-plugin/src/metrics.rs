@@ -1,6 +1,10 @@
 //! What the plugin counts and times, for Prometheus. All names start with `tessera_`.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -62,6 +66,10 @@ pub struct Metrics {
     pub hardware_ready: Gauge,
     /// Cards that answered when the hardware was last read.
     pub cards: Gauge,
+    /// Cards about which a call of the driver hangs.
+    pub cards_not_answering: Gauge,
+    /// Unix time of the last look at the hardware in which every call of the driver returned.
+    pub last_complete_look: Gauge<f64, AtomicU64>,
     /// 1 while the file of MIG layouts, or the node's label that names one, can't be read.
     pub layout_file_wrong: Gauge,
     layout_cards: Family<StateLabel, Gauge>,
@@ -228,6 +236,18 @@ impl Metrics {
             ),
             hardware_ready: add(&mut registry, "hardware_ready", "1 while the driver library answers"),
             cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
+            cards_not_answering: add(
+                &mut registry,
+                "cards_not_answering",
+                "Cards about which a call of the driver does not return",
+            ),
+            last_complete_look: {
+                let look = Gauge::default();
+                let help =
+                    "Unix time of the last look at the hardware in which every call of the driver returned";
+                registry.register_with_unit("last_complete_look_timestamp", help, seconds(), look.clone());
+                look
+            },
             layout_file_wrong: add(
                 &mut registry,
                 "mig_layout_file_wrong",
@@ -382,6 +402,7 @@ mod tests {
         metrics.mps.daemons(&[("failed", 2)].into());
         metrics.mps.restarts.inc();
         metrics.registered.set(1);
+        metrics.last_complete_look.set(1.5e9);
         let text = metrics.encode().unwrap();
         for line in [
             "tessera_build_info{version=\"0.1.0\"} 1",
@@ -397,6 +418,7 @@ mod tests {
             "tessera_mps_daemons{state=\"failed\"} 2",
             "tessera_mps_daemons{state=\"running\"} 0",
             "tessera_mps_daemon_restarts_total 1",
+            "tessera_last_complete_look_timestamp_seconds 1500000000.0",
             "tessera_mps_host_up 0",
             "tessera_registered 1",
         ] {

@@ -44,6 +44,6 @@ pub mod supervise;
 mod supervisor;
 mod wire;
 
-pub use abandoned::{AbandonedError, close_abandoned, end_abandoned};
+pub use abandoned::{Abandoned, AbandonedError, end_abandoned};
 pub use device::{DeviceUuid, InvalidDeviceUuid};
 pub use directory::{DEFAULT_DIRECTORY, SOCKET};

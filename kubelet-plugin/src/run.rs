@@ -21,6 +21,8 @@
 //! call or claim alone.
 
 mod client;
+mod free_threads;
+mod hardware_looks;
 mod health_report;
 mod http;
 pub mod logging;
@@ -49,6 +51,7 @@ use crate::{
     options::Options,
     publish::{self, PublishOptions, Publisher},
 };
+use free_threads::FreeThreads;
 use node::NodePart;
 use readiness::Readiness;
 use signals::Signals;
@@ -119,7 +122,8 @@ async fn start(
         xid_memory: Some(XidMemory::new(&options.plugin_directory(), options.proc_root.clone())),
         ..DiscoveryOptions::new(options.sysfs_root.clone())
     };
-    let look_again = discovery.look_again.clone();
+    let (look_again, looks) = (discovery.look_again.clone(), discovery.looks.subscribe());
+    tokio::spawn(hardware_looks::follow(looks.clone(), metrics.clone()));
     tasks.spawn(
         "discovery",
         discovery::run(hardware.clone(), own_partitions, discovery, machine_sender, shutdown.clone()),
@@ -179,9 +183,16 @@ async fn start(
         registration,
         hardware: hardware.clone(),
         hardware_reason,
+        looks: looks.clone(),
         published,
     };
-    let observed = http::Observed { metrics: metrics.clone(), readiness, sockets, preparer };
+    let observed = http::Observed {
+        metrics: metrics.clone(),
+        readiness,
+        sockets,
+        preparer,
+        threads: FreeThreads::default(),
+    };
     tasks.spawn("the HTTP server", http.serve(observed, shutdown.clone()));
 
     let node = NodePart {
@@ -190,6 +201,7 @@ async fn start(
         hardware,
         machines,
         own_partitions: own_partitions_sender,
+        looks,
         look_again,
         published: readiness_published,
         metrics: metrics.clone(),

@@ -6,10 +6,10 @@ mod links;
 mod mig;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use nvml_wrapper_sys::bindings as sys;
@@ -142,18 +142,28 @@ impl Nvml for Library {
     }
 
     fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+        let found = Mutex::new(BTreeMap::new());
+        self.each_address(&|index, address| {
+            found.lock().unwrap_or_else(PoisonError::into_inner).insert(index, address);
+        })?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+    }
+
+    fn each_address(
+        &self,
+        found: &(dyn Fn(usize, Result<PciAddress, NvmlError>) + Sync),
+    ) -> Result<(), NvmlError> {
         let functions = &self.session.functions;
         let count = functions.count()?;
         // The first call that names a card wakes it up, which may take a second.
-        Ok(thread::scope(|scope| {
-            let address =
-                |index| functions.handle_by_index(index).and_then(|handle| functions.address(handle));
-            let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || address(index))).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        }))
+        thread::scope(|scope| {
+            for (position, index) in (0..count).enumerate() {
+                let address =
+                    move || functions.handle_by_index(index).and_then(|handle| functions.address(handle));
+                scope.spawn(move || found(position, address()));
+            }
+        });
+        Ok(())
     }
 
     fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {

@@ -40,6 +40,19 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetCount_v2")
     }
 
+    /// As [`Nvml::addresses`], but each is told as soon as it is known, with the card's index: so a card at which the driver
+    /// hangs keeps the others from nobody. `found` is called from several threads.
+    ///
+    /// # Errors
+    /// Where the driver doesn't answer.
+    fn each_address(
+        &self,
+        found: &(dyn Fn(usize, Result<PciAddress, NvmlError>) + Sync),
+    ) -> Result<(), NvmlError> {
+        self.addresses()?.into_iter().enumerate().for_each(|(index, address)| found(index, address));
+        Ok(())
+    }
+
     /// Reads all there is to read of one card.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use super::failure::Failure;
 pub use super::handle::{Handle, Object};
@@ -315,6 +315,9 @@ pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> u32 {
     }
 }
 
+/// How soon a call that is delayed notices that its fault was taken away.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+
 /// Lets faults happen: all delays that meet the call, then the first error.
 pub fn suffer(
     session: &Session,
@@ -344,7 +347,13 @@ pub fn suffer(
     };
     for effect in &effects {
         if let FaultEffect::Delay(milliseconds) = effect {
-            std::thread::sleep(Duration::from_millis(*milliseconds));
+            let until = Instant::now() + Duration::from_millis(*milliseconds);
+            // A call that hangs goes on when its fault is taken away.
+            while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+                && (counted || session.snapshot().state.faults.iter().any(meets))
+            {
+                std::thread::sleep(left.min(LONGEST_SLEEP));
+            }
         }
     }
     match effects

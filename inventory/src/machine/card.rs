@@ -85,6 +85,16 @@ pub enum Health {
     },
     /// It fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
     Lost,
+    /// A call of the driver about it does not return; what is known of it is of before.
+    NotAnswering,
+}
+
+impl Health {
+    /// Whether the card can be asked and changed: it is there, and the driver answers about it.
+    #[must_use]
+    pub const fn answers(&self) -> bool {
+        matches!(self, Health::Healthy | Health::Unhealthy { .. })
+    }
 }
 
 impl Card {

@@ -13,6 +13,7 @@ pub fn of_health(driver_name: &str, health: &Health) -> Option<DeviceTaint> {
             Some(reason.clone()).filter(|reason| !reason.is_empty() && limits::is_label_value(reason))
         }
         Health::Lost => Some(taint::LOST.to_owned()),
+        Health::NotAnswering => Some(taint::NOT_ANSWERING.to_owned()),
     };
     Some(no_schedule(driver_name, taint::UNHEALTHY, value))
 }

@@ -154,7 +154,8 @@ fn health() -> impl Strategy<Value = Health> {
         4 => Just(Health::Healthy),
         1 => text().prop_map(|reason| Health::Unhealthy { reason }),
         1 => Just(Health::Unhealthy { reason: "xid-79".to_owned() }),
-        1 => Just(Health::Lost)
+        1 => Just(Health::Lost),
+        1 => Just(Health::NotAnswering)
     ]
 }
 

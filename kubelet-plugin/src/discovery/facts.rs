@@ -1,5 +1,7 @@
 //! What NVML and sysfs say of cards, as [`tessera_inventory`] wants it.
 
+use std::sync::Arc;
+
 use tessera_api::PciBusId;
 use tessera_inventory::machine::{self, Card, Pair};
 use tessera_nvml::{self as nvml, Nvml, NvmlError, PciAddress};
@@ -15,11 +17,12 @@ pub(super) fn pci_bus_id(address: PciAddress) -> Option<PciBusId> {
 }
 
 /// Where the facts of a card come from.
-pub(super) struct Sources<'a> {
-    pub(super) nvml: &'a dyn Nvml,
-    pub(super) sysfs: &'a Sysfs,
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub(super) nvml: Arc<dyn Nvml>,
+    pub(super) sysfs: Arc<Sysfs>,
     /// `None` before the journal is open: then nobody's instances are told.
-    pub(super) own: Option<&'a dyn OwnPartitions>,
+    pub(super) own: Option<Arc<dyn OwnPartitions>>,
 }
 
 /// The facts of a card that answers; a fact that can't be read stays as `known`. `None` where the card doesn't say who it
@@ -27,7 +30,7 @@ pub(super) struct Sources<'a> {
 pub(super) fn card(
     pci: PciBusId,
     read: nvml::Card,
-    sources: &Sources<'_>,
+    sources: &Sources,
     known: Option<&Card>,
     problems: &mut Problems,
 ) -> Option<Card> {
@@ -79,13 +82,13 @@ pub(super) fn card(
     if let Ok(mode) = &read.mig {
         next.mig_capable = Some(mode.is_some());
     }
-    let Sources { nvml, sysfs, own: own_partitions } = *sources;
+    let Sources { nvml, sysfs, own: own_partitions } = sources;
     let mig = MigReader {
-        nvml,
+        nvml: &**nvml,
         address: read.address,
         pci,
         uuid: next.uuid.as_deref().unwrap_or_default(),
-        own: own_partitions,
+        own: own_partitions.as_deref(),
     };
     next.mig = mig.read(read.mig, architecture, next.mig.take(), problems);
     next.nvlinks = nvlinks(pci, read.links, next.nvlinks, problems);

@@ -1,24 +1,33 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
-use tessera_inventory::machine::{Card, FabricState, Health, Pairs};
-use tessera_nvml::{Nvml, NvmlError, PciAddress};
+use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
+use tessera_nvml::{Event, EventWatch, Nvml, NvmlError, PciAddress};
+use tokio::sync::Notify;
 
 use super::facts::{self, Sources, pci_bus_id};
 use super::health::HealthBook;
+use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
+use super::readers::{Question, Readers, Subject};
 use super::sysfs::Sysfs;
 use super::undivided::Undivided;
+
+/// How long the driver may take for one card. A card that nothing has woken up yet takes seconds.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What is known of this machine's cards, from all readings of this process's life.
 #[derive(Debug)]
 pub struct Discovery {
-    sysfs: Sysfs,
-    seen: bool,
+    sysfs: Arc<Sysfs>,
+    readers: Readers,
+    /// The cards that the driver named, also those that have not answered yet.
+    addresses: BTreeMap<PciBusId, PciAddress>,
     /// Whether it is known who made which GPU instances, or there are none.
     told_apart: bool,
     driver_version: Option<String>,
@@ -26,42 +35,53 @@ pub struct Discovery {
     cards: BTreeMap<PciBusId, Card>,
     pairs: Pairs,
     undivided: Undivided,
+    /// Those that the driver last said are lost.
+    lost: BTreeSet<PciBusId>,
     returned: Vec<PciBusId>,
+    looks: Looks,
     problems: Vec<Problem>,
     told: Told,
 }
 
 /// What one card answered.
 struct Answer {
-    pci: PciBusId,
-    gone: bool,
     card: Option<Card>,
+    gone: bool,
     problems: Problems,
 }
 
 /// What all cards answered.
+#[derive(Default)]
 struct Reading {
     /// Those that answered, or of which something is known from before.
     cards: Vec<Card>,
     pairs: Pairs,
     gone: Vec<PciBusId>,
+    /// Those about which a call hangs.
+    hanging: BTreeSet<PciBusId>,
     problems: Problems,
 }
+
+/// What one card and those after it say of each other.
+type Row = (Vec<(PciBusId, Pair)>, Problems);
 
 impl Discovery {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(sysfs_root: PathBuf) -> Self {
         Discovery {
-            sysfs: Sysfs::new(sysfs_root),
-            seen: false,
+            sysfs: Arc::new(Sysfs::new(sysfs_root)),
+            readers: Readers::new(DEADLINE),
+            addresses: BTreeMap::new(),
             told_apart: true,
             driver_version: None,
             cuda_driver_version: None,
             cards: BTreeMap::new(),
             pairs: Pairs::default(),
             undivided: Undivided::default(),
+            lost: BTreeSet::new(),
             returned: Vec::new(),
+            looks: Looks::default(),
             problems: Vec::new(),
             told: Told::default(),
         }
@@ -74,24 +94,61 @@ impl Discovery {
         self
     }
 
-    /// Reads everything once, every card on a thread of its own; blocks as long as the slowest. For one look at a
-    /// machine: [`run`](super::run) keeps looking. GPU instances are all taken to be others'.
-    pub fn read_once(&mut self, nvml: &dyn Nvml) {
-        self.read(nvml, &HealthBook::default(), None);
+    /// Lets the driver take so long for each card (10 s unless this is called), and tells when a call returns that took
+    /// longer.
+    #[must_use]
+    pub(super) fn answered_within(mut self, deadline: Duration, returned: Arc<Notify>) -> Self {
+        self.readers = Readers::new(deadline).telling(returned);
+        self
+    }
+
+    /// Reads everything once, every card on a thread of its own; blocks as long as the slowest, but no more than a minute.
+    /// For one look at a machine: [`run`](super::run) keeps looking. GPU instances are all taken to be others'.
+    pub fn read_once(&mut self, nvml: &(impl Nvml + Clone)) {
+        let nvml: Arc<dyn Nvml> = Arc::new(nvml.clone());
+        self.read(&nvml, &HealthBook::default(), None);
         self.told_apart = true;
     }
 
     /// As [`Discovery::read_once`], with what the driver's events said and with whom to ask for this driver's own
     /// partitions.
-    pub(super) fn read(&mut self, nvml: &dyn Nvml, health: &HealthBook, own: Option<&dyn OwnPartitions>) {
+    pub(super) fn read(
+        &mut self,
+        nvml: &Arc<dyn Nvml>,
+        health: &HealthBook,
+        own: Option<&Arc<dyn OwnPartitions>>,
+    ) {
+        let began = Instant::now();
         let mut problems = Problems::default();
         self.read_driver(nvml, &mut problems);
-        match nvml.addresses() {
-            Ok(addresses) => self.read_cards(nvml, addresses, health, own, &mut problems),
-            Err(error) => problems.add(None, "cards", error),
-        }
+        let present = self.read_addresses(nvml, &mut problems);
+        let sources = Sources { nvml: nvml.clone(), sysfs: self.sysfs.clone(), own: own.cloned() };
+        let hanging = self.read_cards(&sources, &present, health, &mut problems);
         self.told_apart = own.is_some()
             || self.cards.values().flat_map(|card| &card.mig).all(|mig| mig.instances.is_empty());
+        for subject in self.readers.hanging() {
+            let (card, fact, note) = match subject {
+                Subject::Events => (None, "events", "XIDs are not heard of"),
+                Subject::Driver => (None, "driverVersion", "the last answer counts"),
+                Subject::Cards => (None, "cards", "cards that it has not named are left out"),
+                Subject::Card(card) => (Some(card), "card", "the card gets no new work; it may need a reset"),
+                Subject::Pairs(card) => (Some(card), "pairs", "the last answer counts"),
+            };
+            let deadline = self.readers.deadline;
+            let message = format!(
+                "a call of the driver has not returned within {deadline:?}; until it does, {note}. See the node's kernel \
+                 log for NVRM messages"
+            );
+            problems.add(card, fact, message);
+        }
+        if self.readers.hanging().next().is_none() {
+            self.looks.complete = Some(began);
+        }
+        self.looks.cards.retain(|card, _| self.cards.contains_key(card));
+        self.looks
+            .cards
+            .extend(self.cards.keys().filter(|card| !hanging.contains(card)).map(|card| (*card, began)));
+        self.looks.hanging = hanging;
         self.finish(problems);
     }
 
@@ -100,14 +157,29 @@ impl Discovery {
         for card in self.cards.values_mut() {
             card.health = Health::Lost;
         }
+        self.lost = self.cards.keys().copied().collect();
         self.returned.clear();
+        let now = Instant::now();
+        self.looks.cards = self.lost.iter().map(|card| (*card, now)).collect();
+        self.looks.hanging.clear();
         self.finish(Problems::default());
+    }
+
+    /// Begins to listen to the driver's events; `None` where that can't be, or takes too long.
+    pub(super) fn listen(
+        &mut self,
+        nvml: &Arc<dyn Nvml>,
+        sink: Box<dyn FnMut(Event) + Send>,
+    ) -> Option<EventWatch> {
+        let nvml = nvml.clone();
+        let watch = self.readers.ask_one(Subject::Events, move || nvml.watch(sink))?;
+        watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
     }
 
     /// The machine; `None` until cards were seen once, and while it isn't known who made the GPU instances that exist.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
-        (self.seen && self.told_apart).then(|| Machine {
+        (self.is_seen() && self.told_apart).then(|| Machine {
             driver_version: self.driver_version.clone(),
             cuda_driver_version: self.cuda_driver_version,
             cards: self.cards.values().cloned().collect(),
@@ -126,6 +198,11 @@ impl Discovery {
         &self.returned
     }
 
+    /// When which cards were read.
+    pub(super) fn looks(&self) -> &Looks {
+        &self.looks
+    }
+
     /// Nothing is missing that may come by itself.
     pub(super) fn is_settled(&self) -> bool {
         let registering = |card: &Card| {
@@ -133,7 +210,11 @@ impl Discovery {
                 matches!(fabric.state, FabricState::NotStarted | FabricState::InProgress)
             })
         };
-        self.seen && self.problems.is_empty() && !self.cards.values().any(registering)
+        self.is_seen() && self.problems.is_empty() && !self.cards.values().any(registering)
+    }
+
+    fn is_seen(&self) -> bool {
+        !self.addresses.is_empty()
     }
 
     fn finish(&mut self, problems: Problems) {
@@ -141,38 +222,68 @@ impl Discovery {
         self.told.tell(&self.problems);
     }
 
-    fn read_driver(&mut self, nvml: &dyn Nvml, problems: &mut Problems) {
-        let version = nvml.driver_version().map(Some);
-        self.driver_version = problems.take(None, "driverVersion", version, self.driver_version.take());
-        let cuda = nvml.cuda_version().map(|version| Some(version.number()));
+    fn read_driver(&mut self, nvml: &Arc<dyn Nvml>, problems: &mut Problems) {
+        let nvml = nvml.clone();
+        let versions = move || (nvml.driver_version(), nvml.cuda_version());
+        let Some((driver, cuda)) = self.readers.ask_one(Subject::Driver, versions) else { return };
+        self.driver_version =
+            problems.take(None, "driverVersion", driver.map(Some), self.driver_version.take());
+        let cuda = cuda.map(|version| Some(version.number()));
         self.cuda_driver_version = problems.take(None, "cudaDriverVersion", cuda, self.cuda_driver_version);
     }
 
-    fn read_cards(
+    /// The cards there are. Where the driver hangs at one, or fails, those that were there before are among them.
+    fn read_addresses(
         &mut self,
-        nvml: &dyn Nvml,
-        addresses: Vec<Result<PciAddress, NvmlError>>,
-        health: &HealthBook,
-        own: Option<&dyn OwnPartitions>,
+        nvml: &Arc<dyn Nvml>,
         problems: &mut Problems,
-    ) {
-        let mut present = Vec::new();
-        for (index, address) in addresses.into_iter().enumerate() {
+    ) -> Vec<(PciAddress, PciBusId)> {
+        let found = Arc::new(Mutex::new(BTreeMap::new()));
+        let (nvml, all) = (nvml.clone(), found.clone());
+        let all = move || {
+            nvml.each_address(&|index, address| {
+                all.lock().unwrap_or_else(PoisonError::into_inner).insert(index, address);
+            })
+        };
+        let answer = self.readers.ask_one(Subject::Cards, all);
+        let mut present = BTreeMap::new();
+        let found = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
+        for (index, address) in found {
             match address.map(|address| (address, pci_bus_id(address))) {
-                Ok((address, Some(pci))) => present.push((address, pci)),
+                Ok((address, Some(pci))) => {
+                    present.insert(pci, address);
+                }
                 Ok((_, None)) => {}
                 Err(error) => {
                     problems.add(None, "cards", format!("card with index {index} is left out: {error}"))
                 }
             }
         }
-        self.seen |= !present.is_empty();
-        let sources = Sources { nvml, sysfs: &self.sysfs, own };
-        let mut reading = self.reading(&sources, &present);
-        if self.undivided.misses_something(&reading.cards, &reading.pairs) {
-            reading = self.reading(&sources, &present);
+        if let Some(Err(error)) = &answer {
+            problems.add(None, "cards", error);
         }
-        let Reading { mut cards, mut pairs, gone, problems: found } = reading;
+        if !matches!(answer, Some(Ok(()))) {
+            present.extend(&self.addresses);
+        }
+        if !present.is_empty() {
+            self.addresses.clone_from(&present);
+        }
+        present.into_iter().map(|(pci, address)| (address, pci)).collect()
+    }
+
+    /// Reads all cards; those that hang.
+    fn read_cards(
+        &mut self,
+        sources: &Sources,
+        present: &[(PciAddress, PciBusId)],
+        health: &HealthBook,
+        problems: &mut Problems,
+    ) -> BTreeSet<PciBusId> {
+        let mut reading = self.reading(sources, present);
+        if self.undivided.misses_something(&reading.cards, &reading.pairs) {
+            reading = self.reading(sources, present);
+        }
+        let Reading { mut cards, mut pairs, gone, hanging, problems: found } = reading;
         problems.append(found);
         self.undivided.complete(&mut cards, &mut pairs);
         self.undivided.learn(&cards, &pairs);
@@ -181,83 +292,90 @@ impl Discovery {
         let mut live = Vec::new();
         for mut card in cards {
             let pci = card.pci;
-            if self.cards.get(&pci).is_some_and(|known| known.health == Health::Lost) {
-                self.returned.push(pci);
-            }
-            card.health = health.of(pci);
-            self.cards.insert(pci, card);
             live.push(pci);
+            card.health = if hanging.contains(&pci) {
+                Health::NotAnswering
+            } else {
+                if self.lost.remove(&pci) {
+                    self.returned.push(pci);
+                }
+                health.of(pci)
+            };
+            self.cards.insert(pci, card);
         }
         for (pci, card) in &mut self.cards {
             if !live.contains(pci) {
                 card.health = Health::Lost;
+                self.lost.insert(*pci);
             }
         }
         for pci in gone {
             problems.add(Some(pci), "card", "it fell off the bus or needs a reset");
         }
         self.pairs = pairs;
+        hanging
     }
 
-    fn reading(&self, sources: &Sources<'_>, present: &[(PciAddress, PciBusId)]) -> Reading {
-        let (mut cards, mut gone, mut problems) = (Vec::new(), Vec::new(), Problems::default());
-        for answer in self.ask(sources, present) {
-            problems.append(answer.problems);
+    fn reading(&mut self, sources: &Sources, present: &[(PciAddress, PciBusId)]) -> Reading {
+        let mut reading = Reading::default();
+        let mut live = Vec::new();
+        for ((address, pci), answer) in present.iter().zip(self.ask(sources, present)) {
+            let Some(answer) = answer else {
+                reading.hanging.insert(*pci);
+                reading.cards.extend(self.cards.get(pci).cloned());
+                continue;
+            };
+            reading.problems.append(answer.problems);
             match answer.card {
-                _ if answer.gone => gone.push(answer.pci),
-                Some(card) => cards.push(card),
+                _ if answer.gone => reading.gone.push(*pci),
+                Some(card) => {
+                    live.push((*address, *pci));
+                    reading.cards.push(card);
+                }
                 None => {}
             }
         }
-        let live: Vec<_> = present
-            .iter()
-            .copied()
-            .filter(|(_, pci)| cards.iter().any(|card: &Card| card.pci == *pci))
-            .collect();
-        let pairs = self.read_pairs(sources.nvml, &live, &mut problems);
-        Reading { cards, pairs, gone, problems }
+        reading.pairs = self.read_pairs(&sources.nvml, &live, &mut reading.problems);
+        reading
     }
 
-    fn ask(&self, sources: &Sources<'_>, present: &[(PciAddress, PciBusId)]) -> Vec<Answer> {
-        side_by_side(present, |(address, pci)| {
-            let known = self.cards.get(&pci);
-            let mut problems = Problems::default();
-            let (gone, card) = match sources.nvml.card(address) {
-                Ok(read) if is_gone(&read) => (true, None),
-                Ok(read) => (false, facts::card(pci, read, sources, known, &mut problems)),
-                Err(error) if error.is_card_gone() => (true, None),
-                Err(error) => {
-                    problems.add(Some(pci), "card", error);
-                    (false, known.cloned())
-                }
-            };
-            Answer { pci, gone, card, problems }
-        })
+    /// The cards' answers in their order; none of one that hangs.
+    fn ask(&mut self, sources: &Sources, present: &[(PciAddress, PciBusId)]) -> Vec<Option<Answer>> {
+        let question = |&(address, pci): &(PciAddress, PciBusId)| {
+            let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());
+            let question: Question<Answer> = Box::new(move || read_card(&sources, address, pci, known));
+            (Subject::Card(pci), question)
+        };
+        let questions = present.iter().map(question).collect();
+        self.readers.ask(questions).into_iter().map(|(_, answer)| answer).collect()
     }
 
     fn read_pairs(
-        &self,
-        nvml: &dyn Nvml,
+        &mut self,
+        nvml: &Arc<dyn Nvml>,
         present: &[(PciAddress, PciBusId)],
         problems: &mut Problems,
     ) -> Pairs {
         let mut all = self.pairs.clone();
-        let rows: Vec<usize> = (0..present.len()).collect();
-        let answers = side_by_side(&rows, |row| {
+        let question = |row: usize| {
             let (address, pci) = present[row];
-            let mut own = Problems::default();
-            let pairs: Vec<_> = present[row + 1..]
-                .iter()
-                .map(|&(other_address, other)| {
-                    let known = self.pairs.get(pci, other);
+            let known = |&(address, other): &(PciAddress, PciBusId)| (address, other, all.get(pci, other));
+            let others: Vec<_> = present[row + 1..].iter().map(known).collect();
+            let nvml = nvml.clone();
+            let question: Question<Row> = Box::new(move || {
+                let mut own = Problems::default();
+                let pair = |(other_address, other, known)| {
                     (other, facts::pair(pci, other, nvml.pair(address, other_address), known, &mut own))
-                })
-                .collect();
-            (pci, pairs, own)
-        });
-        for (pci, pairs, own) in answers {
+                };
+                (others.into_iter().map(pair).collect(), own)
+            });
+            (Subject::Pairs(pci), question)
+        };
+        let questions = (0..present.len()).map(question).collect();
+        for ((_, pci), (_, row)) in present.iter().zip(self.readers.ask(questions)) {
+            let Some((pairs, own)) = row else { continue };
             for (other, pair) in pairs {
-                all.insert(pci, other, pair);
+                all.insert(*pci, other, pair);
             }
             problems.append(own);
         }
@@ -265,22 +383,24 @@ impl Discovery {
     }
 }
 
+fn read_card(sources: &Sources, address: PciAddress, pci: PciBusId, known: Option<Card>) -> Answer {
+    let mut problems = Problems::default();
+    let (gone, card) = match sources.nvml.card(address) {
+        Ok(read) if is_gone(&read) => (true, None),
+        Ok(read) => (false, facts::card(pci, read, sources, known.as_ref(), &mut problems)),
+        Err(error) if error.is_card_gone() => (true, None),
+        Err(error) => {
+            problems.add(Some(pci), "card", error);
+            (false, known)
+        }
+    };
+    Answer { card, gone, problems }
+}
+
 /// A card that falls off while it is read gives an error for everything from there on.
 fn is_gone(card: &tessera_nvml::Card) -> bool {
     let gone = |error: Option<&NvmlError>| error.is_some_and(NvmlError::is_card_gone);
     gone(card.uuid.as_ref().err()) || gone(card.memory.as_ref().err()) || gone(card.fabric.as_ref().err())
-}
-
-/// Does the work for each of `all` on a thread of its own; answers in their order.
-fn side_by_side<T: Copy + Send + Sync, A: Send>(all: &[T], work: impl Fn(T) -> A + Sync) -> Vec<A> {
-    thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = all.iter().map(|&one| scope.spawn(move || work(one))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! The stream by which the kubelet learns how the devices are, and shows it in the status of pods.
+//!
+//! What it says again must be true still: of a card that nobody has looked at for [`TIMEOUT`] nothing is known.
 
 use std::{
     pin::Pin,
@@ -20,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The longest message the kubelet takes whole.
 const MAX_MESSAGE: usize = 1024;
+
+/// Of a device that was healthy when its card was last looked at, too long ago.
+const NOT_LOOKED_AT: &str = "the plugin has not been able to look at the card lately; see its log";
 
 /// How a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub struct DeviceHealth {
     pub status: HealthStatus,
     /// Why; shown to users. Empty when healthy.
     pub message: Arc<str>,
-    /// When the hardware was asked.
+    /// When the driver was asked about its card and answered.
     pub checked_at: SystemTime,
 }
 
@@ -66,24 +71,19 @@ impl DeviceHealthService {
         Self { report, repeat: REPEAT, shutdown }
     }
 
-    /// The report now, whenever it changes, and again after [`REPEAT`].
+    /// The report now, whenever it changes, and again, as it is then, after [`REPEAT`].
     fn reports(&self) -> impl Stream<Item = Arc<[DeviceHealth]>> + Send + use<> {
         let (mut report, repeat) = (self.report.clone(), self.repeat);
         report.mark_changed();
-        let reports = stream::unfold((report, None), move |(mut report, last)| async move {
+        let reports = stream::unfold(report, move |mut report| async move {
             loop {
                 tokio::select! {
-                    changed = report.changed() => {
-                        changed.ok()?;
-                        let now = report.borrow_and_update().clone();
-                        if let Some(devices) = now {
-                            return Some((Arc::clone(&devices), (report, Some(devices))));
-                        }
-                    }
-                    () = tokio::time::sleep(repeat), if last.is_some() => {
-                        let devices = last?;
-                        return Some((Arc::clone(&devices), (report, Some(devices))));
-                    }
+                    changed = report.changed() => changed.ok()?,
+                    () = tokio::time::sleep(repeat) => {}
+                }
+                let now = report.borrow_and_update().clone();
+                if let Some(devices) = now {
+                    return Some((devices, report));
                 }
             }
         });
@@ -124,7 +124,12 @@ impl v1alpha1::dra_resource_health_server::DraResourceHealth for DeviceHealthSer
 }
 
 fn device_health(device: &DeviceHealth) -> v1::DeviceHealth {
-    let health = match device.status {
+    let is_old = SystemTime::now().duration_since(device.checked_at).is_ok_and(|age| age > TIMEOUT);
+    let (status, message) = match device.status {
+        HealthStatus::Healthy if is_old => (HealthStatus::Unknown, NOT_LOOKED_AT),
+        status => (status, &*device.message),
+    };
+    let health = match status {
         HealthStatus::Unknown => v1::HealthStatus::Unknown,
         HealthStatus::Healthy => v1::HealthStatus::Healthy,
         HealthStatus::Unhealthy => v1::HealthStatus::Unhealthy,
@@ -138,7 +143,7 @@ fn device_health(device: &DeviceHealth) -> v1::DeviceHealth {
         health: health.into(),
         last_updated_time: i64::try_from(seconds).unwrap_or(i64::MAX),
         health_check_timeout_seconds: TIMEOUT.as_secs() as i64,
-        message: device.message.chars().take(MAX_MESSAGE).collect(),
+        message: message.chars().take(MAX_MESSAGE).collect(),
     }
 }
 
@@ -199,6 +204,22 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(reports.next().await.unwrap()[0].status, HealthStatus::Healthy);
         }
+    }
+
+    #[test]
+    fn what_is_old_is_not_said_again_as_if_it_were_fresh() {
+        let of = |status, age| {
+            let device = devices(status).unwrap()[0].clone();
+            device_health(&DeviceHealth { checked_at: SystemTime::now() - age, ..device }).health()
+        };
+        let (fresh, old) = (TIMEOUT / 2, TIMEOUT + Duration::from_secs(1));
+        assert_eq!(of(HealthStatus::Healthy, fresh), v1::HealthStatus::Healthy);
+        assert_eq!(of(HealthStatus::Healthy, old), v1::HealthStatus::Unknown);
+        assert_eq!(
+            of(HealthStatus::Unhealthy, old),
+            v1::HealthStatus::Unhealthy,
+            "nobody said that it is well again"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use kube::Client;
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
-use tessera_inventory::machine::{Card, Health};
+use tessera_inventory::machine::Card;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,9 @@ pub struct LayoutPace {
 
 /// How long to wait for discovery to see what was made.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long one step of the work on a card may take. Instances take about a second each to make or to destroy.
+const STEP: Duration = Duration::from_secs(60);
 
 /// Who can keep claims from a card while it is changed.
 pub trait CardHolder: Clone + Send + Sync + 'static {
@@ -175,29 +178,28 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         let fresh = std::mem::take(&mut self.fresh);
         let publishes = self.published.borrow().role == Role::Publishing;
         let keeper = &*self;
-        let looks =
-            machine.cards_by_address().into_iter().filter(|card| card.health != Health::Lost).map(|card| {
-                let closed = closed.get(&card.pci).copied();
-                let (name, config) = match named {
-                    Some((name, config)) => (name.as_str(), Some(&**config)),
-                    None => ("", None),
-                };
-                let was_so = before
-                    .get(&card.pci)
-                    .is_some_and(|status| status.layout == name && status.state == LayoutState::Applied);
-                let desired = Desired::of(config, card);
-                async move {
-                    if was_so && desired.is_seen(card) {
-                        let looked =
-                            Looked { state: LayoutState::Applied, message: String::new(), changed: false };
-                        return (card.pci, desired, looked);
-                    }
-                    let ready = fresh
-                        || (publishes && closed.is_some_and(|since| since.elapsed() >= keeper.pace.grace));
-                    let looked = keeper.card(card, name, &desired, ready).await;
-                    (card.pci, desired, looked)
+        let looks = machine.cards_by_address().into_iter().filter(|card| card.health.answers()).map(|card| {
+            let closed = closed.get(&card.pci).copied();
+            let (name, config) = match named {
+                Some((name, config)) => (name.as_str(), Some(&**config)),
+                None => ("", None),
+            };
+            let was_so = before
+                .get(&card.pci)
+                .is_some_and(|status| status.layout == name && status.state == LayoutState::Applied);
+            let desired = Desired::of(config, card);
+            async move {
+                if was_so && desired.is_seen(card) {
+                    let looked =
+                        Looked { state: LayoutState::Applied, message: String::new(), changed: false };
+                    return (card.pci, desired, looked);
                 }
-            });
+                let ready =
+                    fresh || (publishes && closed.is_some_and(|since| since.elapsed() >= keeper.pace.grace));
+                let looked = keeper.card(card, name, &desired, ready).await;
+                (card.pci, desired, looked)
+            }
+        });
         let looks = join_all(looks).await;
         let changed: BTreeMap<PciBusId, Desired> = looks
             .iter()
@@ -254,11 +256,13 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             return done(LayoutState::Applied, String::new(), false);
         }
         let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
-        let hold = self.holder.hold(card).await?;
-        let seen = {
+        let hold = in_time(self.holder.hold(card)).await?;
+        // The card is held as long as a call runs, so that one that hangs has one thread, however often this comes back.
+        let (seen, hold) = {
             let nvml = nvml.clone();
-            blocking(move || look(&*nvml, card)).await?.map_err(|error| with_causes(&error))?
+            in_time(blocking(move || (look(&*nvml, card), hold))).await?
         };
+        let seen = seen.map_err(|error| with_causes(&error))?;
         let Some(seen) = seen else { return Err("the card has no MIG any more".to_owned()) };
         let record =
             stored.as_ref().and_then(|stored| LayoutRecord::read(stored, &seen.uuid, journal.boot_id()));
@@ -289,7 +293,8 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                 journal.put_hardware(&[&intent]).await.map_err(failed)?;
                 let complete = work.complete.clone();
                 // It goes on whatever becomes of this task, and the card is held as long.
-                let (outcome, _hold) = blocking(move || (carry_out(&*nvml, card, &work), hold)).await?;
+                let (outcome, _hold) =
+                    in_time(blocking(move || (carry_out(&*nvml, card, &work), hold))).await?;
                 let outcome = outcome.map_err(|error| {
                     self.look_again.notify_one();
                     with_causes(&error)
@@ -316,7 +321,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         let seen = |machine: &Option<Arc<Machine>>| {
             let cards = machine.iter().flat_map(|machine| &machine.cards);
             let mut changed = cards.filter_map(|card| Some((card, changed.get(&card.pci)?)));
-            changed.all(|(card, desired)| card.health == Health::Lost || desired.is_seen(card))
+            changed.all(|(card, desired)| !card.health.answers() || desired.is_seen(card))
         };
         if tokio::time::timeout(SEEN_WITHIN, self.machines.wait_for(seen)).await.is_err() {
             tracing::warn!("discovery has not seen what was laid out within {SEEN_WITHIN:?}");
@@ -328,6 +333,12 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
 fn reset(on: bool) -> String {
     let mode = if on { "on" } else { "off" };
     format!("MIG mode is {mode} after a reset of the card (nvidia-smi --gpu-reset) or a reboot of the node")
+}
+
+/// One card that hangs must not keep the others' layouts waiting.
+async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let late = |_| format!("the card is being worked on, or does not answer, for {STEP:?} now");
+    tokio::time::timeout(STEP, work).await.map_err(late)?
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {

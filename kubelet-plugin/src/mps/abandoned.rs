@@ -3,6 +3,7 @@
 //! within milliseconds that it is gone, and does it in its place. It also ends, in its place, daemons that nobody wants any
 //! more: mps-host may have been taken away for good.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,33 +29,80 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Why a card stays as it is.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
 pub enum AbandonedError {
     /// A file, or what is written down of a daemon.
+    #[error(transparent)]
     File(#[from] io::Error),
     /// The driver refuses.
+    #[error(transparent)]
     Driver(#[from] NvmlError),
+    /// The driver does not say whether it is open.
+    #[error("card {0} does not say its compute mode")]
+    Unknown(PciBusId),
 }
 
-/// Lets nobody onto the cards whose daemons are dead while no mps-host works in `directory`: compute mode PROHIBITED, written
-/// down as mps-host does it itself, so that the next one opens them again. Gives the cards that were closed. Cards of daemons
-/// that are not wanted any more it leaves as they were before. Does nothing while mps-host is there, which does not begin
-/// either as long as this takes. Blocks.
-///
-/// # Errors
-/// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
-pub fn close_abandoned(directory: &Path, nvml: &dyn Nvml) -> Result<Vec<PciBusId>, AbandonedError> {
-    let Occupancy::Free(Some(_lock)) = Occupancy::of(directory)? else { return Ok(Vec::new()) };
-    let devices =
-        fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let (mut closed, mut failed) = (Vec::new(), None);
-    for device in devices {
-        match close(&DaemonDirectory::new(directory, &device), &device, nvml) {
-            Ok(cards) => closed.extend(cards),
-            Err(error) => failed = failed.or(Some(error)),
+/// Daemons that are dead while no mps-host works in their directory. None begins either as long as this lives.
+#[derive(Debug)]
+pub struct Abandoned {
+    daemons: Vec<(DaemonDirectory, Record)>,
+    failed: Option<AbandonedError>,
+    _lock: File,
+}
+
+impl Abandoned {
+    /// Those in `directory`; `None` while mps-host is there, or never was. Blocks for files.
+    ///
+    /// # Errors
+    /// [`AbandonedError::File`]
+    pub fn find(directory: &Path) -> Result<Option<Self>, AbandonedError> {
+        let Occupancy::Free(Some(lock)) = Occupancy::of(directory)? else { return Ok(None) };
+        let devices =
+            fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let (mut daemons, mut failed) = (Vec::new(), None);
+        for device in devices {
+            let directory = DaemonDirectory::new(directory, &device);
+            match dead(&directory, &device) {
+                Ok(record) => daemons.extend(record.map(|record| (directory, record))),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
+        Ok(Some(Self { daemons, failed, _lock: lock }))
     }
-    failed.map_or(Ok(closed), Err)
+
+    /// Their cards.
+    #[must_use]
+    pub fn cards(&self) -> BTreeSet<PciBusId> {
+        self.daemons.iter().flat_map(|(_, record)| record.cards()).collect()
+    }
+
+    /// Lets nobody onto their cards that are open: compute mode PROHIBITED, written down as mps-host does it itself, so that the
+    /// next one opens them again. Cards of daemons that are not wanted any more it leaves as they were before. `modes` are the cards' compute modes, as far as they are known. Gives the cards that were
+    /// closed. Blocks.
+    ///
+    /// # Errors
+    /// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
+    pub fn close(
+        self,
+        modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
+        nvml: &dyn Nvml,
+    ) -> Result<Vec<PciBusId>, AbandonedError> {
+        let (mut closed, mut failed) = (Vec::new(), self.failed);
+        for (directory, record) in self.daemons {
+            match close(&directory, &record.device, modes, nvml) {
+                Ok(cards) => closed.extend(cards),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(closed), Err)
+    }
+}
+
+/// The record of a daemon that is not there.
+fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Record>, AbandonedError> {
+    if listens(&directory.pipe.join("control")) {
+        return Ok(None);
+    }
+    Ok(Record::read(directory)?.filter(|record| record.device == *device))
 }
 
 /// Takes away what is left of a daemon that died with its mps-host, and lets its cards be as they were before, where no
@@ -136,21 +184,21 @@ impl Occupancy {
 fn close(
     directory: &DaemonDirectory,
     device: &DeviceUuid,
+    modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
     nvml: &dyn Nvml,
 ) -> Result<Vec<PciBusId>, AbandonedError> {
     let Occupancy::Free(Some(_work)) = Occupancy::of_daemon(directory)? else { return Ok(Vec::new()) };
-    if listens(&directory.pipe.join("control")) {
-        return Ok(Vec::new());
+    let Some(mut record) = dead(directory, device)? else { return Ok(Vec::new()) };
+    if let Some(card) = record.cards().find(|card| !modes.contains_key(card)) {
+        return Err(AbandonedError::Unknown(card));
     }
-    let record = Record::read(directory)?.filter(|record| record.device == *device);
-    let Some(mut record) = record else { return Ok(Vec::new()) };
     if !record.wanted {
         end(directory, record, nvml)?;
         return Ok(Vec::new());
     }
     let mut to_close = Vec::new();
     for (card, before) in record.modes() {
-        if nvml.card(address(card))?.compute_mode? == Some(ComputeMode::ExclusiveProcess) {
+        if *modes.get(&card).ok_or(AbandonedError::Unknown(card))? == Some(ComputeMode::ExclusiveProcess) {
             before.get_or_insert(EXCLUSIVE_PROCESS);
             to_close.push(card);
         }

@@ -1,9 +1,11 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tessera_api::PciBusId;
 use tessera_nvml::{ComputeMode, Library, Nvml, PciAddress, ProcessKind};
 
 use super::error::MpsError;
+use crate::driver_calls::DriverCalls;
 
 /// The card of a daemon, as the driver knows it. The library is open during a call only: an open one keeps the driver from
 /// resetting cards and from switching their MIG mode.
@@ -11,6 +13,7 @@ use super::error::MpsError;
 pub(super) struct DriverCard {
     pub driver_root: PathBuf,
     pub card: PciBusId,
+    pub calls: Arc<DriverCalls>,
 }
 
 /// Modes by their number in `nvml.h`, as records have them.
@@ -84,8 +87,7 @@ impl DriverCard {
             let address = PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() };
             question(&library, address).map_err(|error| MpsError::Driver(format!("card {card}: {error}")))
         };
-        let answer = tokio::task::spawn_blocking(ask).await;
-        answer.map_err(|error| MpsError::Driver(format!("a call broke off: {error}")))?
+        self.calls.ask(card, ask).await.map_err(|error| MpsError::Driver(error.to_string()))?
     }
 }
 

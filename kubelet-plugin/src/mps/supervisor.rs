@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tessera_api::PciBusId;
 use tokio::sync::broadcast;
@@ -16,9 +16,13 @@ use super::partitions;
 use super::protocol::{Daemon, DaemonState, Ensure, Event, EventKind, Settings};
 use super::record::Record;
 use super::slot::{Slot, Work};
+use crate::driver_calls::DriverCalls;
 
 /// Events that are kept for a subscriber who is slow.
 const EVENTS_KEPT: usize = 256;
+
+/// How long a call of the driver may take. A card that must be initialised takes seconds.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The largest memory limit, MiB: more than any card has, and what fits into an order.
 const LARGEST_LIMIT: u64 = 16 << 20;
@@ -32,6 +36,7 @@ pub(super) struct Supervisor {
     pub events: broadcast::Sender<Event>,
     /// Daemons that end now are not started again.
     pub stopping: AtomicBool,
+    calls: Arc<DriverCalls>,
     slots: Mutex<BTreeMap<DeviceUuid, Arc<Slot>>>,
 }
 
@@ -43,6 +48,7 @@ impl Supervisor {
             own_shm,
             events: broadcast::Sender::new(EVENTS_KEPT),
             stopping: AtomicBool::new(false),
+            calls: Arc::new(DriverCalls::new(DRIVER_PATIENCE)),
             slots: Mutex::default(),
         }
     }
@@ -116,7 +122,7 @@ impl Supervisor {
     }
 
     pub fn driver_card(&self, card: PciBusId) -> DriverCard {
-        DriverCard { driver_root: self.driver_root.clone(), card }
+        DriverCard { driver_root: self.driver_root.clone(), card, calls: self.calls.clone() }
     }
 
     /// Clients of MPS servers on a daemon's cards.

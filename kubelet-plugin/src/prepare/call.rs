@@ -11,6 +11,17 @@ use super::PrepareError;
 /// What runs when it shall end (a request, a look at a card) gets so much time to do it by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long background work may take in which all claims have their turn. It comes back to what it has not done.
+const BACKGROUND: Duration = Duration::from_secs(300);
+
+/// Background work, broken off as by the end of the process where it takes too long: a call of the driver may hang in it.
+pub(super) async fn in_time(
+    work: impl Future<Output = Result<(), PrepareError>>,
+) -> Result<(), PrepareError> {
+    let late = || PrepareError::Busy { what: "one of the claims", longest: BACKGROUND };
+    tokio::time::timeout(BACKGROUND, work).await.unwrap_or_else(|_| Err(late()))
+}
+
 /// What ends a piece of work before it has what it waits for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending {

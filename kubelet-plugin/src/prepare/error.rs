@@ -6,6 +6,7 @@ use tessera_nvml::NvmlError;
 
 use super::Operation;
 use crate::cdi::CdiError;
+use crate::driver_calls::CallError;
 use crate::journal::JournalError;
 
 /// Why a claim could not be prepared or unprepared. The kubelet shows the text in an event of the pod and tries again,
@@ -303,6 +304,9 @@ pub enum PrepareError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A call of the driver does not return.
+    #[error(transparent)]
+    NotAnswering(CallError),
     /// The driver has not answered in time. The work goes on, and the next call gets its answer.
     #[error(
         "{} of the claim has taken {longest:?} and goes on: the driver or a disk is slow or hangs. The kubelet will ask \
@@ -332,6 +336,16 @@ pub enum PrepareError {
         "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
     )]
     Panic(Arc<str>),
+}
+
+impl From<CallError> for PrepareError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::NotAnswering { .. } => Self::NotAnswering(error),
+            CallError::Panic(message) => Self::Panic(message),
+            CallError::Stopping => Self::Stopping,
+        }
+    }
 }
 
 impl PrepareError {
@@ -365,6 +379,7 @@ impl PrepareError {
             Self::Mps { .. } => "mps",
             Self::TimeSlice { .. } => "time_slice",
             Self::Capability { .. } => "capability",
+            Self::NotAnswering(_) => "not_answering",
             Self::Unanswered { .. } => "unanswered",
             Self::Cdi(_) => "cdi",
             Self::Journal(_) => "journal",
@@ -383,7 +398,11 @@ impl PrepareError {
             Self::Api { may_pass, .. } => *may_pass,
             Self::Held { leaving, .. } => leaving.is_some(),
             Self::Mps { may_pass, .. } => *may_pass,
-            Self::NoDriver | Self::Busy { .. } | Self::CardBusy { .. } | Self::PartitionBusy { .. } => true,
+            Self::NoDriver
+            | Self::Busy { .. }
+            | Self::CardBusy { .. }
+            | Self::PartitionBusy { .. }
+            | Self::NotAnswering(_) => true,
             _ => false,
         }
     }
@@ -405,6 +424,7 @@ impl PrepareError {
             Self::CardBusy { .. } => "CardBusy",
             Self::PartitionBusy { .. } => "PartitionBusy",
             Self::Mps { .. } => "MPSNotReady",
+            Self::NotAnswering(_) => "CardNotAnswering",
             _ => "PrepareWaiting",
         }
     }

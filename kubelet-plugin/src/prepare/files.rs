@@ -3,8 +3,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_nvml::Nvml;
 use tokio::sync::OnceCell;
 
-use super::{PrepareError, PrepareOptions, blocking};
+use super::{PrepareError, PrepareOptions};
 use crate::cdi::{DriverFiles, DriverFilesSource, find_driver_files};
+use crate::driver_calls::DriverCalls;
 
 /// The driver's files, found once for each time the driver library is opened.
 #[derive(Default)]
@@ -30,10 +31,11 @@ impl Files {
     /// The files of the driver that `nvml` is. Who comes first looks for them, the others wait.
     ///
     /// # Errors
-    /// [`PrepareError::Driver`] where the driver doesn't tell its version.
+    /// [`PrepareError::Driver`] and [`PrepareError::NotAnswering`] where the driver doesn't tell its version.
     pub(super) async fn of(
         &self,
         nvml: &Arc<dyn Nvml>,
+        calls: &DriverCalls,
         options: &PrepareOptions,
     ) -> Result<Arc<DriverFiles>, PrepareError> {
         let cell = {
@@ -49,8 +51,8 @@ impl Files {
         };
         let files = cell.get_or_try_init(|| async {
             let driver = nvml.clone();
-            let version =
-                blocking::run(move || driver.driver_version()).await?.map_err(PrepareError::Driver)?;
+            let version = calls.ask_driver(move || driver.driver_version()).await?;
+            let version = version.map_err(PrepareError::Driver)?;
             let cache = options.state_directory.join("driver-files.json");
             let tool = options.nvidia_ctk.as_deref();
             let files =

@@ -7,20 +7,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::known::{Known, Missing};
 use self::tell::Teller;
-use super::blocking;
+use super::hardware::address;
 use super::worker::Worker;
+use super::{PrepareError, blocking};
 use crate::journal::MpsServers;
 use crate::metrics::MpsMetrics;
 use crate::mps::client::{Events, MpsHost, MpsHostError};
 use crate::mps::command::state;
 use crate::mps::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
-use crate::mps::{DeviceUuid, close_abandoned};
+use crate::mps::{Abandoned, AbandonedError, DeviceUuid};
 
 /// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -61,6 +63,18 @@ pub(super) struct Follower {
     /// Since when it is away, and when the journal is asked next whether that matters.
     away: Option<(Instant, Instant)>,
 }
+
+/// Why cards whose daemons died stay open.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum CloseError {
+    Work(#[from] PrepareError),
+    Abandoned(#[from] AbandonedError),
+    Late(#[from] tokio::time::error::Elapsed),
+}
+
+/// How long closing cards may take whose daemons died.
+const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Follower {
     pub fn new(worker: Arc<Worker>, metrics: MpsMetrics) -> Self {
@@ -109,18 +123,31 @@ impl Follower {
     async fn close_abandoned(&self) {
         let Ok(nvml) = self.worker.nvml() else { return };
         let directory = self.worker.options.mps_directory.clone();
-        match blocking::run(move || close_abandoned(&directory, &*nvml)).await {
-            Ok(Ok(cards)) if cards.is_empty() => {}
-            Ok(Ok(cards)) => {
+        let close = async {
+            let Some(abandoned) = blocking::run(move || Abandoned::find(&directory)).await?? else {
+                return Ok(Vec::new());
+            };
+            let modes = abandoned.cards().into_iter().map(|card| {
+                let nvml = nvml.clone();
+                let mode = self.worker.calls.ask(card, move || nvml.card(address(card))?.compute_mode);
+                async move { Some((card, mode.await.ok()?.ok()?)) }
+            });
+            let modes: BTreeMap<_, _> = join_all(modes).await.into_iter().flatten().collect();
+            // It has the lock as long as it takes, and so has no second thread.
+            let closed = blocking::run(move || abandoned.close(&modes, &*nvml));
+            Ok::<_, CloseError>(tokio::time::timeout(CLOSED_WITHIN, closed).await???)
+        };
+        match close.await {
+            Ok(cards) if cards.is_empty() => {}
+            Ok(cards) => {
                 tracing::warn!(
                     ?cards,
                     "mps-host and its daemons have died: nobody gets onto their cards before it is back"
                 );
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(%error, "programs may use a shared card without limits until mps-host is back");
             }
-            Err(error) => tracing::warn!(%error, "cannot tell which MPS daemons died with mps-host"),
         }
     }
 

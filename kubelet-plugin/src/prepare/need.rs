@@ -7,10 +7,11 @@ use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
+use super::PrepareError;
 use super::allocation::AllocatedDevice;
 use super::hardware::{address, partition_id};
 use super::sharing::OwnSharing;
-use super::{PrepareError, blocking};
+use crate::driver_calls::DriverCalls;
 use crate::journal::MemorySlices;
 
 /// A device of an allocation, with what the driver says of its card.
@@ -98,9 +99,10 @@ impl Profiles {
 ///
 /// # Errors
 /// [`PrepareError::Hardware`], [`PrepareError::OtherCard`], [`PrepareError::NoMig`], [`PrepareError::Profile`],
-/// [`PrepareError::NoPartition`]
+/// [`PrepareError::NoPartition`], [`PrepareError::NotAnswering`]
 pub(super) async fn needs(
     nvml: &Arc<dyn Nvml>,
+    calls: &DriverCalls,
     profiles: &Arc<Profiles>,
     published: Option<&Machine>,
     allocated: &[AllocatedDevice],
@@ -116,7 +118,7 @@ pub(super) async fn needs(
             has_time_slice_lengths: known.and_then(Card::has_time_slice_lengths),
         };
         let (nvml, profiles) = (nvml.clone(), profiles.clone());
-        blocking::run(move || of_card(&nvml, &profiles, card, published, devices))
+        calls.ask(card, move || of_card(&nvml, &profiles, card, published, devices))
     });
     let mut needs = Vec::with_capacity(allocated.len());
     for found in join_all(looks).await {

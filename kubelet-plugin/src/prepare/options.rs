@@ -35,6 +35,9 @@ pub struct PrepareOptions {
     /// Longest time from a call of Prepare or Unprepare to its answer, whatever hangs: the work goes on, and the kubelet's
     /// next call joins it.
     pub answer_at_the_latest: Duration,
+    /// How long a question to the driver about a card may take; twice as long what is done to a card. A call that has not
+    /// returned then is left to itself, and nothing more is asked about its card before it has.
+    pub driver_answers_within: Duration,
     /// Longest wait of [`Preparer::drain`](super::Preparer::drain) for work that can't be broken off.
     pub drain_within: Duration,
     /// Shortest and longest pause between two attempts at what passes by itself and what nobody in this process tells of:
@@ -71,6 +74,7 @@ impl PrepareOptions {
             nvidia_ctk: None,
             answer_within: Duration::from_secs(40),
             answer_at_the_latest: Duration::from_secs(43),
+            driver_answers_within: Duration::from_secs(20),
             drain_within: Duration::from_secs(10),
             retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
             tell_after: Duration::from_secs(1),

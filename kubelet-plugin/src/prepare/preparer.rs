@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::call::Call;
+use super::call::{Call, in_time};
 use super::events::Events;
 use super::files::Files;
 use super::follow_mps::Follower;
@@ -25,6 +25,7 @@ use super::{
     blocking,
 };
 use crate::cdi;
+use crate::driver_calls::DriverCalls;
 use crate::hardware::Hardware;
 use crate::journal::Journal;
 use crate::metrics::MpsMetrics;
@@ -77,6 +78,7 @@ impl Preparer {
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
             sharing: Sharing::new(&options, published.clone()),
+            calls: DriverCalls::new(options.driver_answers_within),
             options,
             client,
             hardware,
@@ -124,7 +126,7 @@ impl Preparer {
             tokio::select! {
                 changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
                 _ = sweep.tick() => {
-                    report("sweep claims", self.sweep().await);
+                    report("sweep claims", in_time(self.sweep()).await);
                     // At a start the search is no older than this.
                     if !std::mem::take(&mut is_start) {
                         self.worker.files.forget_search();
@@ -134,9 +136,9 @@ impl Preparer {
             if hardware.borrow_and_update().is_some() {
                 // First, for a driver that was loaded again numbers cards anew, and a container that is started again
                 // before its spec says so has another's card.
-                report("put CDI specs back", self.restore_specs().await);
-                report("recover", self.worker.recover().await);
-                report("make partitions anew", self.worker.repair().await);
+                report("put CDI specs back", in_time(self.restore_specs()).await);
+                report("recover", in_time(self.worker.recover()).await);
+                report("make partitions anew", in_time(self.worker.repair()).await);
             }
         }
     }

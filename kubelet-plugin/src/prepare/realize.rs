@@ -12,6 +12,7 @@ use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
+use crate::driver_calls::CallError;
 use crate::journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
 
 /// What was made of a claim's plans.
@@ -68,7 +69,7 @@ impl Worker {
         let own = Arc::new(own);
         let plans = cards.into_iter().map(|(card, needs)| {
             let (tools, references, own) = (self.tools(nvml, locks), references.clone(), own.clone());
-            blocking::run(move || hardware::plan(&tools, card, &needs, &references, &own))
+            self.calls.work(card, move || hardware::plan(&tools, card, &needs, &references, &own))
         });
         let mut planned = Vec::new();
         for plan in join_all(plans).await {
@@ -89,14 +90,14 @@ impl Worker {
         let plans: Vec<Arc<CardPlan>> = plans.into_iter().map(Arc::new).collect();
         let makes = plans.iter().map(|plan| {
             let (tools, plan) = (self.tools(nvml, locks), plan.clone());
-            blocking::run(move || hardware::make(&tools, &plan))
+            self.calls.finish(plan.card(), move || hardware::make(&tools, &plan))
         });
         let partitions: BTreeMap<String, PartitionInstances> =
             all(join_all(makes).await)?.into_iter().flatten().collect();
         let partitions = Arc::new(partitions);
         let makes = plans.iter().filter(|plan| plan.has_shares()).map(|plan| {
             let (tools, plan, partitions) = (self.tools(nvml, locks), plan.clone(), partitions.clone());
-            blocking::run(move || hardware::make_shares(&tools, &plan, &partitions))
+            self.calls.finish(plan.card(), move || hardware::make_shares(&tools, &plan, &partitions))
         });
         let shares = all(join_all(makes).await)?.into_iter().flatten().collect();
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
@@ -175,11 +176,11 @@ impl Worker {
     ) -> Result<(), PrepareError> {
         let unmakes = cards.into_iter().map(|(card, ids)| {
             let tools = self.tools(nvml, locks);
-            async move { (card, blocking::run(move || hardware::unmake(&tools, card, &ids)).await) }
+            async move { (card, self.calls.work(card, move || hardware::unmake(&tools, card, &ids)).await) }
         });
         let mut failed = None;
         for (card, answer) in join_all(unmakes).await {
-            match answer.and_then(|answer| answer) {
+            match answer.map_err(PrepareError::from).and_then(|answer| answer) {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Records) => {
                     tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
@@ -244,6 +245,6 @@ impl Worker {
 }
 
 /// What all cards answered, or the first error.
-fn all<T>(answers: Vec<Result<Result<T, PrepareError>, PrepareError>>) -> Result<Vec<T>, PrepareError> {
-    answers.into_iter().map(|answer| answer.and_then(|answer| answer)).collect()
+fn all<T>(answers: Vec<Result<Result<T, PrepareError>, CallError>>) -> Result<Vec<T>, PrepareError> {
+    answers.into_iter().map(|answer| answer?).collect()
 }

@@ -119,7 +119,7 @@ impl Worker {
     /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
-        let files = self.files.of(&nvml, &self.options).await?;
+        let files = self.files.of(&nvml, &self.calls, &self.options).await?;
         let journal = self.journal.clone();
         for entry in blocking::run(move || journal.claims()).await?? {
             // Whoever works on a claim writes its spec.

@@ -16,6 +16,7 @@ use super::holder::Holder;
 use super::need::needs;
 use super::worker::{Worker, answer, device_names};
 use super::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice, blocking};
+use crate::driver_calls::CallError;
 use crate::journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances, Stage};
 
 impl Worker {
@@ -74,7 +75,7 @@ impl Worker {
         let Ok(nvml) = self.nvml() else { return Ok(BTreeSet::new()) };
         let looks = cards.into_iter().map(|(card, mut expected)| {
             let nvml = nvml.clone();
-            blocking::run(move || {
+            self.calls.ask(card, move || {
                 let Ok(there) = nvml.gpu_instances(address(card)) else { return Vec::new() };
                 expected.retain(|(_, instances)| !there.iter().any(|there| is_behind(there, instances)));
                 expected
@@ -82,7 +83,11 @@ impl Worker {
         });
         let mut missing = BTreeSet::new();
         for gone in join_all(looks).await {
-            missing.extend(gone?.into_iter().map(|(index, _)| index));
+            match gone {
+                Ok(gone) => missing.extend(gone.into_iter().map(|(index, _)| index)),
+                Err(CallError::NotAnswering { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(missing)
     }
@@ -117,7 +122,7 @@ impl Worker {
             .collect();
         tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
         let nvml = self.nvml()?;
-        let files = call.unless_ended(self.files.of(&nvml, &self.options));
+        let files = call.unless_ended(self.files.of(&nvml, &self.calls, &self.options));
         let files = self.timed(operation, Phase::DriverFiles, files).await?;
         let lost: Vec<AllocatedDevice> =
             missing.iter().filter_map(|index| allocated.get(*index)).cloned().collect();
@@ -126,7 +131,8 @@ impl Worker {
         let locks = self.card_locks(operation, claim, &cards, call).await?;
         let published = self.published.borrow().clone();
         let look = || {
-            let needs = call.unless_ended(needs(&nvml, &self.profiles, published.as_deref(), &lost));
+            let needs =
+                call.unless_ended(needs(&nvml, &self.calls, &self.profiles, published.as_deref(), &lost));
             self.timed(operation, Phase::Hardware, needs)
         };
         let mut needs = look().await?;
@@ -237,11 +243,11 @@ impl Worker {
         let cards: BTreeSet<PciBusId> = record.devices.iter().map(|device| device.card).collect();
         let looks = cards.into_iter().map(|card| {
             let nvml = nvml.clone();
-            blocking::run(move || (card, nvml.identify(address(card))))
+            async move { (card, self.calls.ask(card, move || nvml.identify(address(card))).await) }
         });
         let mut is_changed = false;
         for look in join_all(looks).await {
-            let (card, Ok(identity)) = look? else { continue };
+            let (card, Ok(Ok(identity))) = look else { continue };
             for device in record.devices.iter_mut().filter(|device| device.card == card) {
                 if device.card_uuid != identity.uuid {
                     return Err(PrepareError::OtherCard {
@@ -256,7 +262,7 @@ impl Worker {
         }
         if is_changed {
             tracing::info!(uid = record.uid, "its cards have other numbers now");
-            let files = self.files.of(&nvml, &self.options).await?;
+            let files = self.files.of(&nvml, &self.calls, &self.options).await?;
             record = self.complete(record, files).await?;
         }
         Ok(record)

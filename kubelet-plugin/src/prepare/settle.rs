@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tessera_api::PciBusId;
 
+use super::call::in_time;
 use super::locks::CardLocks;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
@@ -27,9 +28,14 @@ impl Worker {
             self.unsettled.notified().await;
             let mut pause = FIRST_PAUSE;
             loop {
-                match self.settle().await {
-                    Ok(true) => break,
-                    Ok(false) => {}
+                let mut is_settled = false;
+                let settled = async {
+                    is_settled = self.settle().await?;
+                    Ok(())
+                };
+                match in_time(settled).await {
+                    Ok(()) if is_settled => break,
+                    Ok(()) => {}
                     Err(error) => tracing::warn!(%error, "cannot settle MPS daemons; trying again"),
                 }
                 tokio::time::sleep(pause).await;

@@ -26,6 +26,7 @@ use super::{
     ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, blocking,
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
+use crate::driver_calls::DriverCalls;
 use crate::hardware::Hardware;
 use crate::journal::{
     ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Journal, JournalError, Stage,
@@ -40,6 +41,7 @@ pub(super) struct Worker {
     pub(super) journal: Arc<Journal>,
     pub(super) cdi: Arc<cdi::Directory>,
     pub(super) locks: Locks,
+    pub(super) calls: DriverCalls,
     pub(super) files: Files,
     pub(super) profiles: Arc<Profiles>,
     pub(super) sharing: Sharing,
@@ -110,7 +112,7 @@ impl Worker {
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let operation = Operation::Prepare;
         let nvml = self.nvml()?;
-        let files = call.unless_ended(self.files.of(&nvml, &self.options));
+        let files = call.unless_ended(self.files.of(&nvml, &self.calls, &self.options));
         let files = self.timed(operation, Phase::DriverFiles, files).await?;
 
         let mut cards: BTreeSet<PciBusId> = recorded.map(held_cards).unwrap_or_default();
@@ -129,7 +131,8 @@ impl Worker {
         }
         let published = self.published.borrow().clone();
         let look = || {
-            let needs = call.unless_ended(needs(&nvml, &self.profiles, published.as_deref(), allocated));
+            let needs =
+                call.unless_ended(needs(&nvml, &self.calls, &self.profiles, published.as_deref(), allocated));
             self.timed(operation, Phase::Hardware, needs)
         };
         let mut needs = look().await?;
@@ -271,7 +274,7 @@ impl Worker {
         let spec = self.timed::<_, PrepareError>(operation, Phase::Cdi, spec).await?;
         if spec.is_none() {
             let nvml = self.nvml()?;
-            let files = self.files.of(&nvml, &self.options);
+            let files = self.files.of(&nvml, &self.calls, &self.options);
             let files = self.timed(operation, Phase::DriverFiles, files).await?;
             tracing::warn!("the CDI spec of the prepared claim was gone: writing it again");
             self.timed(operation, Phase::Cdi, self.write_spec(record, files)).await?;
@@ -403,6 +406,10 @@ impl Worker {
                 locks
             }
         };
+        let locks = locks.map_err(|error| match error {
+            PrepareError::Busy { .. } => self.calls.hanging(cards).map_or(error, PrepareError::from),
+            error => error,
+        });
         locks.map(Arc::new)
     }
 

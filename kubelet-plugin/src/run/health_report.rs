@@ -1,14 +1,27 @@
 //! From what is published and what is known of the cards to what the kubelet is told of the devices' health.
 
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
-use tessera_api::DeviceName;
+use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::{Machine, PackedPool, machine::Health};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use crate::kubelet::device_health::{DeviceHealth, HealthStatus};
+use crate::{
+    discovery::Looks,
+    kubelet::device_health::{DeviceHealth, HealthStatus},
+};
+
+/// Where the health of every published device is told; `None` until the hardware was first read.
+pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;
 
 /// The health of every published device.
-pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, now: SystemTime) -> Arc<[DeviceHealth]> {
+pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, looks: &Looks) -> Arc<[DeviceHealth]> {
+    let times = times(looks);
     let cards: HashMap<_, _> = machine.cards.iter().map(|card| (card.pci, &card.health)).collect();
     let pool_name: Arc<str> = pool_name.into();
     let mut messages: HashMap<String, Arc<str>> = HashMap::new();
@@ -21,10 +34,42 @@ pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, now: System
             device_name: Arc::clone(name),
             status,
             message: Arc::clone(message),
-            checked_at: now,
+            checked_at: of_name(&times, name).unwrap_or_else(SystemTime::now),
         }
     };
     pool.device_names().map(health).collect()
+}
+
+/// Notes in `health`, after each look, when which card was looked at. That alone is nothing to tell at once: it is told with
+/// the next repetition.
+pub async fn keep_times(
+    health: HealthSender,
+    mut looks: watch::Receiver<Looks>,
+    shutdown: CancellationToken,
+) {
+    while let Some(Ok(())) = shutdown.run_until_cancelled(looks.changed()).await {
+        let times = times(&looks.borrow_and_update());
+        health.send_if_modified(|devices| {
+            let timed = |device: &DeviceHealth| {
+                let checked_at = of_name(&times, &device.device_name).unwrap_or(device.checked_at);
+                DeviceHealth { checked_at, ..device.clone() }
+            };
+            *devices = devices.as_ref().map(|devices| devices.iter().map(timed).collect());
+            false
+        });
+    }
+    shutdown.cancelled().await;
+}
+
+/// The time of day of the last look at each card.
+fn times(looks: &Looks) -> HashMap<PciBusId, SystemTime> {
+    let (now, clock) = (Instant::now(), SystemTime::now());
+    let time = |at: &Instant| clock.checked_sub(now.saturating_duration_since(*at)).unwrap_or(clock);
+    looks.cards.iter().map(|(card, at)| (*card, time(at))).collect()
+}
+
+fn of_name(times: &HashMap<PciBusId, SystemTime>, device: &str) -> Option<SystemTime> {
+    times.get(&device.parse::<DeviceName>().ok()?.card()).copied()
 }
 
 fn status(card: Option<&Health>) -> (HealthStatus, String) {
@@ -37,12 +82,18 @@ fn status(card: Option<&Health>) -> (HealthStatus, String) {
             HealthStatus::Unhealthy,
             "the card does not answer: it fell off the bus or its driver is gone".to_owned(),
         ),
+        Some(Health::NotAnswering) => (
+            HealthStatus::Unhealthy,
+            "the card does not answer: a call of the driver about it hangs".to_owned(),
+        ),
         None => (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tessera_inventory::{PoolOptions, machine::Card};
 
     use super::*;
@@ -55,6 +106,7 @@ mod tests {
                 card("0000:18:00.0", Health::Healthy),
                 card("0000:2a:00.0", Health::Unhealthy { reason: "xid-79".to_owned() }),
                 card("0000:3a:00.0", Health::Lost),
+                card("0000:5c:00.0", Health::NotAnswering),
                 card("0000:5d:00.0", Health::Healthy),
             ],
             ..Machine::default()
@@ -62,13 +114,19 @@ mod tests {
         let options = PoolOptions::new("gpu.tessera.dev");
         let pool = PackedPool::new(&machine, &options);
         machine.cards.pop();
-        let report = report("pool", &pool, &machine, SystemTime::UNIX_EPOCH);
+        let ago = Duration::from_secs(600);
+        let mut looks = Looks::default();
+        looks.cards.insert("0000:5c:00.0".parse().unwrap(), Instant::now().checked_sub(ago).unwrap());
+        let report = report("pool", &pool, &machine, &looks);
         let status = |name: &str| {
             let device = report.iter().find(|device| &*device.device_name == name).unwrap();
             assert_eq!(&*device.pool_name, "pool");
             (device.status, &*device.message)
         };
-        assert_eq!(report.len(), 4);
+        assert_eq!(report.len(), 5);
+        let hangs = report.iter().find(|device| &*device.device_name == "gpu-5c-00").unwrap();
+        assert_eq!(hangs.status, HealthStatus::Unhealthy);
+        assert!(hangs.checked_at.elapsed().unwrap() >= ago, "since then nobody knows");
         assert_eq!(status("gpu-18-00"), (HealthStatus::Healthy, ""));
         assert_eq!(status("gpu-2a-00"), (HealthStatus::Unhealthy, "the driver reported xid-79"));
         assert_eq!(status("gpu-3a-00").0, HealthStatus::Unhealthy);

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 
-use super::readiness::Readiness;
+use super::{free_threads::FreeThreads, readiness::Readiness};
 use crate::{
     error_text::with_causes,
     kubelet::{
@@ -44,6 +44,8 @@ pub struct Observed {
     pub sockets: SocketPaths,
     /// Who knows how many claims are prepared.
     pub preparer: watch::Receiver<Option<Preparer>>,
+    /// Whether there is a thread for what blocks.
+    pub threads: FreeThreads,
 }
 
 /// Where it listens.
@@ -128,13 +130,15 @@ async fn healthz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) 
 }
 
 async fn readyz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) {
-    let conditions = observed.readiness.conditions();
+    let mut conditions = observed.readiness.conditions();
+    conditions.push(observed.threads.condition().await);
     let mut text = String::new();
     for condition in &conditions {
-        match &condition.missing {
-            None => text.push_str(&format!("[+] {}\n", condition.name)),
-            Some(reason) => text.push_str(&format!("[-] {}: {reason}\n", condition.name)),
-        }
+        let sign = if condition.missing.is_none() { '+' } else { '-' };
+        let said = condition.missing.iter().chain(Some(&condition.note).filter(|note| !note.is_empty()));
+        let said: Vec<&str> = said.map(String::as_str).collect();
+        let colon = if said.is_empty() { "" } else { ": " };
+        text.push_str(&format!("[{sign}] {}{colon}{}\n", condition.name, said.join("; ")));
     }
     let ready = conditions.iter().all(|condition| condition.missing.is_none());
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)

@@ -8,10 +8,12 @@ use tessera_inventory::{Machine, PackedPool};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{pools::PoolMaker, published_before::published_before, retry::until_it_works, tasks::Tasks};
+use super::{
+    health_report, pools::PoolMaker, published_before::published_before, retry::until_it_works, tasks::Tasks,
+};
 use crate::{
     cdi::Roots,
-    discovery::OwnPartitions,
+    discovery::{Looks, OwnPartitions},
     hardware::Hardware,
     kubelet::{
         claims::ClaimPreparer,
@@ -39,6 +41,8 @@ pub struct NodePart {
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Where the journal goes once it is open: it knows this driver's own partitions.
     pub own_partitions: watch::Sender<Option<Arc<dyn OwnPartitions>>>,
+    /// When the hardware was looked at.
+    pub looks: watch::Receiver<Looks>,
     /// Makes discovery look again.
     pub look_again: Arc<Notify>,
     /// What is published.
@@ -82,13 +86,16 @@ impl NodePart {
             identity: PoolIdentity::new(&self.options.driver_name, &self.options.node_name),
             preparer: preparer.clone(),
             pools: self.pools.clone(),
-            health: health_sender,
+            health: health_sender.clone(),
+            looks: self.looks.clone(),
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
             node_config: self.node_config.clone(),
         };
         tasks
             .spawn("the pool maker", maker.run(self.machines.clone(), self.client.clone(), shutdown.clone()));
+        let times = health_report::keep_times(health_sender, self.looks.clone(), shutdown.clone());
+        tasks.spawn("the times of health", times);
 
         let Some(server) = shutdown.run_until_cancelled(self.listen(&preparer, &health)).await else {
             return Ok(());

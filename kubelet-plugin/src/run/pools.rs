@@ -1,28 +1,23 @@
 //! From the machine to what shall be published of it, and to the health of the devices.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use kube::Client;
 use tessera_api::NodeConfig;
 use tessera_inventory::{
     Machine, PackedPool, PoolOptions,
-    machine::Health,
     pool::{Held, PackedContents, Warning},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{health_report::report, published_before::published_before};
+use super::{
+    health_report::{HealthSender, report},
+    published_before::published_before,
+};
 use crate::{
-    kubelet::{device_health::DeviceHealth, registration::RegistrationState},
-    layout::LayoutStatus,
-    metrics::Metrics,
-    prepare::Preparer,
-    publish::desired::PoolIdentity,
+    discovery::Looks, kubelet::registration::RegistrationState, layout::LayoutStatus, metrics::Metrics,
+    prepare::Preparer, publish::desired::PoolIdentity,
 };
 
 /// How often to see whether devices that are no longer offered are still held.
@@ -46,7 +41,9 @@ pub struct PoolMaker {
     /// Where the pools go.
     pub pools: watch::Sender<Option<Arc<PackedPool>>>,
     /// Where the devices' health goes.
-    pub health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
+    pub health: HealthSender,
+    /// When which cards were looked at.
+    pub looks: watch::Receiver<Looks>,
     /// How far the cards' static layouts are.
     pub layouts: watch::Receiver<LayoutStatus>,
     /// What the kubelet says of this instance.
@@ -68,8 +65,8 @@ impl PoolMaker {
         client: Client,
         shutdown: CancellationToken,
     ) {
-        let Self { identity, preparer, pools, health, mut layouts, registration, metrics, mut node_config } =
-            self;
+        let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
+        let (mut layouts, mut node_config) = (self.layouts, self.node_config);
         let mut published = None;
         let mut first = None;
         let mut fetching = Box::pin(published_before(client, &identity));
@@ -97,9 +94,10 @@ impl PoolMaker {
                 let pool = PackedPool::new(&status.offered(&machine), &options);
                 recheck = pool.no_longer_offered > 0;
                 tell(&pool.warnings, &mut told);
-                let present = machine.cards.iter().filter(|card| card.health != Health::Lost).count();
+                let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
-                health.send_replace(Some(report(&identity.pool_name, &pool, &machine, SystemTime::now())));
+                let report = report(&identity.pool_name, &pool, &machine, &looks.borrow());
+                health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
                     pools.send_if_modified(|sent| {

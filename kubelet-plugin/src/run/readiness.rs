@@ -1,12 +1,19 @@
 //! Whether pods with claims can start on this node now.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::watch;
 
 use crate::{
+    discovery::Looks,
     hardware::Hardware,
     kubelet::registration::RegistrationState,
     publish::{PublishStatus, Role},
 };
+
+/// For how long no card at all may have answered. One card that hangs must not take the others' plugin out of service; where
+/// none has answered at three looks, nothing about this node is known, and no claim can be prepared.
+const NO_ANSWER: Duration = Duration::from_secs(120);
 
 /// What readiness depends on.
 pub struct Readiness {
@@ -20,6 +27,8 @@ pub struct Readiness {
     pub hardware: Hardware,
     /// Why there is no driver library.
     pub hardware_reason: watch::Receiver<Option<String>>,
+    /// When the hardware was looked at.
+    pub looks: watch::Receiver<Looks>,
     /// What is published.
     pub published: watch::Receiver<PublishStatus>,
 }
@@ -31,6 +40,8 @@ pub struct Condition {
     pub name: &'static str,
     /// Why it is not there; `None` when it is.
     pub missing: Option<String>,
+    /// What else there is to say; empty mostly.
+    pub note: String,
 }
 
 impl Readiness {
@@ -47,14 +58,13 @@ impl Readiness {
             Some(_) => None,
             None => Some(self.hardware_reason.borrow().clone().unwrap_or_else(|| "not read yet".to_owned())),
         };
+        let condition = |name, missing| Condition { name, missing, note: String::new() };
         vec![
-            Condition { name: "sockets", missing: listening },
-            Condition { name: "hardware", missing: hardware },
-            Condition {
-                name: "registered with the kubelet",
-                missing: registration(&self.registration.borrow()),
-            },
-            Condition { name: "ResourceSlices published", missing: published(&self.published.borrow()) },
+            condition("sockets", listening),
+            condition("hardware", hardware),
+            cards_read(&self.looks.borrow()),
+            condition("registered with the kubelet", registration(&self.registration.borrow())),
+            condition("ResourceSlices published", published(&self.published.borrow())),
         ]
     }
 }
@@ -63,6 +73,22 @@ impl std::fmt::Debug for Readiness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Readiness").field("conditions", &self.conditions()).finish()
     }
+}
+
+fn cards_read(looks: &Looks) -> Condition {
+    let ago = |at: Instant| format!("{} s ago", at.elapsed().as_secs());
+    let complete = |at| format!("last complete look {}", ago(at));
+    let mut note = looks.complete.map_or_else(|| "no complete look yet".to_owned(), complete);
+    if !looks.hanging.is_empty() {
+        let cards: Vec<String> = looks.hanging.iter().map(ToString::to_string).collect();
+        note.push_str(&format!("; a call of the driver hangs about {}", cards.join(", ")));
+    }
+    let missing = match looks.any() {
+        None => Some("no card has answered yet".to_owned()),
+        Some(at) if at.elapsed() > NO_ANSWER => Some(format!("the last answer of any card came {}", ago(at))),
+        Some(_) => None,
+    };
+    Condition { name: "cards read", missing, note }
 }
 
 fn registration(state: &RegistrationState) -> Option<String> {
@@ -90,6 +116,22 @@ fn published(status: &PublishStatus) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_card_that_hangs_is_told_and_only_silence_of_all_is_red() {
+        let none = cards_read(&Looks::default());
+        assert_eq!((none.missing.is_some(), &*none.note), (true, "no complete look yet"));
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        let card = |bus| tessera_api::PciBusId::new(0, bus, 0, 0).unwrap();
+        let mut looks = Looks { complete: Some(ago(600)), ..Looks::default() };
+        looks.cards = [(card(1), ago(600)), (card(2), ago(20))].into();
+        looks.hanging = [card(1)].into();
+        let one = cards_read(&looks);
+        assert_eq!(one.missing, None);
+        assert_eq!(one.note, "last complete look 600 s ago; a call of the driver hangs about 0000:01:00.0");
+        looks.cards.insert(card(2), ago(121));
+        assert_eq!(cards_read(&looks).missing.unwrap(), "the last answer of any card came 121 s ago");
+    }
 
     #[test]
     fn each_condition_says_what_is_missing() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
-use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions};
+use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, Looks};
 use tessera_nvml::{Library, Nvml};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -20,23 +20,30 @@ struct Running {
     emulated: EmulatedMachine,
     hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     machines: watch::Receiver<Option<Arc<Machine>>>,
+    looks: watch::Receiver<Looks>,
     _stop: DropGuard,
 }
 
 impl Running {
     fn start(hardware: &str, interval: Duration) -> Self {
-        let emulated = EmulatedMachine::new(hardware);
+        Self::on(EmulatedMachine::new(hardware), interval, PATIENCE)
+    }
+
+    fn on(emulated: EmulatedMachine, interval: Duration, deadline: Duration) -> Self {
         let (hardware, receiver) = watch::channel(None);
         let (sender, machines) = watch::channel(None);
+        let (looks_sender, looks) = watch::channel(Looks::default());
         let options = DiscoveryOptions {
             interval,
             unsettled_interval: interval,
+            deadline,
+            looks: looks_sender,
             ..DiscoveryOptions::new(emulated.root().join("sys"))
         };
         let cancelled = CancellationToken::new();
         let (_, nobody) = watch::channel(None);
         tokio::spawn(discovery::run(receiver, nobody, options, sender, cancelled.clone()));
-        Running { emulated, hardware, machines, _stop: cancelled.drop_guard() }
+        Running { emulated, hardware, machines, looks, _stop: cancelled.drop_guard() }
     }
 
     fn install_driver(&self) {
@@ -116,6 +123,94 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     });
     heard.await.expect("the XID was not heard of");
     assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].health, Health::Healthy);
+}
+
+fn healths(machine: &Machine) -> Vec<Health> {
+    machine.cards.iter().map(|card| card.health.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_card_that_hangs_hides_nothing_of_the_others() {
+    let emulated = EmulatedMachine::new("a30-x2");
+    let mut running = Running::on(emulated, Duration::from_millis(200), Duration::from_millis(500));
+    running.install_driver();
+    let whole = running.until(|machine| machine.cards.len() == 2).await;
+    running.emulated.let_happen("fault --call nvmlDeviceGetMemoryInfo --card 0 --delay-ms 3600000");
+    let hung = running.until(|machine| machine.cards[0].health == Health::NotAnswering).await;
+    assert_eq!(hung.cards[1], whole.cards[1]);
+    let before = running.looks.borrow_and_update().clone();
+    let xid = Health::Unhealthy { reason: "xid-48".into() };
+    running.emulated.let_happen("xid --card 1 48");
+    let told = running.until(|machine| machine.cards[1].health == xid).await;
+    assert_eq!(told.cards[0].health, Health::NotAnswering);
+    let since = running.looks.wait_for(|looks| looks.any() > before.any()).await.unwrap().clone();
+    let hung = since.hanging.first().unwrap();
+    assert_eq!((since.complete, since.cards[hung]), (before.complete, before.cards[hung]));
+
+    running.emulated.let_happen("restore");
+    let again = running.until(|machine| machine.cards[0].health == Health::Healthy).await;
+    assert_eq!(again.cards[0], whole.cards[0]);
+    assert_eq!(again.cards[1].health, xid, "only a reset takes that away");
+    assert!(
+        running.looks.wait_for(|looks| looks.complete > before.complete).await.unwrap().hanging.is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_start_beside_a_card_that_hangs_finds_the_others() {
+    for function in ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"] {
+        let emulated = EmulatedMachine::new("a30-x2");
+        emulated.let_happen(&format!("fault --call {function} --card 0 --delay-ms 3600000"));
+        let mut running = Running::on(emulated, Duration::from_millis(200), Duration::from_millis(500));
+        running.install_driver();
+        let other = running.until(|machine| machine.cards.len() == 1).await;
+        assert_eq!(healths(&other), [Health::Healthy], "{function}");
+        running.emulated.let_happen("restore");
+        let both = running.until(|machine| machine.cards.len() == 2).await;
+        assert_eq!(
+            (healths(&both), &both.cards[1]),
+            (vec![Health::Healthy; 2], &other.cards[0]),
+            "{function}"
+        );
+    }
+}
+
+/// Whatever hangs that concerns no card alone: what was known stays, and what can be read is read.
+#[tokio::test]
+async fn what_hangs_of_the_whole_driver_keeps_no_card_from_being_read() {
+    let functions = [
+        ("nvmlSystemGetDriverVersion", false),
+        ("nvmlDeviceGetCount", false),
+        ("nvmlDeviceGetTopologyCommonAncestor", false),
+        ("nvmlEventSetCreate", true),
+    ];
+    for (function, from_the_start) in functions {
+        let emulated = EmulatedMachine::new("a30-x2");
+        let mut running = Running::on(emulated, Duration::from_millis(200), Duration::from_millis(500));
+        let hang = |running: &Running| {
+            running.emulated.let_happen(&format!("fault --call {function} --delay-ms 3600000"));
+        };
+        if from_the_start {
+            hang(&running);
+        }
+        running.install_driver();
+        let whole = running.until(|machine| machine.cards.len() == 2).await;
+        if !from_the_start {
+            hang(&running);
+        }
+        let hangs = running.looks.wait_for(|looks| looks.any() > looks.complete);
+        drop(tokio::time::timeout(PATIENCE, hangs).await.expect(function));
+        running.emulated.let_happen("lose --card 1");
+        let broken = running.until(|machine| lost(machine) == 1).await;
+        assert_eq!(broken.cards[0], whole.cards[0], "{function}");
+        assert_eq!(
+            (&broken.pairs, &broken.driver_version),
+            (&whole.pairs, &whole.driver_version),
+            "{function}"
+        );
+        running.emulated.let_happen("restore");
+        running.until(|machine| *machine == *whole).await;
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod away;
 mod command_line;
 mod crowd;
+mod hung_card;
 mod instances;
 mod layouts;
 #[path = "../../../nvml/tests/emulator/machine.rs"]

@@ -110,6 +110,18 @@ impl Node {
         devices.map(|device| device.name).collect()
     }
 
+    /// The devices that take no new claims, with the reason.
+    pub async fn tainted(&self) -> Vec<(String, String)> {
+        let devices =
+            self.slices().await.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default());
+        let taints = devices.flat_map(|device| {
+            let name = device.name;
+            let taints = device.taints.unwrap_or_default();
+            taints.into_iter().map(move |taint| (name.clone(), taint.value.unwrap_or_default()))
+        });
+        taints.collect()
+    }
+
     /// A claim with these devices allocated, as the scheduler would have done it.
     pub async fn claim(&self, devices: &[&str]) -> Claim {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), "default");

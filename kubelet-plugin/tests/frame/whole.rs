@@ -137,20 +137,6 @@ async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     alone.terminate().await;
 }
 
-/// The cards that take no new claims, by device, with the reason.
-async fn tainted(node: &Node) -> Vec<(String, String)> {
-    let devices = node.slices().await.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default());
-    let taints = devices.flat_map(|device| {
-        let name = device.name;
-        device
-            .taints
-            .unwrap_or_default()
-            .into_iter()
-            .map(move |taint| (name.clone(), taint.value.unwrap_or_default()))
-    });
-    taints.collect()
-}
-
 #[tokio::test]
 async fn an_xid_is_remembered_until_the_machine_is_started_again() {
     let node = Node::new("xid", "l40s-x8").await;
@@ -158,14 +144,14 @@ async fn an_xid_is_remembered_until_the_machine_is_started_again() {
     node.register().await;
     plugin.ready().await;
     let since = Instant::now();
-    while tainted(&node).await.is_empty() {
+    while node.tainted().await.is_empty() {
         assert!(since.elapsed() < LONG, "{}", plugin.log_text());
         // Listening begins a little after the cards were read.
         node.machine.let_happen("xid --card 3 48");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let before = node.slices().await;
-    let [(device, reason)] = <[_; 1]>::try_from(tainted(&node).await).unwrap();
+    let [(device, reason)] = <[_; 1]>::try_from(node.tainted().await).unwrap();
     assert_eq!((device.as_str(), reason.as_str()), (node.devices().await[3].as_str(), "xid-48"));
     plugin.kill();
 
@@ -179,6 +165,6 @@ async fn an_xid_is_remembered_until_the_machine_is_started_again() {
     let plugin = node.plugin(Some("uid-c"));
     node.register().await;
     plugin.ready().await;
-    assert_eq!(tainted(&node).await, []);
+    assert_eq!(node.tainted().await, []);
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }

@@ -8,6 +8,7 @@ mod basics;
 mod crash;
 mod crash_matrix;
 mod driver_files;
+mod hung_card;
 mod instances;
 mod interleavings;
 mod killed;

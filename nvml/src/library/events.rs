@@ -1,13 +1,14 @@
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings as sys;
 
 use super::Library;
-use super::functions::{EventSetHandle, RawEvent};
-use crate::{Event, EventWatch, NvmlError};
+use super::functions::{EventSetHandle, Handle, RawEvent};
+use crate::{Event, EventWatch, NvmlError, PciAddress};
 
 /// How long one wait lasts, and so how long a watch may outlive its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);
@@ -23,7 +24,8 @@ const KINDS: u64 = sys::nvmlEventTypeXidCriticalError as u64;
 pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {
     let set = EventSet::create(library.clone())?;
     let stopped = Arc::new(AtomicBool::new(false));
-    let listener = Listener { library, sink, stopped: Arc::clone(&stopped) };
+    let registering = BTreeMap::new();
+    let listener = Listener { library, sink, stopped: Arc::clone(&stopped), registering };
     let thread = thread::Builder::new()
         .name("nvml-events".to_owned())
         .spawn(move || listener.run(set))
@@ -31,37 +33,50 @@ pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Res
     Ok(EventWatch::new(stopped, thread.thread().clone()))
 }
 
+/// How long cards may take to be registered before the others are listened to.
+const REGISTRATION: Duration = Duration::from_secs(5);
+
 /// A set that hears of every card that could be registered.
 struct EventSet {
     library: Library,
     handle: EventSetHandle,
+    /// Its cards. An event's card is looked up here: asking the driver hangs where the event says why.
+    cards: Mutex<Vec<(Handle, PciAddress)>>,
 }
 
 struct Listener {
     library: Library,
     sink: Box<dyn FnMut(Event) + Send>,
     stopped: Arc<AtomicBool>,
+    /// Of each card, by its index, the thread that registers it last: the driver may hang there, and another thread would too.
+    registering: BTreeMap<u32, JoinHandle<()>>,
 }
 
 impl EventSet {
     fn create(library: Library) -> Result<Self, NvmlError> {
         let handle = library.session.functions.create_event_set()?;
-        Ok(EventSet { library, handle })
+        Ok(EventSet { library, handle, cards: Mutex::default() })
     }
 
-    /// Slow where the driver has to wake the cards up first.
-    fn register(&self) -> Result<(), NvmlError> {
+    /// Slow where the driver has to wake the card up first.
+    fn register(&self, index: u32) {
         let functions = &self.library.session.functions;
-        for index in 0..functions.count()? {
-            let registered = functions.handle_by_index(index).and_then(|card| {
-                let kinds = functions.event_kinds(card)? & KINDS;
-                if kinds == 0 { Ok(()) } else { functions.register_events(card, kinds, self.handle) }
-            });
-            if let Err(error) = registered {
-                tracing::debug!(index, %error, "no events of this card");
+        let registered = functions.handle_by_index(index).and_then(|card| {
+            let kinds = functions.event_kinds(card)? & KINDS;
+            if kinds == 0 {
+                return Ok(());
             }
+            let address = functions.address(card)?;
+            self.cards().push((card, address));
+            functions.register_events(card, kinds, self.handle)
+        });
+        if let Err(error) = registered {
+            tracing::debug!(index, %error, "no events of this card");
         }
-        Ok(())
+    }
+
+    fn cards(&self) -> MutexGuard<'_, Vec<(Handle, PciAddress)>> {
+        self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self) -> Result<Option<RawEvent>, NvmlError> {
@@ -87,7 +102,7 @@ impl Listener {
         let mut failing = false;
         let mut failed: Option<Instant> = None;
         while !self.stopped.load(Ordering::Acquire) {
-            if let Err(error) = created.and_then(|set| self.listen(&set, &mut failing)) {
+            if let Err(error) = created.and_then(|set| self.listen(&Arc::new(set), &mut failing)) {
                 if !failing {
                     (self.sink)(Event::Interrupted { error });
                 }
@@ -102,19 +117,46 @@ impl Listener {
     }
 
     /// Until stopped, or until the driver fails.
-    fn listen(&mut self, set: &EventSet, failing: &mut bool) -> Result<(), NvmlError> {
-        set.register()?;
+    fn listen(&mut self, set: &Arc<EventSet>, failing: &mut bool) -> Result<(), NvmlError> {
+        let mut missing: Vec<u32> = (0..self.library.session.functions.count()?).collect();
+        let begun = Instant::now();
+        self.register(set, &mut missing);
+        while begun.elapsed() < REGISTRATION && !self.registering.values().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(1));
+        }
         while !self.stopped.load(Ordering::Acquire) {
+            self.register(set, &mut missing);
             if let Some(event) = set.wait()?.filter(|event| event.kinds & KINDS != 0) {
-                self.report(&event);
+                self.report(set, &event);
             }
             *failing = false;
         }
         Ok(())
     }
 
-    fn report(&mut self, event: &RawEvent) {
-        let card = event.card.and_then(|card| self.library.session.functions.address(card).ok());
+    /// Registers cards, each on a thread of its own; those stay `missing` of which an earlier thread has not ended.
+    fn register(&mut self, set: &Arc<EventSet>, missing: &mut Vec<u32>) {
+        missing.retain(|&index| {
+            if self.registering.get(&index).is_some_and(|thread| !thread.is_finished()) {
+                return true;
+            }
+            let set = Arc::clone(set);
+            let thread = thread::Builder::new().name("nvml-register".to_owned());
+            match thread.spawn(move || set.register(index)) {
+                Ok(thread) => drop(self.registering.insert(index, thread)),
+                Err(error) => tracing::warn!(index, %error, "no thread to listen to this card"),
+            }
+            false
+        });
+    }
+
+    fn report(&mut self, set: &EventSet, event: &RawEvent) {
+        let known = |card: Handle| {
+            let cards = set.cards();
+            cards.iter().find(|(handle, _)| *handle == card).map(|(_, address)| *address)
+        };
+        let functions = &self.library.session.functions;
+        let card = event.card.and_then(|card| known(card).or_else(|| functions.address(card).ok()));
         (self.sink)(Event::Xid {
             card,
             xid: event.data,

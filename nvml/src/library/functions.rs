@@ -30,7 +30,7 @@ pub(super) struct Functions {
 }
 
 /// NVML's handle of a card.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(nvmlDevice_t);
 
 // SAFETY: NVML is thread-safe, and a handle is a name for a card that any thread of the process may use.

@@ -75,6 +75,42 @@ fn a_lost_card_is_heard_of_and_the_others_still_are() {
 }
 
 #[test]
+fn a_card_that_hangs_while_it_is_registered_keeps_no_other_from_being_heard() {
+    let machine = EmulatedMachine::new("a30-x2");
+    machine.let_happen("fault --call nvmlDeviceRegisterEvents --card 0 --delay-ms 3600000");
+    let library = Library::open_below(&machine.root()).unwrap();
+    let (sender, events) = channel();
+    let _watch = library.watch(Box::new(move |event| drop(sender.send(event)))).unwrap();
+    let hears = |card: usize| {
+        let address = library.addresses().unwrap()[card].clone().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            machine.let_happen(&format!("xid --card {card} 48"));
+            let event = events.recv_timeout(Duration::from_millis(100));
+            if matches!(event, Ok(Event::Xid { card, xid: 48, .. }) if card == Some(address)) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(hears(1));
+    machine.let_happen("restore");
+    assert!(hears(0), "it is heard when it has been registered at last");
+}
+
+/// An XID often says that its card hangs: to ask the card for its address would be to hang too.
+#[test]
+fn the_xid_of_a_card_that_hangs_names_it() {
+    let listening = Listening::start("a30-x2");
+    let card = Some(listening.address(1));
+    listening.machine.let_happen("fault --call nvmlDeviceGetPciInfo --card 1 --delay-ms 3600000");
+    listening.machine.let_happen("xid --card 1 48");
+    let event = listening.next();
+    listening.machine.let_happen("restore");
+    assert_eq!(event, Event::Xid { card, xid: 48, gpu_instance: None, compute_instance: None });
+}
+
+#[test]
 fn dropping_the_watch_ends_it() {
     let listening = Listening::start("t4");
     drop(listening.watch);

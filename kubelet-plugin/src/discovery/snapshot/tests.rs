@@ -5,9 +5,9 @@ use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigM
 use super::*;
 
 /// A machine whose cards a test may break.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Fake {
-    cards: Mutex<Vec<Result<tessera_nvml::Card, NvmlError>>>,
+    cards: Arc<Mutex<Vec<Result<tessera_nvml::Card, NvmlError>>>>,
 }
 
 const LOST: u32 = 15;
@@ -50,7 +50,7 @@ fn card(bus: u8) -> tessera_nvml::Card {
 
 impl Fake {
     fn with(cards: impl IntoIterator<Item = tessera_nvml::Card>) -> Self {
-        Fake { cards: Mutex::new(cards.into_iter().map(Ok).collect()) }
+        Fake { cards: Arc::new(Mutex::new(cards.into_iter().map(Ok).collect())) }
     }
 
     fn change(&self, position: usize, change: impl FnOnce(&mut tessera_nvml::Card)) {
@@ -210,10 +210,10 @@ fn what_a_link_leads_to_does_not_flicker() {
 }
 
 /// A machine whose card is switched to MIG mode after it was asked for the mode, and before it was asked for its links.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Switching {
     fake: Fake,
-    before: Mutex<Option<tessera_nvml::Card>>,
+    before: Arc<Mutex<Option<tessera_nvml::Card>>>,
 }
 
 impl Nvml for Switching {
@@ -351,6 +351,7 @@ fn an_xid_marks_the_card() {
     let mut health = HealthBook::default();
     health.note(&Event::Xid { card: Some(address(2)), xid: 48, gpu_instance: None, compute_instance: None });
     let mut discovery = discovery();
+    let fake: Arc<dyn Nvml> = Arc::new(fake);
     discovery.read(&fake, &health, None);
     assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Healthy);
     assert_eq!(card_of(&discovery, 2).unwrap().health, Health::Unhealthy { reason: "xid-48".into() });

@@ -382,6 +382,11 @@ impl CardPlan {
         self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)
     }
 
+    /// The card.
+    pub(in crate::prepare) fn card(&self) -> PciBusId {
+        self.card
+    }
+
     /// Whether shares are to be made.
     pub(in crate::prepare) fn has_shares(&self) -> bool {
         !self.shares.is_empty()

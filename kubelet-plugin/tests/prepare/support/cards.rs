@@ -4,7 +4,7 @@ mod profiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tessera_nvml::{
@@ -16,6 +16,8 @@ use profiles::{PROFILES, widest};
 /// Cards that say what a test wants, with MIG as an H100 with 80 GB has it.
 pub struct Cards {
     state: Mutex<State>,
+    /// Told when a card that hung does so no more.
+    released: Condvar,
     /// Where the files of capabilities lie.
     proc: PathBuf,
 }
@@ -25,6 +27,14 @@ struct State {
     delay: Duration,
     calls: usize,
     fault: Option<CallFault>,
+    /// Cards about which no call returns, and how many calls wait there.
+    hung: BTreeMap<PciAddress, usize>,
+}
+
+/// A card hangs until this is dropped.
+pub struct Hang<'a> {
+    cards: &'a Cards,
+    address: PciAddress,
 }
 
 struct Slot {
@@ -84,10 +94,10 @@ impl Cards {
             (address(index), slot)
         };
         let cards = (0..count).map(card).collect();
-        let state = State { cards, delay: Duration::ZERO, calls: 0, fault: None };
+        let state = State { cards, delay: Duration::ZERO, calls: 0, fault: None, hung: BTreeMap::new() };
         fs::create_dir_all(proc).unwrap();
         fs::write(proc.join("devices"), "Character devices:\n195 nvidia\n509 nvidia-caps\n").unwrap();
-        Self { state: Mutex::new(state), proc: proc.to_owned() }
+        Self { state: Mutex::new(state), released: Condvar::new(), proc: proc.to_owned() }
     }
 
     pub fn change(&self, index: u8, change: impl FnOnce(&mut Identity)) {
@@ -104,6 +114,20 @@ impl Cards {
     /// A lost card is back.
     pub fn restore(&self, index: u8) {
         self.slot(index, |slot| slot.identity = slot.before.clone());
+    }
+
+    /// Calls about a card don't return until the answer is dropped.
+    pub fn hang(&self, index: u8) -> Hang<'_> {
+        self.lock().hung.insert(address(index), 0);
+        Hang { cards: self, address: address(index) }
+    }
+
+    fn wait_while_hung(&self, address: PciAddress) {
+        let mut state = self.lock();
+        if let Some(waiting) = state.hung.get_mut(&address) {
+            *waiting += 1;
+            drop(self.released.wait_while(state, |state| state.hung.contains_key(&address)).unwrap());
+        }
     }
 
     pub fn delay(&self, delay: Duration) {
@@ -277,6 +301,20 @@ impl Cards {
 
     fn slot<T>(&self, index: u8, work: impl FnOnce(&mut Slot) -> T) -> T {
         work(self.lock().cards.get_mut(&address(index)).unwrap())
+    }
+}
+
+impl Hang<'_> {
+    /// How many calls wait.
+    pub fn calls(&self) -> usize {
+        self.cards.lock().hung[&self.address]
+    }
+}
+
+impl Drop for Hang<'_> {
+    fn drop(&mut self) {
+        self.cards.lock().hung.remove(&self.address);
+        self.cards.released.notify_all();
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Node {
     /// How long Prepare waits; not at all unless a test says so.
     pub answer_within: Duration,
     pub answer_at_the_latest: Duration,
+    pub driver_answers_within: Duration,
     pub drain_within: Duration,
     /// Shortest and longest pause between two attempts.
     pub retry_pauses: (Duration, Duration),
@@ -89,6 +90,7 @@ impl Node {
             mps: None,
             answer_within: Duration::ZERO,
             answer_at_the_latest: Duration::from_secs(60),
+            driver_answers_within: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
             retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
             tell_after: Duration::from_secs(1),
@@ -140,6 +142,7 @@ impl Node {
         options.short_patience = Duration::from_secs(1);
         options.answer_within = self.answer_within;
         options.answer_at_the_latest = self.answer_at_the_latest;
+        options.driver_answers_within = self.driver_answers_within;
         options.drain_within = self.drain_within;
         options.retry_pauses = self.retry_pauses;
         options.tell_after = self.tell_after;

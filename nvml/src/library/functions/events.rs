@@ -11,6 +11,8 @@ pub(in crate::library) struct EventSetHandle(sys::nvmlEventSet_t);
 
 // SAFETY: NVML is thread-safe, and the handle is a name that any thread of the process may use.
 unsafe impl Send for EventSetHandle {}
+// SAFETY: as above; the pointer is never followed here.
+unsafe impl Sync for EventSetHandle {}
 
 /// One event as NVML gives it.
 pub(in crate::library) struct RawEvent {

@@ -28,13 +28,13 @@ const WRITE_EVERY: Duration = Duration::from_millis(50);
 #[derive(Serialize)]
 pub struct Paced {
     /// Before each call.
-    pause_ms: u64,
+    pub pause_ms: u64,
     /// A whole card.
-    card: Lone,
+    pub card: Lone,
     /// A partition of a card that has another one already.
-    partition: Lone,
+    pub partition: Lone,
     /// One write of a small file with fsync, rename and fsync of the directory, between the claims.
-    disk_sync: Quantiles,
+    pub disk_sync: Quantiles,
 }
 
 /// One claim at a time.

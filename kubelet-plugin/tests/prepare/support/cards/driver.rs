@@ -41,6 +41,7 @@ impl Cards {
         address: PciAddress,
         work: impl FnOnce(&mut Slot) -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
+        self.wait_while_hung(address);
         let mut state = self.lock();
         let missing = || error("nvmlDeviceGetHandleByPciBusId_v2", 6);
         let slot = state.cards.get_mut(&address).ok_or_else(missing)?;

@@ -1,0 +1,189 @@
+//! Threads on which the driver is asked. A call of it may hang for as long as the machine runs, and nothing can end it.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tessera_api::PciBusId;
+use tokio::sync::Notify;
+
+/// What the driver is asked about. Of each no more than one call is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// To report its events.
+    Events,
+    /// Its versions.
+    Driver,
+    /// Which cards there are.
+    Cards,
+    /// One card.
+    Card(PciBusId),
+    /// How a card reaches those that follow it.
+    Pairs(PciBusId),
+}
+
+/// What answers a question, on a thread of its own.
+pub(super) type Question<T> = Box<dyn FnOnce() -> T + Send>;
+
+/// Asks the driver, everything on a thread of its own, and waits only so long. A call that does not return in time is left
+/// to itself, and what it is about is not asked again before it has returned: so what hangs has one thread, and holds up
+/// nothing else.
+#[derive(Debug)]
+pub(super) struct Readers {
+    /// How long a call may take.
+    pub(super) deadline: Duration,
+    returned: Arc<Notify>,
+    left: BTreeMap<Subject, Arc<Call>>,
+}
+
+/// A call of the driver.
+#[derive(Debug)]
+struct Call(Mutex<Progress>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Running,
+    /// Its answer is in the channel.
+    Answered,
+    /// Nobody waits for it.
+    Left,
+    /// After that.
+    Returned,
+}
+
+impl Readers {
+    /// Without calls so far.
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self { deadline, returned: Arc::default(), left: BTreeMap::new() }
+    }
+
+    /// Told when a call returns that was left to itself.
+    pub(super) fn telling(self, returned: Arc<Notify>) -> Self {
+        Self { returned, ..self }
+    }
+
+    /// Whether a call about it has been left to itself and has not returned.
+    pub(super) fn is_hanging(&self, subject: Subject) -> bool {
+        self.left.get(&subject).is_some_and(|call| *call.progress() == Progress::Left)
+    }
+
+    /// What hangs.
+    pub(super) fn hanging(&self) -> impl Iterator<Item = Subject> + '_ {
+        self.left.keys().copied().filter(|subject| self.is_hanging(*subject))
+    }
+
+    /// The answers that came in time, in the order of the questions; none to what hangs already.
+    ///
+    /// # Panics
+    /// Where a question panicked.
+    pub(super) fn ask<T: Send + 'static>(
+        &mut self,
+        questions: Vec<(Subject, Question<T>)>,
+    ) -> Vec<(Subject, Option<T>)> {
+        let until = Instant::now() + self.deadline;
+        let (sender, receiver) = mpsc::channel();
+        let mut waiting: Vec<Option<(Subject, Arc<Call>)>> = Vec::new();
+        let mut answers: Vec<(Subject, Option<T>)> = Vec::new();
+        for (subject, question) in questions {
+            let number = answers.len();
+            answers.push((subject, None));
+            if self.is_hanging(subject) {
+                waiting.push(None);
+                continue;
+            }
+            let call = Arc::new(Call(Mutex::new(Progress::Running)));
+            waiting.push(Some((subject, call.clone())));
+            let (sender, returned) = (sender.clone(), self.returned.clone());
+            thread::spawn(move || {
+                let answer = catch_unwind(AssertUnwindSafe(question));
+                let mut progress = call.progress();
+                if *progress == Progress::Running {
+                    *progress = Progress::Answered;
+                    // Who asked waits as long as this is not left to itself.
+                    let _ = sender.send((number, answer));
+                } else {
+                    *progress = Progress::Returned;
+                    drop(progress);
+                    returned.notify_one();
+                }
+            });
+        }
+        drop(sender);
+        let mut take = |(number, answer): (usize, Result<T, Box<dyn Any + Send>>)| match answer {
+            Ok(answer) => answers[number].1 = Some(answer),
+            Err(panic) => resume_unwind(panic),
+        };
+        loop {
+            match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(answer) => take(answer),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    for (subject, call) in waiting.iter().flatten() {
+                        let mut progress = call.progress();
+                        if *progress == Progress::Running {
+                            *progress = Progress::Left;
+                            self.left.insert(*subject, call.clone());
+                        }
+                    }
+                    // What came just before that.
+                    receiver.try_iter().for_each(&mut take);
+                    break;
+                }
+            }
+        }
+        answers
+    }
+
+    /// The answer to one question; `None` where none came in time.
+    pub(super) fn ask_one<T: Send + 'static>(
+        &mut self,
+        subject: Subject,
+        question: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.ask(vec![(subject, Box::new(question) as Question<T>)]).pop().and_then(|(_, answer)| answer)
+    }
+}
+
+impl Call {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_hangs_has_one_thread_and_holds_up_nothing_else() {
+        let mut readers = Readers::new(Duration::from_millis(20));
+        let card = |bus| Subject::Card(PciBusId::new(0, bus, 0, 0).unwrap());
+        let (release, released) = mpsc::channel::<()>();
+        let hangs: Question<u32> = Box::new(move || {
+            let _ = released.recv();
+            1
+        });
+        let answers = readers.ask(vec![(card(1), hangs), (card(2), Box::new(|| 2))]);
+        assert_eq!(answers, [(card(1), None), (card(2), Some(2))]);
+        let again: Question<u32> = Box::new(|| panic!("it is asked though it hangs"));
+        let since = Instant::now();
+        assert_eq!(readers.ask(vec![(card(1), again)]), [(card(1), None)]);
+        assert!(since.elapsed() < Duration::from_millis(20), "what is known to hang is not waited for");
+        assert_eq!(readers.hanging().collect::<Vec<_>>(), [card(1)]);
+
+        release.send(()).unwrap();
+        tokio::time::timeout(Duration::from_secs(60), readers.returned.notified()).await.unwrap();
+        assert_eq!(readers.ask_one(card(1), || 3), Some(3), "it is asked again when it has returned");
+        assert_eq!(readers.hanging().count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "on purpose")]
+    fn a_panic_is_not_taken_for_silence() {
+        Readers::new(Duration::from_secs(60)).ask_one(Subject::Driver, || panic!("on purpose"));
+    }
+}

@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
+
+use super::readiness::Condition;
+
+/// How long a thread may take to be free. A probe of Kubernetes waits 1 s unless told otherwise.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Whether there is a thread for what blocks: where a disk hangs, calls of it may have taken all of them, and no claim is
+/// prepared or unprepared any more.
+#[derive(Debug, Default)]
+pub struct FreeThreads {
+    /// What waits for one, however often it is asked.
+    waiting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl FreeThreads {
+    /// Tries it.
+    pub async fn condition(&self) -> Condition {
+        let mut waiting = self.waiting.lock().await;
+        let work = waiting.get_or_insert_with(|| tokio::task::spawn_blocking(|| ()));
+        let is_free = timeout(PATIENCE, work).await.is_ok();
+        if is_free {
+            *waiting = None;
+        }
+        let missing = "all are taken by calls that do not return: a disk or the driver hangs; see the node's kernel log";
+        Condition {
+            name: "threads for calls that block",
+            missing: (!is_free).then(|| missing.to_owned()),
+            note: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_is_used_up_is_noticed_and_its_recovery_too() {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).max_blocking_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let threads = FreeThreads::default();
+            assert_eq!(threads.condition().await.missing, None);
+            let (release, hang) = std::sync::mpsc::channel::<()>();
+            let hung = tokio::task::spawn_blocking(move || hang.recv().is_err());
+            for _ in 0..2 {
+                assert!(threads.condition().await.missing.is_some());
+            }
+            drop(release);
+            hung.await.unwrap();
+            assert_eq!(threads.condition().await.missing, None);
+        });
+    }
+}
