@@ -3,8 +3,10 @@
 
 mod support;
 
+mod abandoned;
 mod api;
 mod basics;
+mod changing;
 mod crash;
 mod crash_matrix;
 mod driver_files;
@@ -14,6 +16,7 @@ mod killed;
 mod load;
 mod mig;
 mod mig_crash;
+mod replaced;
 mod share_crash;
 mod storage;
 mod waiting;

@@ -166,6 +166,7 @@ async fn a_card_that_needs_a_reset_is_told() {
     assert!(matches!(error, PrepareError::ResetNeeded { to: "on", .. }), "{error}");
     assert!(error.to_string().contains("nvidia-smi -i GPU-0 -mig 1"), "{error}");
     assert!(node.settled().is_empty());
+    assert_eq!(node.cards.mode_after_reset(0), Some(false), "a reset for another reason switches nothing");
 
     node.cards.admin_mode(0, true);
     let error = prepare(&preparer, &whole).await.unwrap_err();

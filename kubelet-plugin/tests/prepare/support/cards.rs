@@ -35,6 +35,8 @@ struct Slot {
     /// The mode that the administrator has given it.
     mode: bool,
     compute_mode: ComputeMode,
+    /// The mode that it has after a reset.
+    pending_mode: Option<bool>,
     instances: Vec<GpuInstance>,
     /// Ids of the instances that the administrator made.
     admins: BTreeSet<u32>,
@@ -75,6 +77,7 @@ impl Cards {
                 architecture: Architecture::HOPPER,
                 mode: false,
                 compute_mode: ComputeMode::Default,
+                pending_mode: None,
                 instances: Vec::new(),
                 admins: BTreeSet::new(),
                 processes: Vec::new(),
@@ -104,6 +107,20 @@ impl Cards {
     /// A lost card is back.
     pub fn restore(&self, index: u8) {
         self.slot(index, |slot| slot.identity = slot.before.clone());
+    }
+
+    /// Another card is put into the place of one, while the machine runs.
+    pub fn replace(&self, index: u8) {
+        self.slot(index, |slot| {
+            slot.instances.clear();
+            slot.admins.clear();
+            slot.processes.clear();
+            (slot.mode, slot.made) = (false, 0);
+        });
+        self.change(index, |identity| {
+            identity.uuid.push_str("-other");
+            identity.mig_mode = Some(false);
+        });
     }
 
     pub fn delay(&self, delay: Duration) {
@@ -269,6 +286,11 @@ impl Cards {
 
     pub fn mode(&self, index: u8) -> Option<bool> {
         self.slot(index, |slot| slot.identity.as_ref().unwrap().mig_mode)
+    }
+
+    /// The mode that a card has after a reset.
+    pub fn mode_after_reset(&self, index: u8) -> Option<bool> {
+        self.slot(index, |slot| slot.pending_mode.or(slot.identity.as_ref().unwrap().mig_mode))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -225,6 +225,9 @@ impl Nvml for Cards {
                 let is_ampere = slot.architecture < Architecture::HOPPER;
                 let Ok(identity) = &mut slot.identity else { return Err(lost()) };
                 let Some(mode) = &mut identity.mig_mode else { return Err(error(function, 3)) };
+                if is_ampere {
+                    slot.pending_mode = Some(on);
+                }
                 if *mode == on {
                     return Ok(MigModeSwitch {
                         mode: MigMode { current: on, pending: on },
