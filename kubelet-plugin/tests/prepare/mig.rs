@@ -190,6 +190,7 @@ async fn who_keeps_a_card_busy_is_named() {
     assert!(matches!(error, PrepareError::CardBusy { to: "on", .. }), "{error}");
     assert!(error.to_string().contains("process 4711 (python3)") && error.may_pass(), "{error}");
     assert!(node.settled().is_empty());
+    assert_eq!(node.cards.mode_after_reset(0), Some(false), "the order is taken back");
 
     node.cards.end(0);
     node.cards.open(0, true);
@@ -202,6 +203,7 @@ async fn who_keeps_a_card_busy_is_named() {
     node.cards.open(0, true);
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!((node.cards.instances().1.len(), node.cards.mode(0)), (0, Some(true)));
+    assert_eq!(node.cards.mode_after_reset(0), Some(true));
     node.cards.open(0, false);
     preparer.sweep().await.unwrap();
     assert_eq!(node.cards.mode(0), Some(false));
