@@ -421,3 +421,30 @@ async fn a_reboot_takes_partitions_along() {
     let error = prepare(&preparer, &claim).await.unwrap_err();
     assert!(matches!(error, PrepareError::ForeignInstance { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn without_a_driver_what_another_boot_made_is_forgotten_at_once() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    allocate(&node, &claim, &["gpu-01-00-mig-1g10gb-0"]);
+    prepare(&preparer, &claim).await.unwrap();
+    drop(preparer);
+    node.boot("boot-2");
+    node.hardware.send_replace(None);
+    let _preparer = node.start().await;
+    assert!(node.settled().is_empty(), "nothing is left that waits for the driver");
+}
+
+#[tokio::test]
+async fn a_mode_on_which_somebody_else_has_come_to_rest_stays_on() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    allocate(&node, &claim, &["gpu-01-00-mig-1g10gb-0"]);
+    prepare(&preparer, &claim).await.unwrap();
+    node.cards.admin_instance((0, 9, 4), true);
+    unprepare(&preparer, &claim).await.unwrap();
+    assert_eq!((node.cards.instances(), node.cards.mode(0)), ((vec![(0, 9, 4)], vec![]), Some(true)));
+    // From now on it is the administrator's.
+    node.cards.admin_mode(0, true);
+    assert!(node.settled().is_empty());
+}

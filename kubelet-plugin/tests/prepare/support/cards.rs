@@ -226,14 +226,21 @@ impl Cards {
 
     /// A program runs on a card, in a GPU instance or beside MIG.
     pub fn run(&self, index: u8, pid: u32, gpu_instance: Option<u32>) {
-        let process = Process {
-            pid,
-            kind: ProcessKind::Compute,
-            used_memory: None,
-            gpu_instance,
-            compute_instance: gpu_instance.map(|_| 0),
-        };
-        self.slot(index, |slot| slot.processes.push(process));
+        self.slot(index, |slot| slot.processes.push(process(pid, gpu_instance)));
+    }
+
+    /// A program begins or ends to run on the partition with this UUID, where there is one.
+    pub fn run_on_partition(&self, uuid: &str, pid: u32, is_running: bool) {
+        for slot in self.lock().cards.values_mut() {
+            let has_uuid = |instance: &&GpuInstance| {
+                instance.compute_instances.iter().any(|compute| compute.uuid.as_deref() == Some(uuid))
+            };
+            let Some(id) = slot.instances.iter().find(has_uuid).map(|instance| instance.id) else { continue };
+            slot.processes.retain(|process| process.pid != pid || process.gpu_instance != Some(id));
+            if is_running {
+                slot.processes.push(process(pid, Some(id)));
+            }
+        }
     }
 
     pub fn end(&self, index: u8) {
@@ -305,6 +312,16 @@ impl Cards {
 /// UUID of a card, as [`Cards::real_uuids`] gives it.
 pub fn real_uuid(index: u8) -> String {
     format!("GPU-00000000-0000-4000-8000-{index:012x}")
+}
+
+fn process(pid: u32, gpu_instance: Option<u32>) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        used_memory: None,
+        gpu_instance,
+        compute_instance: gpu_instance.map(|_| 0),
+    }
 }
 
 fn address(index: u8) -> PciAddress {
