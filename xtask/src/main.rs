@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod gpu_check;
+mod mutants;
 mod oracle;
 mod strangers;
 mod test;
@@ -33,6 +34,8 @@ enum Command {
     Oracle(oracle::OracleArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
+    /// Changes the node agent in one place after another, and says which changes no test notices.
+    Mutants(mutants::MutantsArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
     Strangers(strangers::StrangersArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only. With --mps, tries
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
+        Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),
         Command::Oracle(arguments) => oracle::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),

@@ -213,6 +213,53 @@ mod tests {
     }
 
     #[test]
+    fn an_allocation_that_differs_in_anything_is_another() {
+        let share = |changes: serde_json::Value| {
+            let mut share = result(json!({
+                "device": "gpu-3b-00-mps", "shareID": "5ba7e000-0001",
+                "consumedCapacity": {"memory": "1Gi", "compute": "25", "clients": "1"},
+            }));
+            share.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            share
+        };
+        let recorded = json!({
+            "device": "gpu-3b-00-mps", "card": "0000:3b:00.0", "pool": "gpu.tessera.dev/node", "request": "gpus",
+            "shareId": "5ba7e000-0001", "cardUuid": "GPU-0", "minor": 0, "cdiDeviceId": "gpu.tessera.dev/claim=u",
+            "mps": {"memoryLimitMib": 1024, "activeThreadPercentage": 25},
+        });
+        let record = json!({
+            "version": 1, "namespace": "ns", "name": "claim", "uid": "u", "bootId": "boot-1", "stage": "complete",
+            "devices": [recorded],
+        });
+        let record: ClaimRecord = serde_json::from_value(record).unwrap();
+        let is_of = |results: serde_json::Value| is_of_allocation(&record, &devices(results).unwrap());
+        assert!(is_of(json!([share(json!({}))])));
+        for (what, other) in [
+            ("device", json!({"device": "gpu-5e-00-mps"})),
+            ("request", json!({"request": "other"})),
+            ("share", json!({"shareID": "5ba7e000-0002"})),
+            ("admin access", json!({"adminAccess": true})),
+            ("memory", json!({"consumedCapacity": {"memory": "2Gi", "compute": "25", "clients": "1"}})),
+            ("compute", json!({"consumedCapacity": {"memory": "1Gi", "compute": "50", "clients": "1"}})),
+        ] {
+            assert!(!is_of(json!([share(other)])), "{what}");
+        }
+        assert!(!is_of(json!([])));
+        assert!(!is_of(json!([
+            share(json!({})),
+            result(json!({"request": "whole", "device": "gpu-5e-00"}))
+        ])));
+
+        let mut own = record.clone();
+        own.devices[0].pool = "gpu.tessera.dev/before-it-was-renamed".into();
+        assert!(!is_of_allocation(&own, &devices(json!([share(json!({}))])).unwrap()));
+        let mut own = record;
+        let how = json!({"object": 0, "how": {"mps": {}}});
+        own.devices[0].sharing = Some(serde_json::from_value(how).unwrap());
+        assert!(!is_of_allocation(&own, &devices(json!([share(json!({}))])).unwrap()));
+    }
+
+    #[test]
     fn a_claim_without_allocation() {
         for claim in [json!({}), json!({"status": {}})] {
             let claim = serde_json::from_value(claim).unwrap();

@@ -43,6 +43,29 @@ async fn an_end_that_was_cut_off_is_brought_to_its_end() {
     assert_eq!(host.card(0)["computeMode"], 0);
 }
 
+/// mps-host dies with a daemon that it had begun to end and that waits for its client.
+#[tokio::test]
+async fn a_daemon_that_was_to_end_does_not_come_back() {
+    let mut host = Host::new("t4");
+    let daemon = host.first().await;
+    let record = daemon.pipe_directory.parent().unwrap().join("daemon.json");
+    let client = Client::start(&host, &daemon.pipe_directory, &[]);
+    {
+        let release = host.release(0, 3600);
+        let ending = host.daemon("ending", |daemon| daemon.state == DaemonState::Stopping);
+        tokio::select! {
+            released = release => panic!("it did not wait for its client: {released:?}"),
+            _ = ending => {}
+        }
+    }
+    host.end_pod();
+    drop(client);
+    host.start();
+    host.until("it is gone", || !record.exists()).await;
+    assert_eq!(host.list().await, []);
+    assert_eq!(host.card(0)["computeMode"], 0);
+}
+
 #[tokio::test]
 async fn a_damaged_record_costs_its_own_daemon_only() {
     let mut host = Host::new("hgx-a100-80gb");

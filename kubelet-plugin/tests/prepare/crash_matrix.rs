@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError, Preparer};
 
-use crate::support::{Fault, Moment, Node, prepare, unprepare};
+use crate::support::{Fault, Loss, Moment, Node, prepare, unprepare};
 
 /// A node before something happens to a claim, and beside it a neighbour's.
 pub struct Before {
@@ -77,18 +77,14 @@ async fn check<S: Scenario>(scenario: S, before: &Before) {
     S::is_untouched(node);
 }
 
-/// Lets the process die at a step; whether it came so far. What is on the disk only in memory is lost with the power.
-async fn dies<S: Scenario>(scenario: S, before: &Before, number: usize, moment: Moment, power: bool) -> bool {
+/// Lets the process die at a step; whether it came so far.
+async fn dies<S: Scenario>(scenario: S, before: &Before, number: usize, moment: Moment) -> bool {
     let (preparer, disk) = before.node.start_on(Some(Fault::Die(number, moment))).await;
     if let Ok(preparer) = &preparer {
         let _ = happen(scenario, preparer, before).await;
     }
     drop(preparer);
-    let is_reached = disk.is_reached();
-    if is_reached && power {
-        disk.lose_power();
-    }
-    is_reached
+    disk.is_reached()
 }
 
 pub async fn death_at_every_step<S: Scenario>(scenarios: &[S]) {
@@ -97,7 +93,7 @@ pub async fn death_at_every_step<S: Scenario>(scenarios: &[S]) {
             let mut deaths = 0;
             for number in 1.. {
                 let before = scenario.before().await;
-                if !dies(scenario, &before, number, moment, false).await {
+                if !dies(scenario, &before, number, moment).await {
                     break;
                 }
                 deaths += 1;
@@ -156,14 +152,23 @@ pub async fn every_call_of_the_driver_failing_once<S: Scenario>(scenarios: &[S],
 
 pub async fn power_lost_at_every_step<S: Scenario>(scenarios: &[S]) {
     for scenario in scenarios.iter().copied() {
-        for number in 1.. {
-            let before = scenario.before().await;
-            if !dies(scenario, &before, number, Moment::After, true).await {
-                break;
+        for is_by_names in [true, false] {
+            for number in 1.. {
+                // What is in the place of lost content makes no difference to the step.
+                let loss = match number % 2 {
+                    _ if is_by_names => Loss::Names,
+                    0 => Loss::Content,
+                    _ => Loss::Zeros,
+                };
+                let before = scenario.before().await;
+                if !dies(scenario, &before, number, Moment::After).await {
+                    break;
+                }
+                before.node.lose_power(loss);
+                before.node.boot("boot-after-power-loss");
+                let after = scenario.after_power_loss(&before).await;
+                check(after, &before).await;
             }
-            before.node.boot("boot-after-power-loss");
-            let after = scenario.after_power_loss(&before).await;
-            check(after, &before).await;
         }
     }
 }

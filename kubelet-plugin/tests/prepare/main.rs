@@ -3,8 +3,10 @@
 
 mod support;
 
+mod abandoned;
 mod api;
 mod basics;
+mod changing;
 mod crash;
 mod crash_matrix;
 mod driver_files;
@@ -17,6 +19,7 @@ mod mig;
 mod mig_crash;
 mod other_installation;
 mod repair;
+mod replaced;
 mod share_crash;
 mod storage;
 mod waiting;

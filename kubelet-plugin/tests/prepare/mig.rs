@@ -166,6 +166,7 @@ async fn a_card_that_needs_a_reset_is_told() {
     assert!(matches!(error, PrepareError::ResetNeeded { to: "on", .. }), "{error}");
     assert!(error.to_string().contains("nvidia-smi -i GPU-0 -mig 1"), "{error}");
     assert!(node.settled().is_empty());
+    assert_eq!(node.cards.mode_after_reset(0), Some(false), "a reset for another reason switches nothing");
 
     node.cards.admin_mode(0, true);
     let error = prepare(&preparer, &whole).await.unwrap_err();
@@ -189,6 +190,7 @@ async fn who_keeps_a_card_busy_is_named() {
     assert!(matches!(error, PrepareError::CardBusy { to: "on", .. }), "{error}");
     assert!(error.to_string().contains("process 4711 (python3)") && error.may_pass(), "{error}");
     assert!(node.settled().is_empty());
+    assert_eq!(node.cards.mode_after_reset(0), Some(false), "the order is taken back");
 
     node.cards.end(0);
     node.cards.open(0, true);
@@ -201,6 +203,7 @@ async fn who_keeps_a_card_busy_is_named() {
     node.cards.open(0, true);
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!((node.cards.instances().1.len(), node.cards.mode(0)), (0, Some(true)));
+    assert_eq!(node.cards.mode_after_reset(0), Some(true));
     node.cards.open(0, false);
     preparer.sweep().await.unwrap();
     assert_eq!(node.cards.mode(0), Some(false));
@@ -417,4 +420,31 @@ async fn a_reboot_takes_partitions_along() {
     assert_eq!(node.cards.instances().0, [(0, 19, 0)]);
     let error = prepare(&preparer, &claim).await.unwrap_err();
     assert!(matches!(error, PrepareError::ForeignInstance { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn without_a_driver_what_another_boot_made_is_forgotten_at_once() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    allocate(&node, &claim, &["gpu-01-00-mig-1g10gb-0"]);
+    prepare(&preparer, &claim).await.unwrap();
+    drop(preparer);
+    node.boot("boot-2");
+    node.hardware.send_replace(None);
+    let _preparer = node.start().await;
+    assert!(node.settled().is_empty(), "nothing is left that waits for the driver");
+}
+
+#[tokio::test]
+async fn a_mode_on_which_somebody_else_has_come_to_rest_stays_on() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    allocate(&node, &claim, &["gpu-01-00-mig-1g10gb-0"]);
+    prepare(&preparer, &claim).await.unwrap();
+    node.cards.admin_instance((0, 9, 4), true);
+    unprepare(&preparer, &claim).await.unwrap();
+    assert_eq!((node.cards.instances(), node.cards.mode(0)), ((vec![(0, 9, 4)], vec![]), Some(true)));
+    // From now on it is the administrator's.
+    node.cards.admin_mode(0, true);
+    assert!(node.settled().is_empty());
 }

@@ -228,7 +228,9 @@ async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
         }
         assert!(disk.is_reached(), "never an intent without its instance");
         let journal = node.record_path(&mine).parent().unwrap().with_file_name("hardware");
-        let records = crate::support::names(&journal);
+        let mut records = crate::support::names(&journal);
+        // What is still being written says nothing.
+        records.retain(|name| !name.starts_with('.'));
         if records.is_empty()
             || node.cards.instances().0 != [(0, 19, 0)]
             || !node.cards.instances().1.is_empty()
@@ -240,10 +242,7 @@ async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
         let record: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(find(&record, "present"), Some(&serde_json::json!([theirs])), "{record}");
         node.cards.admin_destroys(0, theirs);
-        let again = node.cards.admin_instance((0, 19, 6), true);
-        let text =
-            text.replace(&format!("\"present\":[{theirs}]"), &format!("\"present\":[{theirs},{again}]"));
-        std::fs::write(&path, text).unwrap();
+        assert_eq!(node.cards.admin_instance((0, 19, 6), true), theirs);
 
         let _preparer = node.start().await;
         assert!(crate::support::names(&journal).is_empty());

@@ -48,7 +48,7 @@ fn allocate(node: &Node, kind: Kind, claim: &ClaimReference) {
 }
 
 async fn dies(node: &Node, fault: Fault) -> (Option<Preparer>, Arc<Disk>) {
-    let disk = Arc::new(Disk::new(Some(fault)));
+    let disk = Arc::new(Disk::new(Some(fault), Arc::default()));
     (node.start_on(disk.clone()).await.ok(), disk)
 }
 

@@ -117,7 +117,12 @@ fn for_each_share(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::journal::{BootId, LocalFileSystem};
 
     fn of(consumed: &[(&str, &str)]) -> Result<ShareLimits, String> {
         let consumed =
@@ -153,5 +158,38 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert!(ShareLimits::of(None).is_err());
+    }
+
+    #[test]
+    fn only_this_boots_shares_of_the_device_count_and_not_the_one_that_leaves() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let journal = Journal::open(Arc::new(LocalFileSystem), path, BootId::from("boot-2")).unwrap();
+        for (uid, boot, device, percentage) in [
+            ("stays", "boot-2", "gpu-3b-00-mps", 10),
+            ("leaves", "boot-2", "gpu-3b-00-mps", 50),
+            ("elsewhere", "boot-2", "gpu-5e-00-mps", 80),
+            ("of-another-boot", "boot-1", "gpu-3b-00-mps", 90),
+        ] {
+            let device = json!({
+                "device": device, "card": "0000:3b:00.0", "pool": "p", "request": "r", "cardUuid": "GPU-0", "minor": 0,
+                "cdiDeviceId": format!("gpu.tessera.dev/claim={uid}"),
+                "mps": {"memoryLimitMib": percentage * 100, "activeThreadPercentage": percentage},
+            });
+            let record = json!({
+                "version": 1, "namespace": "ns", "name": uid, "uid": uid, "bootId": boot, "stage": "complete",
+                "devices": [device],
+            });
+            journal.put_claim(&serde_json::from_value(record).unwrap()).unwrap();
+        }
+        let most = |leaving| {
+            let settings = most(&journal, "gpu-3b-00-mps", None, leaving).unwrap();
+            (settings.memory_limit_mib, settings.active_thread_percentage)
+        };
+        assert_eq!(most(None), (Some(5000), Some(50)));
+        assert_eq!(most(Some("leaves")), (Some(1000), Some(10)));
+        let shares = |leaving| static_shares(&journal, "gpu-3b-00-mps", leaving).unwrap();
+        assert_eq!(shares(None).into_keys().collect::<Vec<_>>(), ["leaves", "stays"]);
+        assert_eq!(shares(Some("leaves")), StaticShares::from([("stays".to_owned(), 10)]));
     }
 }

@@ -45,6 +45,8 @@ struct Slot {
     /// The mode that the administrator has given it.
     mode: bool,
     compute_mode: ComputeMode,
+    /// The mode that it has after a reset.
+    pending_mode: Option<bool>,
     instances: Vec<GpuInstance>,
     /// Ids of the instances that the administrator made.
     admins: BTreeSet<u32>,
@@ -85,6 +87,7 @@ impl Cards {
                 architecture: Architecture::HOPPER,
                 mode: false,
                 compute_mode: ComputeMode::Default,
+                pending_mode: None,
                 instances: Vec::new(),
                 admins: BTreeSet::new(),
                 processes: Vec::new(),
@@ -128,6 +131,20 @@ impl Cards {
             *waiting += 1;
             drop(self.released.wait_while(state, |state| state.hung.contains_key(&address)).unwrap());
         }
+    }
+
+    /// Another card is put into the place of one, while the machine runs.
+    pub fn replace(&self, index: u8) {
+        self.slot(index, |slot| {
+            slot.instances.clear();
+            slot.admins.clear();
+            slot.processes.clear();
+            (slot.mode, slot.made) = (false, 0);
+        });
+        self.change(index, |identity| {
+            identity.uuid.push_str("-other");
+            identity.mig_mode = Some(false);
+        });
     }
 
     pub fn delay(&self, delay: Duration) {
@@ -233,14 +250,21 @@ impl Cards {
 
     /// A program runs on a card, in a GPU instance or beside MIG.
     pub fn run(&self, index: u8, pid: u32, gpu_instance: Option<u32>) {
-        let process = Process {
-            pid,
-            kind: ProcessKind::Compute,
-            used_memory: None,
-            gpu_instance,
-            compute_instance: gpu_instance.map(|_| 0),
-        };
-        self.slot(index, |slot| slot.processes.push(process));
+        self.slot(index, |slot| slot.processes.push(process(pid, gpu_instance)));
+    }
+
+    /// A program begins or ends to run on the partition with this UUID, where there is one.
+    pub fn run_on_partition(&self, uuid: &str, pid: u32, is_running: bool) {
+        for slot in self.lock().cards.values_mut() {
+            let has_uuid = |instance: &&GpuInstance| {
+                instance.compute_instances.iter().any(|compute| compute.uuid.as_deref() == Some(uuid))
+            };
+            let Some(id) = slot.instances.iter().find(has_uuid).map(|instance| instance.id) else { continue };
+            slot.processes.retain(|process| process.pid != pid || process.gpu_instance != Some(id));
+            if is_running {
+                slot.processes.push(process(pid, Some(id)));
+            }
+        }
     }
 
     pub fn end(&self, index: u8) {
@@ -295,6 +319,11 @@ impl Cards {
         self.slot(index, |slot| slot.identity.as_ref().unwrap().mig_mode)
     }
 
+    /// The mode that a card has after a reset.
+    pub fn mode_after_reset(&self, index: u8) -> Option<bool> {
+        self.slot(index, |slot| slot.pending_mode.or(slot.identity.as_ref().unwrap().mig_mode))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -321,6 +350,16 @@ impl Drop for Hang<'_> {
 /// UUID of a card, as [`Cards::real_uuids`] gives it.
 pub fn real_uuid(index: u8) -> String {
     format!("GPU-00000000-0000-4000-8000-{index:012x}")
+}
+
+fn process(pid: u32, gpu_instance: Option<u32>) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        used_memory: None,
+        gpu_instance,
+        compute_instance: gpu_instance.map(|_| 0),
+    }
 }
 
 fn address(index: u8) -> PciAddress {

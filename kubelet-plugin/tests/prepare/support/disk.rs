@@ -1,19 +1,27 @@
-use std::collections::BTreeSet;
-use std::fs::{self, File};
+// The file is a module of several test programs, at different depths.
+#[path = "disk/stable.rs"]
+mod stable;
+
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
 use tessera_nvml::NvmlError;
 
+pub use stable::{Loss, Stable};
+
 /// A file system that counts its effects and fails at one of them on order.
 ///
 /// A test of what happens at each step is a loop over the number of that step, until a run ends before reaching it.
 pub struct Disk {
     state: Mutex<State>,
+    /// Outlives the process whose disk it is.
+    stable: Arc<Mutex<Stable>>,
 }
 
 #[derive(Default)]
@@ -21,12 +29,31 @@ struct State {
     fault: Option<Fault>,
     effects: usize,
     is_dead: bool,
-    /// Files whose content is not synced.
-    unsynced: BTreeSet<PathBuf>,
     syncs: usize,
     directory_syncs: usize,
     /// How long a sync takes.
     pause: Duration,
+    /// A read that is held up.
+    held_read: Option<HeldRead>,
+}
+
+struct HeldRead {
+    file_name: &'static str,
+    is_reached: Arc<AtomicBool>,
+    opened: mpsc::Receiver<()>,
+}
+
+/// Holds up who has read a file, until it is dropped.
+pub struct Gate {
+    is_reached: Arc<AtomicBool>,
+    _open: mpsc::Sender<()>,
+}
+
+impl Gate {
+    /// Whether somebody waits for it.
+    pub fn is_reached(&self) -> bool {
+        self.is_reached.load(Ordering::Relaxed)
+    }
 }
 
 /// What goes wrong.
@@ -72,8 +99,9 @@ enum Verdict {
 }
 
 impl Disk {
-    pub fn new(fault: Option<Fault>) -> Self {
-        Self { state: Mutex::new(State { fault, ..State::default() }) }
+    /// `stable` is what earlier processes left, synced or not.
+    pub fn new(fault: Option<Fault>, stable: Arc<Mutex<Stable>>) -> Self {
+        Self { state: Mutex::new(State { fault, ..State::default() }), stable }
     }
 
     /// Whether the fault of [`Fault::Die`] or [`Fault::Fail`] has come.
@@ -98,19 +126,19 @@ impl Disk {
         self.state.lock().unwrap().pause = pause;
     }
 
+    /// Whoever next reads a file of this name has its content of that moment, and goes on when the gate is dropped.
+    pub fn hold_read(&self, file_name: &'static str) -> Gate {
+        let (open, opened) = mpsc::channel();
+        let is_reached = Arc::<AtomicBool>::default();
+        let held = HeldRead { file_name, is_reached: is_reached.clone(), opened };
+        self.state.lock().unwrap().held_read = Some(held);
+        Gate { is_reached, _open: open }
+    }
+
     /// Syncs of files and of directories.
     pub fn syncs(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         (state.syncs, state.directory_syncs)
-    }
-
-    /// The machine loses power: content that was not synced is lost, while names may be there (as on XFS).
-    pub fn lose_power(&self) {
-        for path in &self.state.lock().unwrap().unsynced {
-            if path.exists() {
-                fs::write(path, "").unwrap();
-            }
-        }
     }
 
     fn effect(&self, kind: Kind) -> Verdict {
@@ -173,19 +201,15 @@ impl FileSystem for Disk {
     }
 
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+        let create = |bytes: &[u8]| {
+            let mut stable = self.stable.lock().unwrap();
+            stable.create(path, bytes);
+            LocalFileSystem.create(path, bytes)
+        };
         match self.effect(Kind::Create) {
-            Verdict::Go => {
-                self.state.lock().unwrap().unsynced.insert(path.to_owned());
-                LocalFileSystem.create(path, bytes)
-            }
-            Verdict::Half => {
-                LocalFileSystem.create(path, &bytes[..bytes.len() / 2])?;
-                Err(dead())
-            }
-            Verdict::GoThenDie => {
-                LocalFileSystem.create(path, bytes)?;
-                Err(dead())
-            }
+            Verdict::Go => create(bytes),
+            Verdict::Half => create(&bytes[..bytes.len() / 2]).and(Err(dead())),
+            Verdict::GoThenDie => create(bytes).and(Err(dead())),
             Verdict::Fail(error) => Err(error),
         }
     }
@@ -193,34 +217,33 @@ impl FileSystem for Disk {
     fn sync(&self, _file: &File, path: &Path) -> io::Result<()> {
         // The machine under the test does not lose power: what matters is that it was asked for.
         self.done(Kind::Sync, || {
-            let mut state = self.state.lock().unwrap();
-            state.unsynced.remove(path);
-            state.syncs += 1;
+            self.stable.lock().unwrap().sync(path);
+            self.state.lock().unwrap().syncs += 1;
             Ok(())
         })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.done(Kind::Other, || {
-            LocalFileSystem.rename(from, to)?;
-            let mut state = self.state.lock().unwrap();
-            if state.unsynced.remove(from) {
-                state.unsynced.insert(to.to_owned());
-            } else {
-                state.unsynced.remove(to);
-            }
-            Ok(())
+            let mut stable = self.stable.lock().unwrap();
+            stable.rename(from, to);
+            LocalFileSystem.rename(from, to)
         })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.done(Kind::Other, || LocalFileSystem.remove(path))
+        self.done(Kind::Other, || {
+            let mut stable = self.stable.lock().unwrap();
+            stable.remove(path);
+            LocalFileSystem.remove(path)
+        })
     }
 
-    fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let pause = self.state.lock().unwrap().pause;
         thread::sleep(pause);
         self.done(Kind::Sync, || {
+            self.stable.lock().unwrap().sync_directory(path);
             self.state.lock().unwrap().directory_syncs += 1;
             Ok(())
         })
@@ -228,7 +251,15 @@ impl FileSystem for Disk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.alive()?;
-        LocalFileSystem.read(path)
+        let content = LocalFileSystem.read(path);
+        let is_held = |held: &mut HeldRead| path.ends_with(held.file_name);
+        let held = self.state.lock().unwrap().held_read.take_if(is_held);
+        if let Some(held) = held {
+            held.is_reached.store(true, Ordering::Relaxed);
+            // Ends with the gate.
+            let _ = held.opened.recv();
+        }
+        content
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {

@@ -15,6 +15,9 @@ use tessera_nvml::ComputeMode;
 
 use super::{Cards, Disk, real_uuid};
 
+/// Process id of every server.
+const SERVER: u32 = 2;
+
 /// mps-host without daemons: it only knows which there should be, and sets compute modes. It outlives the plugin, and does
 /// what a plugin that is dead cannot ask for.
 pub struct FakeMpsHost {
@@ -205,13 +208,15 @@ impl Inner {
             pid: Some(1),
             server_instance: None,
             fault: None,
-            server_pid: Some(2),
+            server_pid: Some(SERVER),
             log_directory: pipe.with_file_name("log"),
             shm_directory: None,
             pipe_directory: pipe,
             restarts: 0,
         };
         state.starts += 1;
+        // As long as its server runs, a partition can't be destroyed.
+        self.cards.run_on_partition(&uuid, SERVER, true);
         state.daemons.insert(uuid, Running { daemon: daemon.clone(), modes_before });
         Response::Ready(Box::new(daemon))
     }
@@ -221,6 +226,7 @@ impl Inner {
         if state.daemons.get(uuid).is_some_and(|running| running.daemon.owner == order.owner)
             && let Some(running) = state.daemons.remove(uuid)
         {
+            self.cards.run_on_partition(uuid, SERVER, false);
             for (card, mode) in running.modes_before {
                 self.cards.change_compute_mode(card, mode);
             }

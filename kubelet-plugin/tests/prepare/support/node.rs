@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use tessera_kubelet_plugin::prepare::{
 use tessera_nvml::{ComputeMode, Nvml};
 use tokio::sync::watch;
 
-use super::{Api, Cards, Disk, FakeMpsHost, Fault, Seat, Seen, real_uuid};
+use super::{Api, Cards, Disk, FakeMpsHost, Fault, Loss, Seat, Seen, Stable, real_uuid};
 
 /// A node: its directories outlive the plugin's instances.
 pub struct Node {
@@ -41,6 +41,8 @@ pub struct Node {
     pub retry_pauses: (Duration, Duration),
     /// Users are told of longer waits only.
     pub tell_after: Duration,
+    /// What is on the disk of all that instances of the plugin wrote.
+    stable: Arc<Mutex<Stable>>,
 }
 
 impl Node {
@@ -94,6 +96,7 @@ impl Node {
             drain_within: Duration::from_secs(30),
             retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
             tell_after: Duration::from_secs(1),
+            stable: Arc::default(),
         };
         fs::create_dir_all(node.path().join("kubelet")).unwrap();
         fs::create_dir_all(node.path().join("driver/dev")).unwrap();
@@ -110,6 +113,7 @@ impl Node {
         let directory = self.path().join("driver/proc/sys/kernel/random");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("boot_id"), format!("{id}\n")).unwrap();
+        self.stable.lock().unwrap().forget(&self.path().join("cdi"));
         let _ = fs::remove_dir_all(self.path().join("cdi"));
         self.cards.boot();
         if let Some(mps) = &self.mps {
@@ -117,6 +121,17 @@ impl Node {
         }
         for name in names(&self.path().join("driver/slices")) {
             fs::remove_file(self.path().join("driver/slices").join(name)).unwrap();
+        }
+    }
+
+    /// The machine loses power. What was changed on cards must be told by what is left on the disk, whatever a later start
+    /// makes of it: except where a file system may have lost what replaced an intent in the end, which need not be there.
+    pub fn lose_power(&self, loss: Loss) {
+        let mut stable = self.stable.lock().unwrap();
+        stable.forget(&self.path().join("cdi"));
+        stable.lose_power(loss);
+        if loss == Loss::Names {
+            self.changes_are_told();
         }
     }
 
@@ -157,12 +172,12 @@ impl Node {
         if let Some(mps) = &self.mps {
             mps.set_disk(None);
         }
-        self.try_start(Arc::new(Disk::new(None))).await.unwrap()
+        self.try_start(Arc::new(Disk::new(None, self.stable.clone()))).await.unwrap()
     }
 
     /// Starts an instance whose disk fails as ordered, and so do the cards for it: one count for both.
     pub async fn start_on(&self, fault: Option<Fault>) -> (Result<Preparer, PrepareError>, Arc<Disk>) {
-        let disk = Arc::new(Disk::new(fault));
+        let disk = Arc::new(Disk::new(fault, self.stable.clone()));
         let cards: Arc<dyn Nvml> = Arc::new(Seat { cards: self.cards.clone(), disk: disk.clone() });
         let (_, hardware) = watch::channel(Some(cards));
         if let Some(mps) = &self.mps {
@@ -246,6 +261,47 @@ impl Node {
 }
 
 impl Node {
+    /// Fails where something was changed on a card of which no record can be read.
+    fn changes_are_told(&self) {
+        let journal = self.path().join("kubelet/plugins/gpu.tessera.dev/journal");
+        let read = |kind: &str| -> Vec<Value> {
+            let directory = journal.join(kind);
+            let texts = names(&directory).into_iter().filter(|name| !name.starts_with('.'));
+            texts
+                .filter_map(|name| serde_json::from_slice(&fs::read(directory.join(name)).unwrap()).ok())
+                .collect()
+        };
+        let hardware = read("hardware");
+        for (card, profile, start) in self.cards.instances().1 {
+            let is_it = |record: &Value| {
+                let change = &record["change"];
+                record["card"] == format!("0000:{:02x}:00.0", card + 1)
+                    && change["profileId"] == profile
+                    && change["placement"]["start"] == start
+            };
+            assert!(
+                hardware.iter().any(is_it),
+                "no record of profile {profile} at {start} of card {card}: {hardware:?}"
+            );
+        }
+        for id in self.cards.switched() {
+            assert!(hardware.iter().any(|record| record["id"] == id), "no record {id}");
+        }
+        let claims = read("claims");
+        for name in names(&self.path().join("cdi")).iter().filter(|name| name.ends_with(".json")) {
+            let is_it = |record: &Value| name.contains(record["uid"].as_str().unwrap());
+            assert!(claims.iter().any(is_it), "no record of the claim with the CDI spec {name}");
+        }
+        for (uuid, _) in self.mps.iter().flat_map(FakeMpsHost::daemons) {
+            let uuid = uuid.as_str();
+            let is_it = |record: &Value| {
+                record["change"]["kind"] == "mpsDaemon"
+                    && (uuid.starts_with("MIG-") || record["cardUuid"] == uuid)
+            };
+            assert!(hardware.iter().any(is_it), "no record of the MPS daemon of {uuid}");
+        }
+    }
+
     /// Fails where hardware records, instances on the cards and complete claims say different things, or where the mode
     /// of a card is neither its administrator's nor needed.
     fn hardware_agrees(&self, claims: &Path) {

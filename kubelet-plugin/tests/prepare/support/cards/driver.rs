@@ -227,24 +227,22 @@ impl Nvml for Cards {
                 let Ok(identity) = &mut slot.identity else { return Err(lost()) };
                 let Some(mode) = &mut identity.mig_mode else { return Err(error(function, 3)) };
                 if *mode == on {
+                    slot.pending_mode = None;
                     return Ok(MigModeSwitch {
                         mode: MigMode { current: on, pending: on },
                         not_active: None,
                     });
                 }
-                if is_ampere {
+                if is_ampere || busy {
+                    // The order is kept for the next reset.
+                    slot.pending_mode = Some(on);
                     return Ok(MigModeSwitch {
                         mode: MigMode { current: *mode, pending: on },
-                        not_active: None,
-                    });
-                }
-                if busy {
-                    return Ok(MigModeSwitch {
-                        mode: MigMode { current: *mode, pending: *mode },
-                        not_active: Some(error(function, 19)),
+                        not_active: (!is_ampere).then(|| error(function, 19)),
                     });
                 }
                 *mode = on;
+                slot.pending_mode = None;
                 Ok(MigModeSwitch { mode: MigMode { current: on, pending: on }, not_active: None })
             })
         })

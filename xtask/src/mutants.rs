@@ -1,0 +1,192 @@
+//! `cargo xtask mutants`: leaves out or turns around one thing after another in the part of the node agent that must not be
+//! wrong, and says which changes no test notices.
+
+mod program;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tessera_tests::workspace;
+
+/// The package whose code is changed.
+const PACKAGE: &str = "tessera-kubelet-plugin";
+
+/// Longest that one mutant's tests may take, in seconds: several times what they take on two busy processors.
+const LONGEST_TESTS: &str = "300";
+
+/// Longest that cargo-mutants may take to end when it is told to.
+const LONGEST_END: Duration = Duration::from_secs(30);
+
+/// Exit codes of cargo-mutants: all mutants were noticed, some were not, some made tests hang.
+const FINISHED: [i32; 3] = [0, 2, 3];
+
+/// What `cargo xtask mutants` takes.
+#[derive(Args)]
+#[command(
+    after_help = "Each mutant is built and tested in a copy of the repository, some 30 to 60 s each. What no test noticed is
+printed at the end, and kept with the logs in <target>/mutants. docs/testing.md says what survives and why.
+
+The copy has a target folder of its own, <target>/mutants/build; where CARGO_TARGET_DIR is set, that is used instead.
+
+Examples:
+  cargo xtask mutants                                  all of them: most of a day
+  cargo xtask mutants --in journal
+  cargo xtask mutants --in prepare --minutes 25        a random sample
+  cargo xtask mutants --in prepare --shard 0/8         the first eighth
+  cargo xtask mutants --in mps --file stop.rs          those of one file
+  cargo xtask mutants --in mps --list                  what would be changed
+
+Exit code: 0 when every mutant that was tried was noticed, 1 when one was not."
+)]
+pub struct MutantsArguments {
+    /// Change this part only (may be repeated). [default: all]
+    #[arg(long = "in", value_enum, value_name = "PART")]
+    parts: Vec<Part>,
+    /// Change only files of this name.
+    #[arg(long, value_name = "NAME")]
+    file: Option<String>,
+    /// End after so many minutes for each part; mutants are taken at random.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    minutes: Option<u64>,
+    /// Try one of N equal parts, counted from 0: `0/8`.
+    #[arg(long, value_name = "K/N")]
+    shard: Option<String>,
+    /// Print the mutants instead of trying them.
+    #[arg(long)]
+    list: bool,
+}
+
+/// A part of the node agent.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Journal,
+    Prepare,
+    Mps,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Journal, Self::Prepare, Self::Mps];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Journal => "journal",
+            Self::Prepare => "prepare",
+            Self::Mps => "mps",
+        }
+    }
+
+    /// The tests that are to notice, for `cargo test`; the quick ones first.
+    const fn tests(self) -> &'static [&'static str] {
+        match self {
+            Self::Journal => &["--lib", "--test=journal", "--test=prepare"],
+            Self::Prepare => &["--lib", "--test=prepare", "--test=shares"],
+            Self::Mps => &["--lib", "--test=prepare", "--test=mps_host", "--test=shares"],
+        }
+    }
+}
+
+/// Tries the mutants; those that no test noticed are the last lines on standard output.
+///
+/// # Errors
+/// When cargo-mutants can't be had or does not work, as where the tests fail without any change.
+pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
+    let program = program::find()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let output = target.clone().unwrap_or_else(|| workspace::root().join("target")).join("mutants");
+    let parts = if arguments.parts.is_empty() { &Part::ALL[..] } else { &arguments.parts };
+    let mut survivors = Vec::new();
+    for part in parts {
+        let output = output.join(part.name());
+        std::fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
+        let build = target.clone().unwrap_or_else(|| output.with_file_name("build"));
+        let mut command = command(&program, arguments, *part, &output);
+        command.env("CARGO_TARGET_DIR", build);
+        let longest = arguments.minutes.map(|minutes| Duration::from_secs(minutes * 60));
+        let (status, is_over) = wait(command, longest)?;
+        if !is_over && !status.code().is_some_and(|code| FINISHED.contains(&code)) {
+            bail!("cargo-mutants failed in {} ({status}); its logs are in {}", part.name(), output.display());
+        }
+        if !arguments.list {
+            survivors.extend(read(&output.join("mutants.out"))?);
+        }
+    }
+    if arguments.list {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for survivor in &survivors {
+        println!("{survivor}");
+    }
+    println!("{} mutants that no test noticed", survivors.len());
+    Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Path) -> Command {
+    let sources = format!("kubelet-plugin/src/{}", part.name());
+    let mut command = Command::new(program);
+    command.arg("mutants").current_dir(workspace::root()).args(["--package", PACKAGE]);
+    match &arguments.file {
+        Some(file) => command.arg("--file").arg(format!("{sources}/**/{file}")),
+        None => command.args(["--file", &format!("{sources}.rs"), "--file", &format!("{sources}/**")]),
+    };
+    if let Some(shard) = &arguments.shard {
+        command.args(["--shard", shard]);
+    }
+    if arguments.list {
+        command.arg("--list");
+        return command;
+    }
+    if arguments.minutes.is_some() {
+        command.arg("--shuffle");
+    }
+    command.args(["--timeout", LONGEST_TESTS, "--output"]).arg(output);
+    // To all calls of cargo, else it would build every test.
+    command.args(part.tests().iter().map(|test| format!("--cargo-arg={test}")));
+    // Standard output is for what survives.
+    command.stdout(Stdio::from(io::stderr()));
+    command
+}
+
+/// Lets it run so long; how it ended, and whether that was because the time was over.
+fn wait(mut command: Command, longest: Option<Duration>) -> Result<(ExitStatus, bool)> {
+    let mut child = command.spawn().context("cannot start cargo-mutants")?;
+    let Some(longest) = longest else { return Ok((child.wait()?, false)) };
+    if let Some(status) = wait_for(&mut child, longest)? {
+        return Ok((status, false));
+    }
+    // As from the keyboard: it ends what it started, and its lists are whole.
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)
+        .context("cannot interrupt cargo-mutants")?;
+    match wait_for(&mut child, LONGEST_END)? {
+        Some(status) => Ok((status, true)),
+        None => {
+            child.kill().context("cannot end cargo-mutants")?;
+            Ok((child.wait()?, true))
+        }
+    }
+}
+
+fn wait_for(child: &mut Child, longest: Duration) -> io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + longest;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(None)
+}
+
+/// The mutants that survived, one a line.
+fn read(results: &Path) -> Result<Vec<String>> {
+    let missed = results.join("missed.txt");
+    let text = std::fs::read_to_string(&missed).with_context(|| {
+        format!("{} is missing: no mutant was tried; give it more time", missed.display())
+    })?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
