@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 
 use serde_json::json;
-use tessera_kubelet_plugin::mps::close_abandoned;
+use tessera_kubelet_plugin::mps::Abandoned;
 use tessera_nvml::ComputeMode;
 
 use crate::support::{Cards, real_uuid};
@@ -22,11 +22,16 @@ fn cards_of_dead_daemons_are_closed_only_while_no_mps_host_works() {
     });
     fs::write(mps.join(&uuid).join("daemon.json"), record.to_string()).unwrap();
 
+    let close = || {
+        let Some(abandoned) = Abandoned::find(&mps).unwrap() else { return Vec::new() };
+        let modes = abandoned.cards().into_iter().map(|card| (card, Some(cards.compute_mode(0)))).collect();
+        abandoned.close(&modes, &cards).unwrap()
+    };
     let mps_host = File::create(mps.join("host.lock")).unwrap();
     mps_host.lock().unwrap();
-    assert_eq!(close_abandoned(&mps, &cards).unwrap(), []);
+    assert_eq!(close(), []);
     assert_eq!(cards.compute_mode(0), ComputeMode::ExclusiveProcess);
     drop(mps_host);
-    assert_eq!(close_abandoned(&mps, &cards).unwrap(), ["0000:01:00.0".parse().unwrap()]);
+    assert_eq!(close(), ["0000:01:00.0".parse().unwrap()]);
     assert_eq!(cards.compute_mode(0), ComputeMode::Prohibited);
 }
