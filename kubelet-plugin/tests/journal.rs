@@ -82,6 +82,7 @@ async fn records_of_version_1_are_read_and_written() {
     });
     assert_eq!(written, expected);
     assert_eq!(journal.claim("u").unwrap().unwrap(), claim);
+    assert_eq!(claim.devices[0].uuid(), Some("GPU-0"));
     assert!(journal.claim("other").unwrap().is_none());
 }
 
@@ -147,6 +148,7 @@ async fn hardware_records_outlive_claims_and_are_counted_by_them() {
     let hardware: Vec<HardwareRecord> =
         journal.hardware().unwrap().into_iter().map(|entry| entry.record.unwrap()).collect();
     assert_eq!(hardware, [partition("p-1"), partition("p-2")]);
+    assert_eq!(journal.hardware_record("p-1").unwrap(), Some(partition("p-1")));
     journal.remove_hardware("p-2").await.unwrap();
     assert_eq!(journal.hardware().unwrap().len(), 1);
     // Removing what is gone is done.
@@ -186,4 +188,55 @@ async fn a_huge_file_or_a_pipe_in_the_place_of_a_record_is_a_bad_record() {
         journal.put_claim(&record(uid, &[])).unwrap();
         assert_eq!(journal.claim(uid).unwrap().unwrap(), record(uid, &[]));
     }
+}
+
+/// A disk that fails says nothing of the record: it may be there and good, and must not be replaced.
+#[tokio::test]
+async fn a_record_that_can_not_be_read_is_no_bad_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    let file = path(&directory, "claims", "u");
+    // Not readable by root either.
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let error = journal.claim("u").unwrap_err();
+    assert!(matches!(error, JournalError::Io { .. }), "{error}");
+    assert!(matches!(journal.claims().unwrap()[0].record, Err(JournalError::Io { .. })));
+}
+
+#[tokio::test]
+async fn what_can_not_be_removed_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    for name in ["u.json", ".u.json.new"] {
+        fs::create_dir(directory.path().join("journal/claims").join(name)).unwrap();
+    }
+    for name in ["gpu-3b-00-mode.json", ".gpu-3b-00-mode.json.new"] {
+        fs::create_dir(directory.path().join("journal/hardware").join(name)).unwrap();
+    }
+    let refused = |result: Result<(), JournalError>| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.starts_with("cannot remove "), "{error}");
+    };
+    refused(journal.remove_claim("u"));
+    refused(journal.remove_unfinished_claim("u"));
+    refused(journal.remove_hardware("gpu-3b-00-mode").await);
+    refused(journal.remove_hardware_unsynced("gpu-3b-00-mode"));
+    refused(journal.remove_unfinished_hardware("0000:3b:00.0".parse().unwrap()));
+}
+
+#[tokio::test]
+async fn what_is_half_written_of_a_cards_records_is_removed_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory);
+    let hardware = directory.path().join("journal/hardware");
+    for name in [".gpu-3b-00-mode.json.new", ".gpu-5e-00-mode.json.new", "gpu-3b-00-mig-1g10gb-0.json"] {
+        fs::write(hardware.join(name), "{").unwrap();
+    }
+    journal.remove_unfinished_hardware("0000:3b:00.0".parse().unwrap()).unwrap();
+    let mut left: Vec<_> = fs::read_dir(&hardware)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, [".gpu-5e-00-mode.json.new", "gpu-3b-00-mig-1g10gb-0.json"]);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -100,7 +100,7 @@ pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let output = target.clone().unwrap_or_else(|| workspace::root().join("target")).join("mutants");
     let parts = if arguments.parts.is_empty() { &Part::ALL[..] } else { &arguments.parts };
-    let mut survivors = Vec::new();
+    let mut all = Outcome { tried: 0, survivors: Vec::new() };
     for part in parts {
         let output = output.join(part.name());
         std::fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
@@ -113,17 +113,19 @@ pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
             bail!("cargo-mutants failed in {} ({status}); its logs are in {}", part.name(), output.display());
         }
         if !arguments.list {
-            survivors.extend(read(&output.join("mutants.out"))?);
+            let outcome = read(&output.join("mutants.out"))?;
+            all.tried += outcome.tried;
+            all.survivors.extend(outcome.survivors);
         }
     }
     if arguments.list {
         return Ok(ExitCode::SUCCESS);
     }
-    for survivor in &survivors {
+    for survivor in &all.survivors {
         println!("{survivor}");
     }
-    println!("{} mutants that no test noticed", survivors.len());
-    Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{} mutants tried, {} not noticed by any test", all.tried, all.survivors.len());
+    Ok(if all.survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Path) -> Command {
@@ -182,11 +184,22 @@ fn wait_for(child: &mut Child, longest: Duration) -> io::Result<Option<ExitStatu
     Ok(None)
 }
 
-/// The mutants that survived, one a line.
-fn read(results: &Path) -> Result<Vec<String>> {
-    let missed = results.join("missed.txt");
-    let text = std::fs::read_to_string(&missed).with_context(|| {
-        format!("{} is missing: no mutant was tried; give it more time", missed.display())
-    })?;
-    Ok(text.lines().map(str::to_owned).collect())
+/// What came of the mutants of a part.
+struct Outcome {
+    tried: usize,
+    survivors: Vec<String>,
+}
+
+/// Reads the lists that cargo-mutants leaves, one mutant a line.
+fn read(results: &Path) -> Result<Outcome> {
+    let list = |name: &str| -> Result<Vec<String>> {
+        let path = results.join(name);
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let survivors = list("missed.txt")?;
+    let tried = survivors.len() + list("caught.txt")?.len() + list("timeout.txt")?.len();
+    ensure!(tried > 0, "no mutant was tried, see {}: give it more time", results.join("log").display());
+    Ok(Outcome { tried, survivors })
 }

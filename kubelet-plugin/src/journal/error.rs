@@ -83,3 +83,26 @@ pub(crate) fn hint(error: &io::Error) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_admin_can_do_is_said() {
+        for (kind, part) in [
+            (io::ErrorKind::StorageFull, "; free space (or inodes) there"),
+            (io::ErrorKind::QuotaExceeded, "; free space (or inodes) there"),
+            (io::ErrorKind::ReadOnlyFilesystem, "; the file system is read-only"),
+            (io::ErrorKind::PermissionDenied, "; the plugin must run as root"),
+        ] {
+            let error = JournalError::io("write", "/state/claims/u.json", kind.into()).to_string();
+            assert!(
+                error.starts_with("cannot write /state/claims/u.json: ") && error.contains(part),
+                "{error}"
+            );
+        }
+        let error = JournalError::io("write", "/x", io::ErrorKind::Interrupted.into()).to_string();
+        assert!(!error.contains(';'), "{error}");
+    }
+}

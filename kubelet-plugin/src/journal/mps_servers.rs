@@ -115,5 +115,9 @@ mod tests {
         assert!(journal("a").mps_servers().unwrap_err().is_corrupt());
         journal("a").put_mps_servers(&servers).unwrap();
         assert_eq!(journal("a").mps_servers().unwrap(), servers);
+        fs::remove_file(directory.path().join(NAME)).unwrap();
+        fs::create_dir(directory.path().join(NAME)).unwrap();
+        let error = journal("a").mps_servers().unwrap_err();
+        assert!(matches!(error, JournalError::Io { .. }), "a file that can't be read is not none: {error}");
     }
 }

@@ -137,6 +137,20 @@ mod tests {
     }
 
     #[test]
+    fn the_compute_instance_is_known_by_the_devices_name() {
+        for (name, instance) in [
+            ("gpu-3b-00-mig-3g40gb-4-gi2-ci0", Some(0)),
+            ("gpu-3b-00-mig-3g40gb-4-gi2-ci3", Some(3)),
+            ("gpu-3b-00-mig-3g40gb-4", None),
+            ("gpu-3b-00", None),
+        ] {
+            let device: DeviceName = name.parse().unwrap();
+            assert_eq!(existing_compute_instance(Some(&device)), instance, "{name}");
+        }
+        assert_eq!(existing_compute_instance(None), None);
+    }
+
+    #[test]
     fn compute_instances_of_one_gpu_instance_are_side_by_side() {
         let card: PciBusId = "0000:3b:00.0".parse().unwrap();
         let of = |device, start, size, compute_instance| Use {

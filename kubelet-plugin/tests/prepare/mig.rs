@@ -448,3 +448,21 @@ async fn a_mode_on_which_somebody_else_has_come_to_rest_stays_on() {
     node.cards.admin_mode(0, true);
     assert!(node.settled().is_empty());
 }
+
+/// A later version of the plugin may know what it says, and what there is to undo.
+#[tokio::test]
+async fn a_hardware_record_of_an_unknown_kind_is_left_alone_whatever_its_boot() {
+    let node = Node::new(1);
+    let preparer = node.start().await;
+    let hardware = node.path().join("kubelet/plugins/gpu.tessera.dev/journal/hardware");
+    for boot in ["boot-1", "boot-0"] {
+        let record = json!({
+            "version": 1, "id": format!("gpu-01-00-{boot}"), "card": "0000:01:00.0", "cardUuid": "GPU-0",
+            "bootId": boot, "stage": "complete", "change": {"kind": "fromTheFuture"},
+        });
+        std::fs::write(hardware.join(format!("gpu-01-00-{boot}.json")), record.to_string()).unwrap();
+    }
+    preparer.sweep().await.unwrap();
+    node.start().await;
+    assert_eq!(crate::support::names(&hardware), ["gpu-01-00-boot-0.json", "gpu-01-00-boot-1.json"]);
+}
