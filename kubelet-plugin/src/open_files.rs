@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// inherit it, and daemons of the old school close every descriptor up to it when they start.
 const MOST: u64 = 65_536;
 
-/// Raises the soft limit on open files to the hard one, [`MOST`] at most: the usual soft limit of 1,024 is for programs
+/// Raises the soft limit on open files to the hard one, `MOST` at most: the usual soft limit of 1,024 is for programs
 /// that use `select`. One that is higher already stays. An error is logged only, for all goes well without until very much
 /// is open.
 pub fn raise_limit() {

@@ -47,6 +47,7 @@ use crate::{
     kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
     metrics::Metrics,
     node_config::{self, NodeConfigOptions},
+    node_events::NodeEvents,
     node_label,
     options::Options,
     publish::{self, PublishOptions, Publisher},
@@ -132,6 +133,8 @@ async fn start(
     let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
+    let node_events = NodeEvents::new(client.clone(), driver_name, node_name);
+    tokio::spawn(hardware_looks::tell(looks.clone(), node_events));
 
     let (labels_sender, labels) = watch::channel(None);
     let keys = options.watched_labels();

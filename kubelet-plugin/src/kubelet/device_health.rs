@@ -1,6 +1,6 @@
 //! The stream by which the kubelet learns how the devices are, and shows it in the status of pods.
 //!
-//! What it says again must be true still: of a card that nobody has looked at for [`TIMEOUT`] nothing is known.
+//! What it says again must be true still: of a card that nobody has looked at for `TIMEOUT` nothing is known.
 
 use std::{
     pin::Pin,

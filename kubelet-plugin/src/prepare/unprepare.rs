@@ -38,6 +38,8 @@ impl Worker {
         // Before the spec, which a second attempt needs.
         self.unmake_of_spec(operation, &holder, &card_locks).await?;
         self.undo(operation, &claim.uid, None).await?;
+        // What daemons allow to the shares that go on may be less now.
+        self.unsettled.notify_one();
         tracing::info!(cards = ?cards, "unprepared");
         Ok(())
     }

@@ -1,10 +1,18 @@
-//! When the hardware was last looked at, as metrics.
+//! When the hardware was last looked at, as metrics, and cards that don't answer, as Events of the node.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    collections::BTreeSet,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
 
+use tessera_api::DeviceName;
 use tokio::sync::watch;
 
-use crate::{discovery::Looks, metrics::Metrics};
+use crate::{
+    discovery::Looks,
+    metrics::Metrics,
+    node_events::{NodeEvents, Severity},
+};
 
 /// Follows `looks` until discovery is gone.
 pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: Metrics) {
@@ -14,6 +22,30 @@ pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: Metrics) {
         let time = complete.and_then(|at: Instant| SystemTime::now().checked_sub(at.elapsed()));
         if let Some(since) = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
             metrics.last_complete_look.set(since.as_secs_f64());
+        }
+    }
+}
+
+/// Tells the node when a card ceases to answer and when it answers again, until discovery is gone.
+pub async fn tell(mut looks: watch::Receiver<Looks>, events: NodeEvents) {
+    let mut told = BTreeSet::new();
+    loop {
+        let hanging = looks.borrow_and_update().hanging.clone();
+        for card in hanging.difference(&told) {
+            let note = format!(
+                "{} does not answer: a call of the driver about it hangs. It gets no new work; see the node's kernel log for \
+                 NVRM messages. The card may need a reset, or the node to be started again",
+                DeviceName::Card(*card)
+            );
+            events.send(Severity::Warning, "Discover", "CardNotAnswering", &note).await;
+        }
+        for card in told.difference(&hanging) {
+            let note = format!("{} answers again", DeviceName::Card(*card));
+            events.send(Severity::Normal, "Discover", "CardAnswering", &note).await;
+        }
+        told = hanging;
+        if looks.changed().await.is_err() {
+            return;
         }
     }
 }

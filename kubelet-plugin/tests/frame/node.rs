@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::{
     core::v1::Node as NodeObject,
+    events::v1::Event,
     resource::v1::{ResourceClaim, ResourceSlice},
 };
 use kube::{
@@ -120,6 +121,17 @@ impl Node {
             taints.into_iter().map(move |taint| (name.clone(), taint.value.unwrap_or_default()))
         });
         taints.collect()
+    }
+
+    /// Waits for an Event of the node.
+    pub async fn until_event(&self, reason: &str) {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let of_node = ListParams::default().fields(&format!("reason={reason},regarding.name={}", self.name));
+        let since = std::time::Instant::now();
+        while events.list(&of_node).await.unwrap().items.is_empty() {
+            assert!(since.elapsed() < LONG, "no Event {reason}");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
     }
 
     /// A claim with these devices allocated, as the scheduler would have done it.

@@ -287,11 +287,6 @@ impl Node {
         for id in self.cards.switched() {
             assert!(hardware.iter().any(|record| record["id"] == id), "no record {id}");
         }
-        let claims = read("claims");
-        for name in names(&self.path().join("cdi")).iter().filter(|name| name.ends_with(".json")) {
-            let is_it = |record: &Value| name.contains(record["uid"].as_str().unwrap());
-            assert!(claims.iter().any(is_it), "no record of the claim with the CDI spec {name}");
-        }
         for (uuid, _) in self.mps.iter().flat_map(FakeMpsHost::daemons) {
             let uuid = uuid.as_str();
             let is_it = |record: &Value| {
