@@ -10,7 +10,8 @@ mod seat;
 
 pub use api::{Api, Behaviour, result};
 pub use cards::{Cards, real_uuid};
-pub use disk::{Disk, Fault, Loss, Moment, Stable};
+pub use disk::stable::{Loss, Stable};
+pub use disk::{Disk, Fault, Moment};
 pub use mps_host::FakeMpsHost;
 pub use node::{Node, claim, names, prepare, unprepare};
 pub use observer::Seen;

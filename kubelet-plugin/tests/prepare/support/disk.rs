@@ -1,6 +1,6 @@
 // The file is a module of several test programs, at different depths.
 #[path = "disk/stable.rs"]
-mod stable;
+pub mod stable;
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
 use tessera_nvml::NvmlError;
 
-pub use stable::{Loss, Stable};
+use stable::Stable;
 
 /// A file system that counts its effects and fails at one of them on order.
 ///
