@@ -34,13 +34,13 @@ const FINISHED: [i32; 3] = [0, 2, 3];
 #[derive(Args)]
 #[command(
     after_help = "Works in a copy of the repository: first the tests without any change, for some minutes, then each mutant, for a
-minute or more. The slowest tests are left out. What no test noticed is
-printed at the end, and kept with the logs in <target>/mutants. docs/testing.md says what survives and why.
+minute or more. The slowest tests are left out. What no test noticed is printed at the end, and kept with the logs in
+<target>/mutants. docs/testing.md says what survives and why.
 
 The copy has a target folder of its own, <target>/mutants/build; where CARGO_TARGET_DIR is set, that is used instead.
 
 Examples:
-  cargo xtask mutants                                  all of them: most of a day
+  cargo xtask mutants                                  all of them: more than a day on two processors
   cargo xtask mutants --in journal
   cargo xtask mutants --in prepare --minutes 25        a random sample
   cargo xtask mutants --in prepare --shard 0/8         the first eighth
