@@ -17,6 +17,10 @@ use tessera_tests::workspace;
 /// The package whose code is changed.
 const PACKAGE: &str = "tessera-kubelet-plugin";
 
+/// Tests that are left out, by parts of their names: they take minutes and see little that the quick ones don't.
+const SLOW: [&str; 6] =
+    ["interleavings::", "load::", "killed::", "share_crash::every", "share_crash::power", "mig_crash::every"];
+
 /// Longest that one mutant's tests may take, in seconds: several times what they take on two busy processors.
 const LONGEST_TESTS: &str = "300";
 
@@ -29,13 +33,14 @@ const FINISHED: [i32; 3] = [0, 2, 3];
 /// What `cargo xtask mutants` takes.
 #[derive(Args)]
 #[command(
-    after_help = "Each mutant is built and tested in a copy of the repository, some 30 to 60 s each. What no test noticed is
-printed at the end, and kept with the logs in <target>/mutants. docs/testing.md says what survives and why.
+    after_help = "Works in a copy of the repository: first the tests without any change, for some minutes, then each mutant, for a
+minute or more. The slowest tests are left out. What no test noticed is printed at the end, and kept with the logs in
+<target>/mutants. docs/testing.md says what survives and why.
 
 The copy has a target folder of its own, <target>/mutants/build; where CARGO_TARGET_DIR is set, that is used instead.
 
 Examples:
-  cargo xtask mutants                                  all of them: most of a day
+  cargo xtask mutants                                  all of them: more than a day on two processors
   cargo xtask mutants --in journal
   cargo xtask mutants --in prepare --minutes 25        a random sample
   cargo xtask mutants --in prepare --shard 0/8         the first eighth
@@ -149,6 +154,7 @@ fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Pa
     command.args(["--timeout", LONGEST_TESTS, "--output"]).arg(output);
     // To all calls of cargo, else it would build every test.
     command.args(part.tests().iter().map(|test| format!("--cargo-arg={test}")));
+    command.args(["--", "--"]).args(SLOW.iter().flat_map(|slow| ["--skip", slow]));
     // Standard output is for what survives.
     command.stdout(Stdio::from(io::stderr()));
     command
