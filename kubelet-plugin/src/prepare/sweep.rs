@@ -92,7 +92,7 @@ impl Worker {
         };
         if !self.is_prepared(record) {
             // Of another boot, or left by work that failed and could not be undone: nothing runs with it.
-            return self.release(&claim, record, locked).await;
+            return self.release(&claim, record, locked, false).await;
         }
         let keeps = match claim::get(&self.client, &claim, self.options.short_patience).await? {
             Found::Gone | Found::Other(_) => None,
@@ -110,7 +110,7 @@ impl Worker {
             return Ok(Some(DEALLOCATED));
         }
         tracing::warn!(holder = %claim, "releasing a claim that is gone from the API and that the kubelet has forgotten");
-        self.release(&claim, record, locked).await
+        self.release(&claim, record, locked, true).await
     }
 
     async fn is_forgotten(&self, uid: &str) -> Result<bool, PrepareError> {
@@ -121,17 +121,22 @@ impl Worker {
     }
 
     /// Undoes a claim as long as nobody works on it or its cards and it is as it was looked at; else says so. Nothing is
-    /// waited for: the caller may hold locks that others wait for.
+    /// waited for: the caller may hold locks that others wait for. `is_forgotten` is whether that is why it may be undone.
     async fn release(
         &self,
         claim: &ClaimReference,
         record: &ClaimRecord,
         locked: &BTreeSet<PciBusId>,
+        is_forgotten: bool,
     ) -> Result<Option<Reason>, PrepareError> {
         let Some(_claim_lock) = self.locks.try_claim(&claim.uid)? else { return Ok(Some(BUSY)) };
         let cards = held_cards(record).difference(locked).copied().collect();
         let Some(card_locks) = self.locks.try_cards(&cards)? else { return Ok(Some(BUSY)) };
         if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
+            return Ok(Some(BUSY));
+        }
+        // It may have been prepared again just as it was; the kubelet notes that before it asks.
+        if is_forgotten && !self.is_forgotten(&claim.uid).await? {
             return Ok(Some(BUSY));
         }
         self.undo(Operation::Unprepare, &claim.uid, Some((record, &Arc::new(card_locks)))).await?;
