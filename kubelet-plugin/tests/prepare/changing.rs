@@ -40,6 +40,27 @@ async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
     assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-02-00".to_owned()]));
 }
 
+/// The same, and what it is given is what it had: its record is as the sweep knows it.
+#[tokio::test]
+async fn what_is_prepared_anew_as_it_was_is_not_released() {
+    let node = Node::new(1);
+    let (preparer, mine) = (node.start().await, claim("mine"));
+    node.api.allocate(&mine, &[("gpus", "gpu-01-00")]);
+    prepare(&preparer, &mine).await.unwrap();
+    node.api.put_status(&mine, json!({}));
+    node.checkpoint(&[]);
+    let (other, disk) = node.start_on(None).await;
+    let gate = disk.hold_read("dra_manager_state");
+    let sweeping = tokio::spawn(async move { other.unwrap().sweep().await });
+    until("the look at the kubelet's checkpoint", || gate.is_reached()).await;
+    node.api.allocate(&mine, &[("gpus", "gpu-01-00")]);
+    node.checkpoint(&[&mine]);
+    prepare(&preparer, &mine).await.unwrap();
+    drop(gate);
+    sweeping.await.unwrap().unwrap();
+    assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-01-00".to_owned()]));
+}
+
 /// Its card's other claim takes seconds. Meanwhile it is allocated another device.
 #[tokio::test]
 async fn what_is_allocated_anew_while_it_queues_for_its_card_gets_what_it_has_now() {

@@ -115,6 +115,21 @@ async fn a_lost_card_is_not_repaired_and_does_not_stop_the_repair_of_another() {
     node.settled();
 }
 
+/// A driver that was loaded again numbers cards anew, and another pod of the claim must not get another's card.
+#[tokio::test]
+async fn a_prepared_claim_is_told_again_with_the_numbers_of_now_and_not_of_another_card() {
+    let (node, mine) = prepared(1, &["gpu-01-00"]).await;
+    let preparer = node.start().await;
+    node.cards.change(0, |card| card.minor = 5);
+    prepare(&preparer, &mine).await.unwrap();
+    assert_eq!(node.record(&mine)["devices"][0]["minor"], 5);
+    assert!(node.spec(&mine).to_string().contains("/dev/nvidia5"), "{}", node.spec(&mine));
+
+    node.cards.replace(0);
+    let error = prepare(&preparer, &mine).await.unwrap_err();
+    assert_eq!(error.reason(), "other_card", "{error}");
+}
+
 /// The kubelet asks again for a claim whenever another pod with it starts.
 #[tokio::test]
 async fn a_damaged_record_is_made_again_from_what_is_there() {
