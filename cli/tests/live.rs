@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::{Value, json};
-use tessera_tests::{PodState, shared};
+use tessera_harness::{PodState, shared};
 
 const LIMIT: Duration = Duration::from_secs(180);
 

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
-use tessera_tests::{
+use tessera_harness::{
     Cluster, ClusterOptions, Tier,
     cache::cache_directory,
     installation::{Installation, InstallationOptions},

@@ -20,7 +20,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::ListParams};
 use serde::Serialize;
-use tessera_tests::{
+use tessera_harness::{
     CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, TEST_IMAGE, Timings,
     installation::{Installation, InstallationOptions},
     workspace,
@@ -239,7 +239,7 @@ async fn submit(
 }
 
 async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
-    eprintln!("kubectl apply -f demo/{}   # {}", manifest.file, manifest.purpose);
+    eprintln!("kubectl apply -f examples/demo/{}   # {}", manifest.file, manifest.purpose);
     let text = manifest.with_images(TEST_IMAGE, CUDA_SAMPLE_IMAGE);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
     cluster.kubectl_with_input(&arguments, &text).await?;

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tessera_tests::workspace;
+use tessera_harness::workspace;
 
 /// The package whose code is changed.
 const PACKAGE: &str = "tessera-kubelet-plugin";

@@ -1,20 +1,15 @@
 //! `cargo xtask oracle`: any number of generated requests to our allocator and to Kubernetes' own.
 
-#[path = "../../allocator/tests/oracle/generator.rs"]
-mod generator;
-#[path = "../../allocator/tests/oracle/ours.rs"]
-mod ours;
-#[path = "../../allocator/tests/oracle/running.rs"]
-pub mod running;
 mod shrink;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::Value;
 use tessera_allocator::selectors::SelectorCache;
+use tessera_harness::workspace;
+use tessera_oracle::{Generator, Oracle, ours};
 
 /// What `cargo xtask oracle` takes.
 #[derive(Args)]
@@ -28,11 +23,7 @@ pub struct OracleArguments {
 }
 
 /// Both answers to a request, as they are compared.
-fn answers(
-    oracle: &mut running::Oracle,
-    selectors: &mut SelectorCache,
-    request: &Value,
-) -> Result<[Value; 2]> {
+fn answers(oracle: &mut Oracle, selectors: &mut SelectorCache, request: &Value) -> Result<[Value; 2]> {
     let theirs: Value = serde_json::from_str(&oracle.ask(&request.to_string()))?;
     // Half of the requests leave out what they can from the start.
     let patience = request["id"].as_u64().unwrap_or(0).is_multiple_of(2).then_some(0);
@@ -45,10 +36,9 @@ fn answers(
 /// # Errors
 /// When the oracle does not answer or a case cannot be written.
 pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut oracle = running::Oracle::start(&root.join("tests/oracle"));
+    let mut oracle = Oracle::start();
     let mut selectors = SelectorCache::new();
-    let mut generator = generator::Generator::new(arguments.seed);
+    let mut generator = Generator::new(arguments.seed);
     let (mut allocated, mut unfit, mut failed, mut disagreements) = (0u64, 0u64, 0u64, 0u64);
     for id in 0..arguments.count {
         let request = generator.request(id);
@@ -69,7 +59,8 @@ pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
             answers(&mut oracle, &mut selectors, request).is_ok_and(|[ours, theirs]| ours != theirs)
         });
         let [ours, theirs] = answers(&mut oracle, &mut selectors, &small)?;
-        let path = root.join(format!("allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
+        let path =
+            workspace::root().join(format!("crates/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
         std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&small)?))
             .with_context(|| format!("write {}", path.display()))?;
         println!("disagreement, kept as {}\n  ours       {ours}\n  Kubernetes {theirs}", path.display());

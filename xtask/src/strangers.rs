@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use tessera_tests::{progress::Progress, strangers};
+use tessera_harness::{progress::Progress, strangers};
 
 /// `cargo xtask strangers`.
 #[derive(Args)]

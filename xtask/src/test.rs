@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 
-use tessera_tests::workspace;
+use tessera_harness::workspace;
 
 use self::tally::Tally;
 
@@ -46,8 +46,8 @@ enum Part {
     Tests,
 }
 
-/// The package whose tests start clusters. One after another: two cores carry one cluster at a time.
-const CLUSTER_TESTS: &str = "tessera-tests";
+/// The packages whose tests start clusters. One after another: two cores carry one cluster at a time.
+const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
 
 /// Runs what is asked for; the last line on standard output is the tally.
 ///
@@ -98,12 +98,15 @@ fn tests(tally: &mut Tally, packages: &[String]) -> Result<()> {
     check(tally, "build", &["build", "--quiet", "--workspace"], &[])?;
     let skips = tempfile();
     let (clusters, others): (Vec<&str>, Vec<&str>) = if packages.is_empty() {
-        (vec![CLUSTER_TESTS], vec![])
+        (CLUSTER_TESTS.to_vec(), vec![])
     } else {
-        packages.iter().map(String::as_str).partition(|package| *package == CLUSTER_TESTS)
+        packages.iter().map(String::as_str).partition(|package| CLUSTER_TESTS.contains(package))
     };
     let quick: Vec<&str> = if packages.is_empty() {
-        vec!["--workspace", "--exclude", CLUSTER_TESTS]
+        ["--workspace"]
+            .into_iter()
+            .chain(CLUSTER_TESTS.into_iter().flat_map(|package| ["--exclude", package]))
+            .collect()
     } else {
         others.iter().flat_map(|package| ["--package", package]).collect()
     };
@@ -111,13 +114,14 @@ fn tests(tally: &mut Tally, packages: &[String]) -> Result<()> {
         cargo_test(tally, &quick, &[], &skips)?;
     }
     if !clusters.is_empty() {
-        cargo_test(tally, &["--package", CLUSTER_TESTS], &["--test-threads", "1", "--nocapture"], &skips)?;
+        let clusters: Vec<&str> = clusters.iter().flat_map(|package| ["--package", package]).collect();
+        cargo_test(tally, &clusters, &["--test-threads", "1", "--nocapture"], &skips)?;
     }
     tally.read_skips(&skips);
     Ok(())
 }
 
-/// Where tests write what they skip and why (`tessera_tests` does, one line each).
+/// Where tests write what they skip and why (`tessera_harness` does, one line each).
 fn tempfile() -> PathBuf {
     env::temp_dir().join(format!("tessera-skips-{}", std::process::id()))
 }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod facts;
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-mod machine;
 mod mig;
 mod pools;
 mod running;
+
+use tessera_fakes::machine;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tessera_tests::kubelet_stand_in::Claim;
+use tessera_harness::kubelet_stand_in::Claim;
 
 use crate::{
     machine::EmulatedMachine,

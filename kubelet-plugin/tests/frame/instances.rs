@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tessera_tests::kubelet_stand_in::KubeletStandIn;
+use tessera_harness::kubelet_stand_in::KubeletStandIn;
 
 use crate::{node::Node, plugin::LONG};
 

@@ -7,10 +7,9 @@ mod crowd;
 mod hung_card;
 mod instances;
 mod layouts;
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-#[allow(dead_code)]
-mod machine;
 mod node;
 mod partitions;
 mod plugin;
 mod whole;
+
+use tessera_fakes::machine;

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tessera_tests::{
+use tessera_harness::{
     Cluster,
     kubelet_stand_in::{Claim, KubeletStandIn, Plugin as Registered},
     shared, workspace,

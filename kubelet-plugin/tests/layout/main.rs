@@ -3,9 +3,8 @@
 
 mod combinations;
 mod interrupted;
-#[allow(dead_code)]
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-mod machine;
 mod node;
 mod obstacles;
 mod usual;
+
+use tessera_fakes::machine;

@@ -27,7 +27,7 @@ fn nest(directory: &Path, depth: usize) {
 
 #[tokio::test]
 async fn directories_without_end_are_swept() {
-    if !tessera_tests::skip::node_tier("directories_without_end_are_swept") {
+    if !tessera_harness::skip::node_tier("directories_without_end_are_swept") {
         return;
     }
     // More than there are descriptors, and than a stack has room for.
@@ -95,7 +95,7 @@ impl Drop for Impostor {
 
 #[tokio::test]
 async fn a_containers_process_is_taken_for_no_daemon_and_no_server() {
-    if !tessera_tests::skip::node_tier("a_containers_process_is_taken_for_no_daemon_and_no_server") {
+    if !tessera_harness::skip::node_tier("a_containers_process_is_taken_for_no_daemon_and_no_server") {
         return;
     }
     let host = Host::new("t4");

@@ -214,7 +214,7 @@ async fn a_second_mps_host_says_so_and_takes_over_when_the_first_has_ended() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
-    if !tessera_tests::skip::node_tier("a_full_disk_refuses_shares_and_ends_those_that_are") {
+    if !tessera_harness::skip::node_tier("a_full_disk_refuses_shares_and_ends_those_that_are") {
         return;
     }
     let mut host = Host::without("hgx-a100-80gb");

@@ -7,10 +7,9 @@ mod containers;
 mod deaths;
 mod host;
 mod hostile;
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-#[allow(dead_code)]
-mod machine;
 mod partitions;
 mod roots;
 mod sharing;
 mod traces;
+
+use tessera_fakes::machine;

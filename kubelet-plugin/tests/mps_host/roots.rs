@@ -114,7 +114,7 @@ async fn lives_and_ends(mut host: Host, more: &str) {
 /// `driverRoot: /run/nvidia/driver`: the root has the directories above mps-host's own, with something in them.
 #[tokio::test]
 async fn a_driver_containers_root() {
-    if !tessera_tests::skip::node_tier("a_driver_containers_root") {
+    if !tessera_harness::skip::node_tier("a_driver_containers_root") {
         return;
     }
     let machine = whole_system();
@@ -129,7 +129,7 @@ async fn a_driver_containers_root() {
 /// A root that has neither a directory for mps-host's nor a `/dev/shm`.
 #[tokio::test]
 async fn a_root_without_any_place_for_the_daemons_directory() {
-    if !tessera_tests::skip::node_tier("a_root_without_any_place_for_the_daemons_directory") {
+    if !tessera_harness::skip::node_tier("a_root_without_any_place_for_the_daemons_directory") {
         return;
     }
     lives_and_ends(Host::on(whole_system()), "test ! -e $ROOT/tmp").await;
@@ -138,7 +138,7 @@ async fn a_root_without_any_place_for_the_daemons_directory() {
 /// `driverRoot: /`: the root is the node's own, and so has mps-host's directory, which is as read-only as all of it.
 #[tokio::test]
 async fn the_nodes_own_root() {
-    if !tessera_tests::skip::node_tier("the_nodes_own_root") {
+    if !tessera_harness::skip::node_tier("the_nodes_own_root") {
         return;
     }
     let host = Host::on(whole_system());
@@ -156,7 +156,7 @@ async fn the_nodes_own_root() {
 /// it, so that it is not read-only.
 #[tokio::test]
 async fn the_root_of_emulated_cards_is_not_entered() {
-    if !tessera_tests::skip::node_tier("the_root_of_emulated_cards_is_not_entered") {
+    if !tessera_harness::skip::node_tier("the_root_of_emulated_cards_is_not_entered") {
         return;
     }
     let mut host = Host::without("t4");

@@ -120,7 +120,7 @@ async fn a_mode_that_an_administrator_set_is_left() {
 /// The daemon's own `/dev/shm` is made by mounts, which need root.
 #[tokio::test]
 async fn a_daemon_has_shared_memory_of_its_own() {
-    if !tessera_tests::skip::node_tier("a_daemon_has_shared_memory_of_its_own") {
+    if !tessera_harness::skip::node_tier("a_daemon_has_shared_memory_of_its_own") {
         return;
     }
     let mut host = Host::without("hgx-a100-80gb");

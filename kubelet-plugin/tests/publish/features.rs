@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::Method;
 use k8s_openapi::api::resource::v1::DeviceTaint;
+use tessera_harness::{Cluster, ClusterOptions, ExtraFlags};
 use tessera_kubelet_plugin::publish::{Feature, client};
-use tessera_tests::{Cluster, ClusterOptions, ExtraFlags};
 
 use crate::{
     proxy::{Act, Proxy},

@@ -13,12 +13,12 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tempfile::TempDir;
+use tessera_harness::{Cluster, host::host_executable, shared, workspace};
 use tessera_inventory::{
     PackedPool, Pool,
     pool::{Contents, Slice},
 };
 use tessera_kubelet_plugin::publish::{PublishOptions, PublishStatus, Publisher, client};
-use tessera_tests::{Cluster, host::host_executable, shared, workspace};
 use tokio::{
     sync::{OnceCell, watch},
     task::JoinHandle,

@@ -1,7 +1,7 @@
 //! The chart's default way to the device nodes, on a real kubelet.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_tests::{
+use tessera_harness::{
     Cluster, ClusterOptions,
     installation::{Installation, InstallationOptions},
     skip,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde_json::Value;
-use tessera_tests::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
+use tessera_harness::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
 use tokio::sync::OnceCell;
 
 /// For things that happen sooner or later on a busy machine.

@@ -16,9 +16,6 @@ mod follow;
 #[path = "../mps_host/host.rs"]
 #[allow(dead_code)]
 mod host;
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-#[allow(dead_code)]
-mod machine;
 mod mps;
 mod node;
 mod own;
@@ -27,3 +24,5 @@ mod root_container;
 mod static_partitions;
 mod time_slices;
 mod without_mps_host;
+
+use tessera_fakes::machine;

@@ -24,7 +24,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_uses_its_share_and_changes_nothing_of_the_daemons() {
-    if !tessera_tests::skip::node_tier("it_uses_its_share_and_changes_nothing_of_the_daemons") {
+    if !tessera_harness::skip::node_tier("it_uses_its_share_and_changes_nothing_of_the_daemons") {
         return;
     }
     let node = Node::new("t4");

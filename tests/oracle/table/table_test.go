@@ -2,7 +2,7 @@
 // allocator that Kubernetes 1.36 uses (variant incubating). In the same run upstream's expectations hold that answer to
 // be right: a case that fails upstream's matchers fails this test, too.
 //
-//	go test -count=1 . -args -out ../../../allocator/tests/data/upstream-table.jsonl
+//	go test -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table.jsonl
 package tessera
 
 import (

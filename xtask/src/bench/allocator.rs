@@ -10,8 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use comfy_table::Table;
 use serde_json::{Value, json};
-
-use crate::oracle::running;
+use tessera_harness::workspace;
 
 /// What `cargo xtask bench allocator` takes.
 #[derive(Args)]
@@ -35,7 +34,6 @@ pub struct AllocatorArguments {
 /// # Errors
 /// When a side cannot be built or run, or the cases cannot be read.
 pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let lines: Vec<String> = match &arguments.cases {
         Some(path) => std::fs::read_to_string(path)
             .with_context(|| format!("cases {}", path.display()))?
@@ -53,12 +51,12 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
     }
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "-p", "tessera-allocator", "--example", "measure"])
-        .current_dir(root)
+        .current_dir(workspace::root())
         .status()
         .context("cargo builds the measuring program")?;
     ensure!(built.success(), "the measuring program does not build");
-    let ours = measure(&root.join("target/release/examples/measure"), &[], &lines)?;
-    let theirs = measure(&running::path(&root.join("tests/oracle")), &["-measure"], &lines)?;
+    let ours = measure(&workspace::root().join("target/release/examples/measure"), &[], &lines)?;
+    let theirs = measure(&tessera_oracle::program::path(), &["-measure"], &lines)?;
     let mut table = Table::new();
     table.set_header(["case", "p50", "p99", "Kubernetes p50", "p99", "ratio p50", "p99", "result"]);
     for (our, their) in ours.iter().zip(&theirs) {

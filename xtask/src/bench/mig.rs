@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use futures::future::try_join_all;
 use serde::Serialize;
-use tessera_tests::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+use tessera_harness::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
 use tokio::sync::Mutex;
 
 use super::{

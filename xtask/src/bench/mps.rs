@@ -18,7 +18,7 @@ use tokio::{
     net::UnixStream,
 };
 
-use tessera_tests::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+use tessera_harness::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
 
 use super::{
     prepare::{

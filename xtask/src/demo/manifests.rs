@@ -1,8 +1,8 @@
-//! What the demo submits: the files of `demo/`, as a user would write them.
+//! What the demo submits: the files of `examples/demo/`, as a user would write them.
 
-/// One file of `demo/`, and what it shows.
+/// One file of `examples/demo/`, and what it shows.
 pub struct Manifest {
-    /// The file's name in `demo/`.
+    /// The file's name in `examples/demo/`.
     pub file: &'static str,
     /// What it asks for.
     pub purpose: &'static str,
@@ -12,7 +12,11 @@ pub struct Manifest {
 
 macro_rules! manifest {
     ($file:literal, $purpose:literal) => {
-        Manifest { file: $file, purpose: $purpose, text: include_str!(concat!("../../../demo/", $file)) }
+        Manifest {
+            file: $file,
+            purpose: $purpose,
+            text: include_str!(concat!("../../../examples/demo/", $file)),
+        }
     };
 }
 

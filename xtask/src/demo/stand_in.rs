@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
-use tessera_tests::{
+use tessera_harness::{
     Cluster,
     installation::Installation,
     node_stand_in::{Machine, NodeStandIn, PodsOfNode, PreparedPod},

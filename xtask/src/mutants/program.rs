@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tessera_tests::cache::cache_directory;
-use tessera_tests::progress::{Event, Progress};
+use tessera_harness::cache::cache_directory;
+use tessera_harness::progress::{Event, Progress};
 
 const NAME: &str = "cargo-mutants";
 

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
-#[path = "../../../nvml/tests/emulator/machine.rs"]
-mod machine;
 mod mps;
+
+use tessera_fakes::machine;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tessera_tests::{Cluster, installation::DRIVER, kubelet_stand_in::Claim};
+use tessera_harness::{Cluster, installation::DRIVER, kubelet_stand_in::Claim};
 
 use super::plugin;
 

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use tessera_tests::{Cluster, kubelet_stand_in::Claim};
+use tessera_harness::{Cluster, kubelet_stand_in::Claim};
 use tokio::time::sleep;
 
 use super::{claims, metrics::PhaseMeans, plugin::RunningPlugin, sync_once};

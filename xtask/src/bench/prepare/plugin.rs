@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use tempfile::TempDir;
-use tessera_tests::{
+use tessera_harness::{
     Cluster,
     host::CommandLine,
     installation::DRIVER,

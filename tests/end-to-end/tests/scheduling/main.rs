@@ -1,0 +1,155 @@
+//! What kube-scheduler makes of what is published: random claims and releases by its own rules, each partition made on
+//! the emulated hardware, each refusal held against it.
+// Clippy sees tests only in functions with #[test], not in what they share.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod any_order;
+mod node;
+mod random;
+mod scheduler;
+
+use tessera_fakes::machine;
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tessera_api::NodeConfig;
+use tessera_api::node_config::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
+
+use node::EmulatedNode;
+use random::Random;
+use scheduler::{Granted, Scheduler};
+
+const DRIVER: &str = "gpu.tessera.dev";
+
+fn profile_is(profile: &str) -> String {
+    format!("device.attributes[\"{DRIVER}\"].profile == \"{profile}\"")
+}
+
+/// Every machine with MIG, one partition after the other as random claims come and go: what the scheduler allocates can
+/// always be made, and what it refuses could not.
+#[test]
+fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
+    let mut seen = 0;
+    for (seed, hardware) in machine::hardware().into_iter().enumerate() {
+        let Some(mut node) = EmulatedNode::with_mig_on(&hardware) else { continue };
+        seen += 1;
+        let pool = node.pool(&NodeConfig::default());
+        let mut scheduler = Scheduler::new(&pool);
+        let mut random = Random::new(seed as u64);
+        let profiles = node.profile_names();
+        let mut live: Vec<Granted> = Vec::new();
+        let (mut refused, mut made) = (0, 0);
+        for round in 0..200 {
+            // Filling up for a while, then emptying, and so on.
+            let departs = if round / 50 % 2 == 0 { 10 } else { 75 };
+            if !live.is_empty() && random.below(100) < departs {
+                let granted = live.swap_remove(random.below(live.len()));
+                node.release(&granted.device);
+                scheduler.release(&granted);
+                continue;
+            }
+            let (class, selector) = match random.below(10) {
+                0 => (DRIVER.to_owned(), None),
+                1 => (format!("mig.{DRIVER}"), None),
+                2 => {
+                    let memory = random.below(80);
+                    let selector = format!(
+                        "device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{memory}Gi\")) >= 0"
+                    );
+                    (format!("mig.{DRIVER}"), Some(selector))
+                }
+                _ => (format!("mig.{DRIVER}"), Some(profile_is(random.pick(profiles.as_slice()).as_str()))),
+            };
+            match scheduler.allocate(&class, selector.as_deref(), json!({})) {
+                Some(granted) => {
+                    made += 1;
+                    node.make(&granted.device);
+                    live.push(granted);
+                }
+                None => {
+                    refused += 1;
+                    for name in scheduler.candidates(&class, selector.as_deref()) {
+                        assert!(!node.can_make(&name), "{hardware}: {name} was refused for {selector:?}");
+                    }
+                }
+            }
+            scheduler.check_sums();
+        }
+        assert!(refused > 3 && made > 20, "{hardware}: {refused} refused, {made} made");
+    }
+    assert!(seen >= 8, "only {seen} machines have MIG");
+}
+
+/// On every machine and for every number of clients that it can have: as many shares of default size fit on a card as its
+/// node's configuration says.
+#[test]
+fn as_many_default_shares_fit_as_are_configured() {
+    for hardware in machine::hardware() {
+        let node = EmulatedNode::with_one_card(&hardware);
+        // The one machine of before Volta.
+        let clients = if hardware == "p4" { 16 } else { 48 };
+        for default_shares in 1..=clients {
+            let mut config = NodeConfig { whole_cards: false, ..NodeConfig::default() };
+            config.partitioning.mode = PartitioningMode::None;
+            config.sharing.mps = Some(Mps { default_shares, ..Mps::default() });
+            let pool = node.pool(&config);
+            assert_eq!(pool.devices().count(), 1, "{hardware}");
+            let mut scheduler = Scheduler::new(&pool);
+            let mut granted = 0;
+            while scheduler.allocate(&format!("mps.{DRIVER}"), None, json!({})).is_some() {
+                granted += 1;
+            }
+            scheduler.check_sums();
+            assert!(granted >= default_shares, "{hardware}: {granted} of {default_shares} shares fit");
+        }
+    }
+}
+
+/// A request that names no type gets the smallest thing, a share only when nothing else is left.
+#[test]
+fn an_untyped_request_gets_the_smallest_thing() {
+    let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
+    let mut config = NodeConfig::default();
+    config.sharing.mps = Some(Mps::default());
+    let pool = node.pool(&config);
+    let mut scheduler = Scheduler::new(&pool);
+    let any = "any";
+    let at_least = |memory: &str| {
+        format!(
+            "device.driver == \"{DRIVER}\" && device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{memory}\")) >= 0"
+        )
+    };
+    for (memory, expected) in [("1Gi", "1g10gb"), ("15Gi", "1g20gb"), ("30Gi", "3g40gb"), ("60Gi", "7g80gb")]
+    {
+        let granted = scheduler.allocate(any, Some(&at_least(memory)), json!({})).unwrap();
+        assert_eq!(granted.name().partition().unwrap().profile.as_str(), expected, "{memory}");
+    }
+}
+
+/// Every selector is evaluated on every device: 8 cards with 25 partitions each, whole cards and shares.
+#[test]
+fn classes_cost_little_and_never_err() {
+    let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
+    let mut config = NodeConfig::default();
+    config.sharing.mps = Some(Mps::default());
+    config.sharing.time_slicing = Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Default });
+    let pool = node.pool(&config);
+    let mut counted = BTreeMap::new();
+    for class in
+        ["gpu.tessera.dev", "mig.gpu.tessera.dev", "mps.gpu.tessera.dev", "timeslice.gpu.tessera.dev"]
+    {
+        for device in pool.devices() {
+            let seen = scheduler::as_cel_sees(device);
+            let mut all = true;
+            for selector in scheduler::class_selectors(class) {
+                let evaluation = selector.evaluate(&seen);
+                all &= evaluation.result.unwrap();
+                // Kubernetes ends at 1,000,000.
+                assert!(evaluation.cost < 100, "{class} on {}: {}", device.name, evaluation.cost);
+            }
+            *counted.entry(class).or_insert(0) += u32::from(all);
+        }
+    }
+    assert_eq!(counted.into_values().collect::<Vec<_>>(), [8, 200, 8, 8]);
+}

@@ -1,0 +1,7 @@
+//! What tests stand on instead of hardware.
+// Test code: a broken expectation ends the test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![forbid(unsafe_code)]
+
+pub mod known_machines;
+pub mod machine;

@@ -1,0 +1,102 @@
+//! An emulated machine, made by the `gpu-emulator` of the same target directory. The emulator is reached as users reach
+//! it: through its programs and its library, never as a dependency.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An emulated machine in a directory of its own, removed with it.
+pub struct EmulatedMachine {
+    directory: TempDir,
+    /// What the emulator was told that the machine is: its own data file.
+    pub facts: Value,
+}
+
+/// The `gpu-emulator` beside this test's own program; built first where it is missing.
+pub fn gpu_emulator() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        // target/<profile>/deps/<this test>
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let program = profile.join("gpu-emulator");
+        if !program.exists() || !profile.join("libtessera_emulator.so").exists() {
+            let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo
+                .args(["build", "--package", "tessera-emulator", "--target-dir"])
+                .arg(profile.parent().unwrap());
+            if profile.ends_with("release") {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success(), "cargo build --package tessera-emulator failed");
+        }
+        program
+    })
+}
+
+/// Every machine the emulator knows.
+pub fn hardware() -> Vec<String> {
+    let output = succeed(Command::new(gpu_emulator()).args(["hardware", "--output", "json"]));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let machines = list["machines"].as_array().unwrap();
+    let names: Vec<String> =
+        machines.iter().map(|machine| machine["name"].as_str().unwrap().to_owned()).collect();
+    assert!(names.len() >= 10, "the emulator lists too few machines: {names:?}");
+    names
+}
+
+impl EmulatedMachine {
+    /// A machine of this hardware, one of [`hardware`].
+    pub fn new(hardware: &str) -> Self {
+        Self::with(hardware, &[])
+    }
+
+    /// With further arguments of `gpu-emulator create`.
+    pub fn with(hardware: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("machine");
+        succeed(
+            Command::new(gpu_emulator())
+                .arg("create")
+                .arg(&root)
+                .args(["--hardware", hardware])
+                .args(arguments),
+        );
+        let facts = std::fs::read(root.join("state/machine.json")).unwrap();
+        EmulatedMachine { directory, facts: serde_json::from_slice(&facts).unwrap() }
+    }
+
+    /// What is the root directory to a program on the machine.
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join("machine")
+    }
+
+    /// Lets something happen: `gpu-emulator fault DIR --card 3 …` for `fault --card 3 …`.
+    pub fn let_happen(&self, what: &str) {
+        let words: Vec<&str> = what.split_whitespace().collect();
+        let command = words.iter().take_while(|word| !word.starts_with("--")).count();
+        let mut emulator = Command::new(gpu_emulator());
+        succeed(emulator.args(&words[..command]).arg(self.root()).args(&words[command..]));
+    }
+
+    /// The emulator's facts of each card.
+    pub fn cards(&self) -> &[Value] {
+        self.facts["cards"].as_array().unwrap()
+    }
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

@@ -1,0 +1,4 @@
+//! See `../src/selectors.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tessera_fuzz::selectors::run(data));

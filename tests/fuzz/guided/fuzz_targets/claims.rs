@@ -1,0 +1,4 @@
+//! See `../src/claims.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tessera_fuzz::claims::run(data));

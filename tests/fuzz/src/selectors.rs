@@ -1,0 +1,37 @@
+//! Compiles, evaluates and explains whatever comes: no panic, no more cost than the limit allows before it is an error,
+//! and the same answer every time.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use tessera_cel::{COST_LIMIT, Device, Features, LENGTH_LIMIT, PublishedAttribute, Selector};
+
+static DEVICE: LazyLock<Device> = LazyLock::new(|| {
+    let attributes = BTreeMap::from([
+        ("model".to_owned(), PublishedAttribute::String("A100".to_owned())),
+        ("index".to_owned(), PublishedAttribute::Int(3)),
+        ("healthy".to_owned(), PublishedAttribute::Bool(true)),
+        ("other.example.com/v".to_owned(), PublishedAttribute::Version("1.2.3".to_owned())),
+    ]);
+    Device::new("gpu.tessera.dev")
+        .with_attributes(&attributes, false)
+        .with_capacity(&BTreeMap::from([("memory".to_owned(), "80Gi".to_owned())]))
+        .expect("a quantity")
+});
+
+/// One input: an expression, if it is text.
+pub fn run(data: &[u8]) {
+    let Ok(expression) = std::str::from_utf8(data) else { return };
+    let Ok(selector) = Selector::compile(expression) else { return };
+    let first = selector.evaluate(&*DEVICE);
+    assert_eq!(first, selector.evaluate(&*DEVICE), "two evaluations differ");
+    for part in selector.explain(&*DEVICE) {
+        assert!(part.start <= part.end && part.end <= expression.len(), "a part outside the expression");
+    }
+    let _ = selector.reads();
+    let most = selector.max_cost();
+    if let Ok(admitted) = Selector::compile_new(expression, Features::default()) {
+        assert_eq!(admitted.max_cost(), most, "two estimates differ");
+        assert!(most <= COST_LIMIT && expression.len() <= LENGTH_LIMIT);
+    }
+}

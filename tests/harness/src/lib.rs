@@ -1,0 +1,62 @@
+//! A real Kubernetes cluster on one machine, for tests, the demo and development.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), tessera_harness::ClusterError> {
+//! use std::time::Duration;
+//!
+//! use tessera_harness::{Cluster, ClusterOptions, PodState, TEST_IMAGE};
+//!
+//! let cluster = Cluster::start(ClusterOptions::node_tier(1)).await?;
+//! cluster
+//!     .create_pod(serde_json::json!({
+//!         "apiVersion": "v1",
+//!         "kind": "Pod",
+//!         "metadata": { "name": "first" },
+//!         "spec": { "containers": [{ "name": "c", "image": TEST_IMAGE, "command": ["/bin/hold", "view"] }] },
+//!     }))
+//!     .await?;
+//! cluster.wait_for_pod("default", "first", PodState::Ready, Duration::from_secs(30)).await?;
+//! println!("{}", cluster.logs_of("default", "first", None).await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **Tiers.** [`Tier::Scheduler`]: a real control plane on the loopback, nodes are API objects; no root. [`Tier::Node`]:
+//!   real kubelets and containerd, each node a machine of its own (process, mount, network and cgroup namespaces) with
+//!   everything at its usual place (`/var/lib/kubelet`, `/var/run/cdi`, …).
+//! - **Life.** A cluster ends when its [`Cluster`] is dropped or the process ends, in whatever way, and leaves nothing:
+//!   no process, mount, link, cgroup, kernel parameter or file. After a panic its logs stay, and their path is printed.
+//! - **Reach.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]); pods
+//!   reach it as `https://10.96.0.1`. [`Node`] gives each node's folders as the test sees them, and by [`Node::host`] the
+//!   way inside: run programs, send signals, connect to its addresses and sockets.
+//! - **Programs.** All come from Go modules in `tests/tools/`, built once into the cache ([`cache`]).
+
+pub mod cache;
+mod certificates;
+mod cluster;
+mod control_plane;
+pub mod host;
+mod image;
+pub mod installation;
+pub mod kubelet_stand_in;
+mod node;
+pub mod node_stand_in;
+pub mod progress;
+pub mod scene;
+pub mod shared;
+pub mod skip;
+pub mod strangers;
+mod timings;
+pub mod tools;
+pub mod workspace;
+
+pub use cluster::{
+    Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, PodState,
+    Tier, Unavailable,
+};
+pub use image::{CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, write_test_image};
+pub use node::Node;
+pub use timings::Timings;
+
+/// Prefix of the names of the directories that clusters live in.
+pub const STATE_PREFIX: &str = "tessera-";

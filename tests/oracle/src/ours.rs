@@ -1,0 +1,150 @@
+//! This crate's answer to a line of the allocate protocol, and how two answers are compared.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tessera_allocator::amount::Amount;
+use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::held::Held;
+use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::node::Node;
+use tessera_allocator::selectors::SelectorCache;
+use tessera_allocator::upstream::{Allocator, Classes, Features};
+
+#[derive(Deserialize)]
+struct Line {
+    features: Option<Vec<String>>,
+    node: Option<core::Node>,
+    slices: Option<Vec<ResourceSlice>>,
+    classes: Option<Vec<DeviceClass>>,
+    allocated: Option<Vec<ResourceClaim>>,
+    claims: Option<Vec<ResourceClaim>>,
+}
+
+/// Our answer, in the form of the protocol. `patience` other than the default makes the search leave out more or less.
+pub fn answer(request: &Value, selectors: &mut SelectorCache, patience: Option<u64>) -> Value {
+    answer_with(request, selectors, |allocator| {
+        allocator.patience = patience.unwrap_or(allocator.patience);
+    })
+}
+
+/// Our answer, of an allocator that `configure` changes.
+pub fn answer_with(
+    request: &Value,
+    selectors: &mut SelectorCache,
+    configure: impl FnOnce(&mut Allocator<'_>),
+) -> Value {
+    match try_answer(request, selectors, configure) {
+        Ok(allocations) => json!({ "allocations": allocations }),
+        Err(error) => json!({ "allocations": null, "error": error }),
+    }
+}
+
+fn try_answer(
+    request: &Value,
+    selectors: &mut SelectorCache,
+    configure: impl FnOnce(&mut Allocator<'_>),
+) -> Result<Value, String> {
+    let line: Line =
+        serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
+    let mut features = Features::default();
+    if let Some(names) = &line.features {
+        features = Features::NONE;
+        for name in names {
+            features.enable(name)?;
+        }
+    }
+    let text = |error: tessera_allocator::convert::ConvertError| format!("bad request: {error}");
+    let mut builder = InventoryBuilder::new();
+    for slice in line.slices.iter().flatten() {
+        builder.add(slice).map_err(text)?;
+    }
+    let inventory = builder.build();
+    let mut held = Held::new();
+    for claim in line.allocated.iter().flatten() {
+        held.add(&inventory, claim).map_err(text)?;
+    }
+    let classes: Classes = line.classes.iter().flatten().map(Class::from).collect();
+    let claims: Vec<Claim> =
+        line.claims.iter().flatten().map(Claim::try_from).collect::<Result<_, _>>().map_err(text)?;
+    let node = line.node.as_ref().map(Node::from).unwrap_or_default();
+    let mut allocator = Allocator::new(&inventory, &held, &classes);
+    allocator.features = features;
+    configure(&mut allocator);
+    let mut shares = 0;
+    let mut share_id = || {
+        shares += 1;
+        format!("share-{shares}")
+    };
+    let allocations =
+        allocator.allocate(&node, &claims, selectors, &mut share_id).map_err(|error| error.to_string())?;
+    Ok(serde_json::to_value(allocations).expect("allocations are JSON"))
+}
+
+/// Texts of errors that need not agree to the letter: what upstream's parser says about syntax, where Go prints
+/// addresses or whole objects.
+fn comparable_error(text: &str) -> String {
+    for cut in ["panic:", "CEL compile error:", "gather pool information:", "failed to parse node selector"] {
+        if let Some(place) = text.find(cut) {
+            return text[..place + cut.len()].to_owned();
+        }
+    }
+    if text.ends_with("unsupported attribute value") {
+        return "unsupported attribute value".to_owned();
+    }
+    text.to_owned()
+}
+
+/// What of an answer must agree.
+pub fn comparable(answer: &Value) -> Value {
+    let mut comparable = json!({});
+    if let Some(error) = answer.get("error").and_then(Value::as_str) {
+        comparable["error"] = json!(comparable_error(error));
+    }
+    comparable["allocations"] = match answer.get("allocations") {
+        Some(Value::Array(all)) => json!(all.iter().map(without_empty).collect::<Vec<_>>()),
+        _ => Value::Null,
+    };
+    comparable
+}
+
+fn without_empty(value: &Value) -> Value {
+    match value {
+        Value::Array(all) => json!(all.iter().map(without_empty).collect::<Vec<_>>()),
+        Value::Object(all) => {
+            let mut kept = serde_json::Map::new();
+            for (key, value) in all {
+                let value = match key.as_str() {
+                    "shareID" => json!("is there"),
+                    "consumedCapacity" => value
+                        .as_object()
+                        .map(|all| {
+                            all.iter()
+                                .map(|(name, quantity)| {
+                                    let amount = Amount::parse(quantity.as_str().unwrap_or_default());
+                                    let nanos = amount.map(|amount| amount.nanos().to_string());
+                                    (name.clone(), json!(nanos.unwrap_or_default()))
+                                })
+                                .collect()
+                        })
+                        .map_or(Value::Null, Value::Object),
+                    // Opaque parameters are compared as they are.
+                    "parameters" => value.clone(),
+                    _ => without_empty(value),
+                };
+                let is_empty = match &value {
+                    Value::Null => true,
+                    Value::Array(all) => all.is_empty(),
+                    Value::Object(all) => all.is_empty(),
+                    _ => false,
+                };
+                if !is_empty {
+                    kept.insert(key.clone(), value);
+                }
+            }
+            Value::Object(kept)
+        }
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,49 @@
+//! The oracle: the program that is built from the Go module of this folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn hash(bytes: &[u8], mut state: u64) -> u64 {
+    // FNV-1a: the name of a folder, nothing secret.
+    for byte in bytes {
+        state = (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    state
+}
+
+/// Its path; built on first use into `$TESSERA_CACHE` or `~/.cache/tessera`.
+pub fn path() -> PathBuf {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources: Vec<PathBuf> = std::fs::read_dir(module)
+        .expect("tests/oracle is part of the repository")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| ["go", "mod", "sum"].iter().any(|known| extension == *known))
+        })
+        .collect();
+    sources.sort();
+    let state = sources.iter().fold(0xcbf2_9ce4_8422_2325, |state, path| {
+        hash(&std::fs::read(path).expect("a readable source"), state)
+    });
+    let cache = std::env::var_os("TESSERA_CACHE").map_or_else(
+        || Path::new(&std::env::var_os("HOME").expect("HOME or TESSERA_CACHE is set")).join(".cache/tessera"),
+        PathBuf::from,
+    );
+    let folder = cache.join(format!("oracle-{state:016x}"));
+    let program = folder.join("oracle");
+    if !program.exists() {
+        std::fs::create_dir_all(&folder).expect("the cache folder can be made");
+        let partial = folder.join(format!("oracle.{}", std::process::id()));
+        let status = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&partial)
+            .arg(".")
+            .current_dir(module)
+            .status()
+            .expect("Go builds the oracle: install Go or put it into PATH");
+        assert!(status.success(), "go build of tests/oracle failed");
+        std::fs::rename(&partial, &program).expect("the cache folder can be written");
+    }
+    program
+}
