@@ -32,7 +32,7 @@ use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::hardware::Hardware;
+use crate::driver::Driver;
 use health::HealthBook;
 
 pub use looks::Looks;
@@ -95,7 +95,7 @@ struct Shared {
 /// [`deadline`](DiscoveryOptions::deadline), once: its card counts as not answering until the call has returned, and the rest
 /// is read as ever.
 pub async fn run(
-    mut hardware: Hardware,
+    mut hardware: Driver,
     mut own: OwnPartitionsReceiver,
     options: DiscoveryOptions,
     machines: watch::Sender<Option<Arc<Machine>>>,

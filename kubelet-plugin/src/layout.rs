@@ -16,10 +16,12 @@ mod decide;
 mod desired;
 mod keeper;
 mod look;
+mod metrics;
 mod record;
 mod source;
 mod status;
 
 pub use keeper::{CardHold, CardHolder, LayoutKeeper, LayoutPace};
+pub use metrics::LayoutMetrics;
 pub use source::LayoutOptions;
 pub use status::{CardStatus, LayoutState, LayoutStatus};

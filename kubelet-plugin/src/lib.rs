@@ -9,19 +9,9 @@
 
 pub mod cdi;
 pub mod discovery;
-pub mod driver_calls;
-pub mod error_text;
-pub mod hardware;
-mod incoming;
-pub mod journal;
-pub mod kubelet;
+pub mod driver;
 pub mod layout;
-pub mod metrics;
-pub mod mps;
 pub mod node_config;
-pub mod node_events;
-pub mod node_label;
-pub mod open_files;
 pub mod options;
 pub mod prepare;
 pub mod probe_command;

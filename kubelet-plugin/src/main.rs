@@ -7,13 +7,11 @@ use std::{
 };
 
 use clap::Parser as _;
+use tessera_kube_util::{error_text::with_causes, logging, open_files};
 use tessera_kubelet_plugin::{
-    error_text::with_causes,
-    metrics::Metrics,
-    mps, open_files,
     options::Options,
     probe_command,
-    run::{logging, run},
+    run::{metrics::Metrics, run},
 };
 
 /// Threads for tasks. The plugin waits most of its time; what works hard or blocks has threads of its own.
@@ -28,17 +26,17 @@ const LAST_CALLS: Duration = Duration::from_millis(200);
 fn main() -> ExitCode {
     let started = Instant::now();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match arguments.first().and_then(|argument| argument.to_str()) {
-        Some(mps::reaper::SUBCOMMAND) => return mps::reaper::main(&arguments),
-        Some(mps::supervise::SUBCOMMAND) => return mps::supervise::main(arguments),
-        Some(mps::command::SUBCOMMAND) => return mps::command::main(arguments),
-        Some(probe_command::SUBCOMMAND) => return probe_command::main(arguments),
-        Some(mps::launch::SUBCOMMAND) => return mps::launch::main(arguments),
-        _ => {}
+    if arguments.first().is_some_and(|first| first == probe_command::SUBCOMMAND) {
+        return probe_command::main(arguments);
     }
     let options = Options::parse();
     let metrics = Metrics::new();
-    let result = logging::install(&options.log_filter(), options.log_format, &metrics).and_then(|()| {
+    let panics = metrics.panics.clone();
+    let panicked = move || {
+        panics.inc();
+    };
+    let logging = logging::install(&options.log_filter(), options.log_format, panicked);
+    let result = logging.map_err(anyhow::Error::from).and_then(|()| {
         open_files::raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)

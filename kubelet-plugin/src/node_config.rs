@@ -9,7 +9,7 @@ use tessera_api::NodeConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::node_label::{self, Labels};
+use tessera_kube_util::node_label::{self, Labels};
 
 pub use source::{NodeConfigOptions, SourceError};
 

@@ -6,18 +6,17 @@ use std::{
     time::Duration,
 };
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_kube_util::arguments::absolute;
+use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
-use crate::{
-    kubelet::socket_paths::plugin_directory,
-    layout::LayoutOptions,
-    mps::{DEFAULT_DIRECTORY, options::mps_directory},
-};
+use crate::layout::LayoutOptions;
+use tessera_dra_kubelet::socket_paths::plugin_directory;
+use tessera_mps_host::{DEFAULT_DIRECTORY, options::mps_directory};
 
 /// What else this program is.
-const OTHER_PROGRAM: &str = "kubelet-plugin mps-host runs the MPS daemons of the node's shared cards, kubelet-plugin mps shows them, \
-     kubelet-plugin probe asks a running plugin whether it is well; see the --help of each.";
+const OTHER_PROGRAM: &str = "kubelet-plugin probe asks a running plugin whether it is well; see its --help.";
 
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
 ///
@@ -183,15 +182,6 @@ pub struct Options {
     pub log_format: LogFormat,
 }
 
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 impl Options {
     /// Where the node sees the driver's installation.
     #[must_use]
@@ -237,16 +227,6 @@ impl Options {
     }
 }
 
-/// The directives for log lines. Of a level alone, the Kubernetes client's own words about failed requests are left out:
-/// whoever made the request says more about it.
-pub(crate) fn log_filter(level: &str) -> String {
-    match level.to_ascii_lowercase().as_str() {
-        lower @ ("debug" | "trace") => format!("info,kube_client::client::builder=off,tessera={lower}"),
-        lower @ ("error" | "warn" | "info") => format!("{lower},kube_client::client::builder=off"),
-        _ => level.to_owned(),
-    }
-}
-
 fn driver_name(text: &str) -> Result<String, String> {
     subdomain(text, 63)
 }
@@ -282,28 +262,10 @@ fn pod_uid(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-pub(crate) fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if !path.is_absolute() {
-        return Err("not an absolute path".to_owned());
-    }
-    if path.components().any(|part| part == std::path::Component::ParentDir) {
-        return Err("'..' is not allowed".to_owned());
-    }
-    Ok(path)
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),
         _ => Err("not a number of seconds from 0 to 3600".to_owned()),
-    }
-}
-
-pub(crate) fn log_level(text: &str) -> Result<String, String> {
-    match tracing_subscriber::EnvFilter::builder().parse(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -382,13 +344,5 @@ mod tests {
         assert_eq!(watched(&configs), ["example.com/c"]);
         assert_eq!(watched(&[configs, layouts].concat()), ["example.com/c", "example.com/l"]);
         assert_eq!(watched(&["--mig-layout-file", "/l.yaml", "--mig-layout-label", ""]), [""; 0]);
-    }
-
-    #[test]
-    fn levels_of_our_own_parts_leave_the_libraries_quiet() {
-        let filter = |level| parse(&["--log-level", level]).unwrap().log_filter();
-        assert_eq!(filter("debug"), "info,kube_client::client::builder=off,tessera=debug");
-        assert_eq!(filter("WARN"), "warn,kube_client::client::builder=off");
-        assert_eq!(filter("debug,h2=info"), "debug,h2=info");
     }
 }

@@ -22,16 +22,18 @@ mod blocking;
 mod call;
 mod card_hold;
 mod claim;
+mod claim_events;
 mod config;
 mod conflict;
 mod error;
-mod events;
 mod files;
 mod follow_mps;
 mod forgotten;
 mod hardware;
 mod holder;
 mod locks;
+mod metrics;
+mod mps_metrics;
 mod need;
 mod observer;
 mod options;
@@ -49,46 +51,11 @@ mod waiting;
 mod work;
 mod worker;
 
-use std::collections::HashMap;
-use std::fmt;
+use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 
 pub use error::PrepareError;
+pub use metrics::PrepareMetrics;
+pub use mps_metrics::MpsMetrics;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::PrepareOptions;
 pub use preparer::Preparer;
-
-/// What the kubelet says of a claim (`dra.v1.Claim`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClaimReference {
-    /// The claim's namespace.
-    pub namespace: String,
-    /// The claim's name.
-    pub name: String,
-    /// The claim's `metadata.uid`.
-    pub uid: String,
-}
-
-/// As messages name a claim: `namespace/name (uid)`.
-impl fmt::Display for ClaimReference {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{} ({})", self.namespace, self.name, self.uid)
-    }
-}
-
-/// One prepared device of a claim (`dra.v1.Device`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreparedDevice {
-    /// The requests it satisfies, without the subrequest's part (`req` of `req/sub`).
-    pub request_names: Vec<String>,
-    /// The pool it was published in.
-    pub pool_name: String,
-    /// Its name in that pool.
-    pub device_name: String,
-    /// Fully qualified CDI names that the container runtime injects.
-    pub cdi_device_ids: Vec<String>,
-    /// The allocated share, for devices that several claims may use.
-    pub share_id: Option<String>,
-}
-
-/// The answer for each claim UID that was asked for.
-pub type Answers<T, E> = HashMap<String, Result<T, E>>;

@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Parser;
 
-use crate::options::absolute;
+use tessera_kube_util::arguments::absolute;
 
 /// First argument by which the program is told apart.
 pub const SUBCOMMAND: &str = "probe";

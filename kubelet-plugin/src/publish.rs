@@ -13,7 +13,6 @@
 //! - Of several instances on a node the newest writes ([`lock`]).
 //! - The slices stay when the plugin ends. They belong to the Node and go with it.
 
-pub mod backoff;
 pub mod compare;
 mod condition;
 pub mod desired;

@@ -1,7 +1,7 @@
 //! One instance of the plugin, from start to end.
 //!
 //! ```text
-//! HardwareKeeper ─> discovery ─> PoolMaker ─┬─> Publisher ─> API server
+//! DriverKeeper ─> discovery ─> PoolMaker ─┬─> Publisher ─> API server
 //!        │             │  ^    ^           │
 //!        │             v  │    │           │
 //!        ├────────> LayoutKeeper           │
@@ -20,43 +20,42 @@
 //! journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is an error of that
 //! call or claim alone.
 
-mod client;
 mod free_threads;
 mod hardware_looks;
 mod health_report;
 mod http;
-pub mod logging;
+pub mod metrics;
 mod node;
 mod pools;
 mod published_before;
 mod published_metrics;
 mod readiness;
-mod retry;
-mod signals;
-mod tasks;
 
 use std::time::Instant;
 
 use anyhow::Context as _;
+use tessera_dra_kubelet::{registration::RegistrationState, socket_paths::SocketPaths};
+use tessera_kube_util::{
+    client,
+    events::{Events, NodeEvents},
+    node_label,
+    signals::Signals,
+    tasks::Tasks,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     discovery::{self, DiscoveryOptions, XidMemory},
-    hardware::HardwareKeeper,
-    kubelet::{registration::RegistrationState, socket_paths::SocketPaths},
-    metrics::Metrics,
+    driver::DriverKeeper,
     node_config::{self, NodeConfigOptions},
-    node_events::NodeEvents,
-    node_label,
     options::Options,
     publish::{self, PublishOptions, Publisher},
 };
 use free_threads::FreeThreads;
+use metrics::Metrics;
 use node::NodePart;
 use readiness::Readiness;
-use signals::Signals;
-use tasks::Tasks;
 
 /// Runs an instance until it is told to end; `started` is when the process was.
 ///
@@ -82,7 +81,7 @@ pub async fn run(options: Options, metrics: Metrics, started: Instant) -> anyhow
     }
     shutdown.cancel();
     tokio::select! {
-        ended = tasks.ended() => result.and(ended),
+        ended = tasks.ended() => result.and(ended.map_err(Into::into)),
         () = tokio::time::sleep(options.shutdown_timeout) => {
             tracing::warn!(running = tasks.running(), "not everything ended in time; the next instance takes over");
             result
@@ -113,9 +112,9 @@ async fn start(
     let sockets = SocketPaths::new(kubelet_directory, driver_name, pod_uid.as_deref())?;
 
     // The slowest part of a start comes first.
-    let keeper = HardwareKeeper::new(options.driver_root.clone(), metrics.clone());
-    let (hardware, hardware_reason) = (keeper.hardware(), keeper.reason());
-    tasks.spawn("the hardware keeper", keeper.run(shutdown.clone()));
+    let keeper = DriverKeeper::new(options.driver_root.clone(), metrics.driver.clone());
+    let (hardware, hardware_reason) = (keeper.driver(), keeper.reason());
+    tasks.spawn("the driver keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
     let discovery = DiscoveryOptions {
@@ -124,7 +123,7 @@ async fn start(
         ..DiscoveryOptions::new(options.sysfs_root.clone())
     };
     let (look_again, looks) = (discovery.look_again.clone(), discovery.looks.subscribe());
-    tokio::spawn(hardware_looks::follow(looks.clone(), metrics.clone()));
+    tokio::spawn(hardware_looks::follow(looks.clone(), metrics.looks.clone()));
     tasks.spawn(
         "discovery",
         discovery::run(hardware.clone(), own_partitions, discovery, machine_sender, shutdown.clone()),
@@ -133,7 +132,7 @@ async fn start(
     let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
     let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
-    let node_events = NodeEvents::new(client.clone(), driver_name, node_name);
+    let node_events = NodeEvents::new(Events::start(client.clone(), driver_name, node_name), node_name);
     tokio::spawn(hardware_looks::tell(looks.clone(), node_events));
 
     let (labels_sender, labels) = watch::channel(None);
@@ -173,7 +172,7 @@ async fn start(
     let published = publisher.status();
     let (pool_sender, pools) = watch::channel(None);
     tasks.spawn("the publisher", publisher.run(pools, shutdown.clone()));
-    tokio::spawn(published_metrics::follow(published.clone(), metrics.clone(), started));
+    tokio::spawn(published_metrics::follow(published.clone(), metrics.published.clone(), started));
 
     let (registration_sender, registration) = watch::channel(RegistrationState::Waiting);
     let (preparer_sender, preparer) = watch::channel(None);

@@ -3,7 +3,7 @@ use tessera_api::PciBusId;
 use super::device_nodes;
 use super::version::minimum_version;
 use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Mount, Roots, Spec, Vendor};
-use crate::journal::ClaimMps;
+use tessera_journal::ClaimMps;
 
 /// A device of a claim, as its spec needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]

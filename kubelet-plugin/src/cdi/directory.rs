@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CdiError, Spec, Vendor};
-use crate::journal::{FileSystem, Listed};
+use tessera_journal::{FileSystem, Listed};
 
 /// The directory from which the container runtime reads specs. It lies in memory on most nodes, so nothing in it is
 /// synced, and all of it is gone after a reboot.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{ContainerEdits, Roots};
-use crate::journal::FileSystem;
+use tessera_journal::FileSystem;
 
 /// What every container with a card gets of the driver. No device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

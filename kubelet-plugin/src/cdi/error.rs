@@ -2,7 +2,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::journal::hint;
+use tessera_journal::hint;
 
 /// Why a claim's CDI spec could not be made or written.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tessera_api::PciBusId;
 use tokio::sync::watch;
 
-use crate::journal::{HardwareRecord, Journal, JournalError};
+use tessera_journal::{HardwareRecord, Journal, JournalError};
 
 /// Tells the GPU instances that this driver makes for claims from everybody else's. NVML can't: the journal can.
 ///

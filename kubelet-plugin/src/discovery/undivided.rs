@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 use tessera_inventory::machine::{Card, NvLink, NvLinkRemote, Pairs};
 
-use crate::journal::{FileSystem as _, LocalFileSystem, replace_unsynced};
+use tessera_journal::{FileSystem as _, LocalFileSystem, replace_unsynced};
 
 /// What cards say only outside MIG mode: it keeps their NVLinks down, at both ends, and reserves another amount of memory.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 
-use crate::journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
+use tessera_journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
 
 /// Of the file's form.
 const VERSION: u32 = 1;

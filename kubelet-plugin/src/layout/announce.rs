@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use tessera_api::{DeviceName, PciBusId};
 
+use super::metrics::LayoutMetrics;
 use super::status::{CardStatus, LayoutState};
-use crate::metrics::Metrics;
-use crate::node_events::{NodeEvents, Severity};
+use tessera_kube_util::events::{Events, NodeEvents, Severity};
 
 /// The same state of a card, for another reason, is told no sooner than so long after.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -14,20 +14,20 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Tells admins how layouts go: log, Events of the Node, metrics. Each thing once for as long as it stays so.
 pub(super) struct Announcer {
     events: NodeEvents,
-    metrics: Metrics,
+    metrics: LayoutMetrics,
     told: BTreeMap<PciBusId, (CardStatus, Instant)>,
     source: Option<String>,
 }
 
 impl Announcer {
-    pub(super) fn new(client: Client, driver_name: &str, node_name: &str, metrics: Metrics) -> Self {
-        let events = NodeEvents::new(client, driver_name, node_name);
+    pub(super) fn new(client: Client, driver_name: &str, node_name: &str, metrics: LayoutMetrics) -> Self {
+        let events = NodeEvents::new(Events::start(client, driver_name, node_name), node_name);
         Self { events, metrics, told: BTreeMap::new(), source: None }
     }
 
     /// The file or the label can't be read; `None` when they can.
     pub(super) async fn source(&mut self, trouble: Option<String>) {
-        self.metrics.layout_file_wrong.set(trouble.is_some().into());
+        self.metrics.file_wrong.set(trouble.is_some().into());
         if self.source == trouble {
             return;
         }
@@ -44,7 +44,7 @@ impl Announcer {
     pub(super) async fn cards(&mut self, cards: &BTreeMap<PciBusId, CardStatus>) {
         for state in LayoutState::ALL {
             let count = cards.values().filter(|status| status.state == state).count();
-            self.metrics.layout_cards(state).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.metrics.cards(state).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.told.retain(|card, _| cards.contains_key(card));
         for (card, status) in cards {
@@ -88,7 +88,7 @@ impl Announcer {
         self.publish(kind, reason, &note).await;
     }
 
-    async fn publish(&self, severity: Severity, reason: &str, note: &str) {
+    async fn publish(&self, severity: Severity, reason: &'static str, note: &str) {
         let _ = self.events.send(severity, "LayOut", reason, note).await;
     }
 }

@@ -17,15 +17,15 @@ use super::carry_out::{Outcome, carry_out};
 use super::decide::{Decision, decide};
 use super::desired::Desired;
 use super::look::look;
+use super::metrics::LayoutMetrics;
 use super::record::LayoutRecord;
 use super::source::{LayoutOptions, Named, wanted};
 use super::status::{CardStatus, LayoutState, LayoutStatus};
-use crate::error_text::with_causes;
-use crate::hardware::Hardware;
-use crate::journal::{Journal, Stage};
-use crate::metrics::Metrics;
-use crate::node_label::{self, Labels};
+use crate::driver::Driver;
 use crate::publish::{PublishStatus, Role};
+use tessera_journal::{Journal, Stage};
+use tessera_kube_util::error_text::with_causes;
+use tessera_kube_util::node_label::{self, Labels};
 
 /// How often the keeper looks.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub struct LayoutKeeper<Holder> {
     /// Tells when it is worth looking at the node's label at once.
     pub labels: Labels,
     /// The driver library.
-    pub hardware: Hardware,
+    pub hardware: Driver,
     /// The machine as discovery sees it.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Makes discovery look again.
@@ -91,7 +91,7 @@ pub struct LayoutKeeper<Holder> {
     /// What is published: an instance that doesn't publish leaves the cards to the one that does.
     pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
-    pub metrics: Metrics,
+    pub metrics: LayoutMetrics,
     /// How often it looks.
     pub pace: LayoutPace,
     /// Whether nothing was published of this node before: then no claim can be on its way to it.
@@ -266,7 +266,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         let Some(seen) = seen else { return Err("the card has no MIG any more".to_owned()) };
         let record =
             stored.as_ref().and_then(|stored| LayoutRecord::read(stored, &seen.uuid, journal.boot_id()));
-        let failed = |error: crate::journal::JournalError| with_causes(&error);
+        let failed = |error: tessera_journal::JournalError| with_causes(&error);
         match decide(layout, desired, &seen, record.as_ref(), &hold.claims) {
             Decision::Done(complete) => {
                 let next = complete

@@ -4,7 +4,7 @@ use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::layout::PlannedInstance;
 use tessera_nvml::GpuInstance;
 
-use crate::journal::{BootId, HardwareRecord, Stage};
+use tessera_journal::{BootId, HardwareRecord, Stage};
 
 /// What the journal says of a card's layout: which GPU instances this driver has made for it, or was making or destroying
 /// when the record was written. Nobody else's lay there then, so whatever lies at these placements since is the layout's.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use kube::Client;
 use tessera_inventory::layout::{LayoutConfig, LayoutFile};
 
-use crate::node_label::{self, NodeLabelError};
+use tessera_kube_util::node_label::{self, NodeLabelError};
 
 /// Largest layout file that is read, in bytes. NVIDIA's own for all its boards has 20 KB.
 const LARGEST_FILE: u64 = 1 << 20;

@@ -4,8 +4,8 @@ use kube::Client;
 use serde_json::Value;
 use tessera_api::{NodeConfig, NodeConfigs, node_config::NodeConfigError};
 
-use crate::error_text::shorten;
-use crate::node_label::{self, NodeLabelError};
+use tessera_kube_util::error_text::shorten;
+use tessera_kube_util::node_label::{self, NodeLabelError};
 
 /// Largest file that is read, in bytes: more than a ConfigMap holds.
 const LARGEST_FILE: u64 = 2 << 20;

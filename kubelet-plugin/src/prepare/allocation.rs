@@ -8,7 +8,7 @@ use super::config::{Configs, Settings};
 use super::reference::is_identifier;
 use super::sharing::ShareLimits;
 use crate::cdi;
-use crate::journal::{ClaimDevice, ClaimRecord, ClaimSharing};
+use tessera_journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 
 /// A result of a claim's allocation that this driver has to prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]

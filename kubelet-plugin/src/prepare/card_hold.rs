@@ -7,9 +7,9 @@ use super::conflict::Use;
 use super::holder::{Holder, holders, holders_of_other_drivers};
 use super::locks::CardLocks;
 use super::{PrepareError, Preparer, blocking};
-use crate::error_text::with_causes;
-use crate::journal::Journal;
 use crate::layout::{CardHold, CardHolder};
+use tessera_journal::Journal;
+use tessera_kube_util::error_text::with_causes;
 
 /// Keeps claims from a card: none is prepared or unprepared on it meanwhile. Let go when dropped.
 pub struct CardGuard {

@@ -5,7 +5,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use kube::{Api, Client};
 
 use super::{ClaimReference, PrepareError};
-use crate::error_text::with_causes;
+use tessera_kube_util::error_text::with_causes;
 
 /// How many pods of a claim are told what it waits for.
 const MOST_PODS: usize = 8;

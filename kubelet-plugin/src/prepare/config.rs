@@ -3,7 +3,7 @@ use tessera_api::DeviceType;
 use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 
 use super::PrepareError;
-use crate::journal::ClaimSharing;
+use tessera_journal::ClaimSharing;
 
 /// The configuration objects of an allocation that are for this driver, by precedence: those of its DeviceClasses before
 /// those of the claim, each in their order. The later wins, each kind as a whole.

@@ -1,7 +1,7 @@
 use tessera_api::{DeviceName, PciBusId};
 
 use super::need::DeviceNeed;
-use crate::journal::{ClaimDevice, MemorySlices};
+use tessera_journal::{ClaimDevice, MemorySlices};
 
 /// How a claim uses a card, for telling whether two claims may use it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

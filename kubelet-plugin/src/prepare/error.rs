@@ -6,8 +6,8 @@ use tessera_nvml::NvmlError;
 
 use super::Operation;
 use crate::cdi::CdiError;
-use crate::driver_calls::CallError;
-use crate::journal::JournalError;
+use tessera_journal::JournalError;
+use tessera_nvml::CallError;
 
 /// Why a claim could not be prepared or unprepared. The kubelet shows the text in an event of the pod and tries again,
 /// with growing pauses.

@@ -5,7 +5,7 @@ use tokio::sync::OnceCell;
 
 use super::{PrepareError, PrepareOptions};
 use crate::cdi::{DriverFiles, DriverFilesSource, find_driver_files};
-use crate::driver_calls::DriverCalls;
+use tessera_nvml::DriverCalls;
 
 /// The driver's files, found once for each time the driver library is opened.
 #[derive(Default)]

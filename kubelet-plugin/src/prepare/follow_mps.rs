@@ -14,15 +14,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::known::{Known, Missing};
 use self::tell::Teller;
+use super::MpsMetrics;
 use super::hardware::address;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
-use crate::journal::MpsServers;
-use crate::metrics::MpsMetrics;
-use crate::mps::client::{Events, MpsHost, MpsHostError};
-use crate::mps::command::state;
-use crate::mps::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
-use crate::mps::{Abandoned, AbandonedError, DeviceUuid};
+use tessera_journal::MpsServers;
+use tessera_mps_host::client::{Events, MpsHost, MpsHostError};
+use tessera_mps_host::command::state;
+use tessera_mps_host::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
+use tessera_mps_host::{Abandoned, AbandonedError, DeviceUuid};
 
 /// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

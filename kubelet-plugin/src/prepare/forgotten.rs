@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use crate::journal::FileSystem;
+use tessera_journal::FileSystem;
 
 /// Where the kubelet remembers the claims it has asked to prepare, below its directory.
 const CHECKPOINT: &str = "dra_manager_state";
@@ -33,7 +33,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::journal::LocalFileSystem;
+    use tessera_journal::LocalFileSystem;
 
     #[test]
     fn only_a_checkpoint_without_the_claim_says_so() {

@@ -29,7 +29,7 @@ use tessera_nvml::{Architecture, Nvml, NvmlError, PciAddress};
 use super::PrepareObserver;
 use super::locks::CardLocks;
 use super::sharing::Sharing;
-use crate::journal::{BootId, Journal};
+use tessera_journal::{BootId, Journal};
 
 pub(super) use make::make;
 pub(super) use plan::{CardPlan, plan};

@@ -8,7 +8,7 @@ use super::ClaimReference;
 use super::conflict::Use;
 use super::hardware::{mode_id, own_share_id};
 use crate::cdi;
-use crate::journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
+use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
 /// A claim that has something on this node.
 #[derive(Clone, Debug)]

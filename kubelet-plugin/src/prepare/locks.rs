@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tessera_api::PciBusId;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::journal::JournalError;
+use tessera_journal::JournalError;
 
 /// Locks of claims and cards, held against other tasks of this process and against other instances of the plugin on the
 /// node. The claims are the driver's own; the cards the node's, so that two installations under different driver names

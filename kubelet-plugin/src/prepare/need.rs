@@ -11,8 +11,8 @@ use super::PrepareError;
 use super::allocation::AllocatedDevice;
 use super::hardware::{address, partition_id};
 use super::sharing::OwnSharing;
-use crate::driver_calls::DriverCalls;
-use crate::journal::MemorySlices;
+use tessera_journal::MemorySlices;
+use tessera_nvml::DriverCalls;
 
 /// A device of an allocation, with what the driver says of its card.
 #[derive(Clone, Debug)]

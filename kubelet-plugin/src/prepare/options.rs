@@ -7,8 +7,8 @@ use tessera_api::NodeConfig;
 use tokio::sync::watch;
 
 use crate::cdi::Roots;
-use crate::journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
-use crate::mps::DEFAULT_DIRECTORY;
+use tessera_journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
+use tessera_mps_host::DEFAULT_DIRECTORY;
 
 /// Where a [`Preparer`](super::Preparer) works and under which names.
 #[derive(Clone)]

@@ -11,8 +11,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use super::MpsMetrics;
 use super::call::{Call, in_time};
-use super::events::Events;
 use super::files::Files;
 use super::follow_mps::Follower;
 use super::locks::Locks;
@@ -24,11 +24,12 @@ use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
     blocking,
 };
+use super::{claim_events, reference};
 use crate::cdi;
-use crate::driver_calls::DriverCalls;
-use crate::hardware::Hardware;
-use crate::journal::Journal;
-use crate::metrics::MpsMetrics;
+use crate::driver::Driver;
+use tessera_journal::Journal;
+use tessera_kube_util::events::Events;
+use tessera_nvml::DriverCalls;
 
 /// How often claims are looked at that nobody will unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
@@ -68,7 +69,7 @@ impl Preparer {
         options: PrepareOptions,
         journal: Arc<Journal>,
         client: Client,
-        hardware: Hardware,
+        hardware: Driver,
         published: watch::Receiver<Option<Arc<Machine>>>,
         observer: Arc<dyn PrepareObserver>,
     ) -> Result<Self, PrepareError> {
@@ -246,7 +247,7 @@ impl Preparer {
     ) -> Answers<Vec<PreparedDevice>, PrepareError> {
         let pending: HashMap<String, Result<Pending, PrepareError>> = claims
             .into_iter()
-            .map(|claim| (claim.uid.clone(), claim.check().map(|()| self.start(operation, claim))))
+            .map(|claim| (claim.uid.clone(), reference::check(&claim).map(|()| self.start(operation, claim))))
             .collect();
         let longest = self.worker.options.answer_at_the_latest;
         let unanswered = || PrepareError::Unanswered { operation, longest };
@@ -283,7 +284,7 @@ impl Preparer {
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "failed");
                     if error.is_news() {
-                        worker.events.failed(operation, &claim, error);
+                        claim_events::failed(&worker.events, operation, &claim, error);
                     }
                 }
                 answer

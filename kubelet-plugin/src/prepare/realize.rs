@@ -12,8 +12,8 @@ use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
-use crate::driver_calls::CallError;
-use crate::journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
+use tessera_journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
+use tessera_nvml::CallError;
 
 /// What was made of a claim's plans.
 #[derive(Debug, Default)]

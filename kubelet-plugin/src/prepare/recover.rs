@@ -8,7 +8,7 @@ use tessera_api::PciBusId;
 use super::worker::{Worker, device_names, held_cards, spec_devices};
 use super::{Operation, PrepareError, blocking};
 use crate::cdi;
-use crate::journal::{ClaimRecord, JournalError, Stage};
+use tessera_journal::{ClaimRecord, JournalError, Stage};
 
 /// Longest wait at a start for a card that another instance works on. What is not undone then is undone by the claim's
 /// next Prepare or Unprepare.

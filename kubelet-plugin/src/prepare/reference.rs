@@ -1,3 +1,5 @@
+//! What the kubelet calls a claim, checked before it becomes part of a path.
+
 use tessera_api::limits::{is_dns_label, is_dns_subdomain};
 
 use super::{ClaimReference, PrepareError};
@@ -5,23 +7,20 @@ use super::{ClaimReference, PrepareError};
 /// Longest UID taken, in bytes. Kubernetes gives UUIDs of 36; it becomes part of file and CDI names.
 const LONGEST_UID: usize = 128;
 
-impl ClaimReference {
-    /// Refuses what must not become part of a path or a request.
-    pub(super) fn check(&self) -> Result<(), PrepareError> {
-        let refuse = |what, value: &str| {
-            Err(PrepareError::Reference { what, value: value.chars().take(80).collect() })
-        };
-        if !is_identifier(&self.uid) {
-            return refuse("uid", &self.uid);
-        }
-        if !is_dns_label(&self.namespace) {
-            return refuse("namespace", &self.namespace);
-        }
-        if !is_dns_subdomain(&self.name) {
-            return refuse("name", &self.name);
-        }
-        Ok(())
+/// Refuses what must not become part of a path or a request.
+pub(super) fn check(claim: &ClaimReference) -> Result<(), PrepareError> {
+    let refuse =
+        |what, value: &str| Err(PrepareError::Reference { what, value: value.chars().take(80).collect() });
+    if !is_identifier(&claim.uid) {
+        return refuse("uid", &claim.uid);
     }
+    if !is_dns_label(&claim.namespace) {
+        return refuse("namespace", &claim.namespace);
+    }
+    if !is_dns_subdomain(&claim.name) {
+        return refuse("name", &claim.name);
+    }
+    Ok(())
 }
 
 /// Whether a text is a UID or share id as Kubernetes makes them: letters, digits and dashes.
@@ -47,13 +46,13 @@ mod tests {
     #[test]
     fn each_part_is_checked() {
         let good = ClaimReference { namespace: "ns".into(), name: "a.b".into(), uid: "u-1".into() };
-        good.check().unwrap();
+        check(&good).unwrap();
         for bad in [
             ClaimReference { namespace: "../ns".into(), ..good.clone() },
             ClaimReference { name: "a/b".into(), ..good.clone() },
             ClaimReference { uid: "../u".into(), ..good },
         ] {
-            assert!(matches!(bad.check(), Err(PrepareError::Reference { .. })), "{bad}");
+            assert!(matches!(check(&bad), Err(PrepareError::Reference { .. })), "{bad}");
         }
     }
 }

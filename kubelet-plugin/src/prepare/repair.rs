@@ -11,13 +11,14 @@ use tokio::time::Instant as Deadline;
 
 use super::allocation::{AllocatedDevice, recorded_devices};
 use super::call::{Call, Ending};
+use super::claim_events;
 use super::hardware::address;
 use super::holder::Holder;
 use super::need::needs;
 use super::worker::{Worker, answer, device_names};
 use super::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice, blocking};
-use crate::driver_calls::CallError;
-use crate::journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances, Stage};
+use tessera_journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances, Stage};
+use tessera_nvml::CallError;
 
 impl Worker {
     /// The claim's record, or why it can't be understood.
@@ -223,7 +224,7 @@ impl Worker {
             if let Err(error) = made {
                 tracing::error!(uid = record.uid, %error, elapsed = ?since.elapsed(),
                     "what the claim has lost can't be made again; it keeps the rest");
-                self.events.failed(Operation::Prepare, &claim, &error);
+                claim_events::failed(&self.events, Operation::Prepare, &claim, &error);
             }
         }
         Ok(())

@@ -10,8 +10,8 @@ use super::call::in_time;
 use super::locks::CardLocks;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
-use crate::journal::{ClaimRecord, HardwareRecord};
-use crate::mps::protocol::Daemon;
+use tessera_journal::{ClaimRecord, HardwareRecord};
+use tessera_mps_host::protocol::Daemon;
 
 /// The pause before what could not be settled is tried again: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -22,8 +22,8 @@ use tokio::sync::watch;
 
 use super::need::DeviceNeed;
 use super::{PrepareError, PrepareOptions};
-use crate::journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
-use crate::mps::client::MpsHost;
+use tessera_journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
+use tessera_mps_host::client::MpsHost;
 
 pub(super) use limits::ShareLimits;
 pub(super) use mps::Share;

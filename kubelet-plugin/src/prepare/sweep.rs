@@ -9,7 +9,7 @@ use super::forgotten::is_forgotten;
 use super::holder::{Holder, holders};
 use super::worker::{Worker, held_cards};
 use super::{ClaimReference, Operation, PrepareError, blocking};
-use crate::journal::ClaimRecord;
+use tessera_journal::ClaimRecord;
 
 /// Why a claim keeps what it holds.
 #[derive(Clone, Copy, Debug)]

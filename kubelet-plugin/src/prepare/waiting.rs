@@ -4,9 +4,10 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::call::Call;
+use super::claim_events;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
-use crate::hardware::Hardware;
+use crate::driver::Driver;
 
 /// A wait as observers see it: from the first failed attempt until this is dropped.
 struct Wait {
@@ -74,7 +75,7 @@ impl Worker {
                     () = sleep_until(call.deadline) => return Err(error.clone()),
                     () = sleep_until(wait.since + self.options.tell_after), if tell => {
                         wait.told = Some(news(&error));
-                        self.events.waiting(operation, claim, &call.consumers(), &error);
+                        claim_events::waiting(&self.events, operation, claim, &call.consumers(), &error);
                     }
                     () = &mut wakes => break,
                 }
@@ -127,7 +128,7 @@ async fn is_released(released: &mut broadcast::Receiver<Arc<str>>, holder: Optio
     }
 }
 
-async fn changes(hardware: &mut Hardware) {
+async fn changes(hardware: &mut Driver) {
     if hardware.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

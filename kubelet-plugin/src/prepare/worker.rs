@@ -14,8 +14,8 @@ use tracing::Instrument as _;
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
 use super::call::Call;
 use super::claim::{self, Found};
+use super::claim_events;
 use super::conflict::Use;
-use super::events::Events;
 use super::files::Files;
 use super::hardware::CardPlan;
 use super::holder::{holders, holders_of_other_drivers};
@@ -26,17 +26,18 @@ use super::{
     ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, blocking,
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
-use crate::driver_calls::DriverCalls;
-use crate::hardware::Hardware;
-use crate::journal::{
+use crate::driver::Driver;
+use tessera_journal::{
     ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Journal, JournalError, Stage,
 };
+use tessera_kube_util::events::Events;
+use tessera_nvml::DriverCalls;
 
 /// Does the work on claims, one piece at a time for each claim.
 pub(super) struct Worker {
     pub(super) options: PrepareOptions,
     pub(super) client: Client,
-    pub(super) hardware: Hardware,
+    pub(super) hardware: Driver,
     pub(super) published: watch::Receiver<Option<Arc<Machine>>>,
     pub(super) journal: Arc<Journal>,
     pub(super) cdi: Arc<cdi::Directory>,
@@ -398,7 +399,7 @@ impl Worker {
                 let locks = match told {
                     Ok(locks) => locks,
                     Err(_) => {
-                        self.events.waiting(operation, claim, &call.consumers(), &busy);
+                        claim_events::waiting(&self.events, operation, claim, &call.consumers(), &busy);
                         locks.await
                     }
                 };

@@ -11,10 +11,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::node_events::NodeEvents;
+use tessera_kube_util::events::{Events, NodeEvents};
+
+use tessera_kube_util::backoff::{Backoff, WatchBackoff};
 
 use super::{
-    backoff::{Backoff, WatchBackoff},
     desired::PoolIdentity,
     lock::{LockError, PublishLock},
     server::Server,
@@ -60,7 +61,10 @@ impl Publisher {
     #[must_use]
     pub fn new(client: Client, options: PublishOptions) -> Self {
         Self {
-            events: NodeEvents::new(client.clone(), &options.driver_name, &options.node_name),
+            events: NodeEvents::new(
+                Events::start(client.clone(), &options.driver_name, &options.node_name),
+                &options.node_name,
+            ),
             server: Server::new(client),
             identity: PoolIdentity::new(&options.driver_name, &options.node_name),
             lock: PublishLock::new(&options.lock_directory, &options.instance),

@@ -10,10 +10,11 @@ use kube::runtime::watcher::Event;
 use tessera_inventory::PackedPool;
 use tokio::{sync::watch, time::Instant};
 
-use crate::node_events::{NodeEvents, Severity};
+use tessera_kube_util::events::{NodeEvents, Severity};
+
+use tessera_kube_util::backoff::Backoff;
 
 use super::{
-    backoff::Backoff,
     condition::Condition,
     desired::PoolIdentity,
     dispute,

@@ -2,26 +2,62 @@
 
 use std::{
     collections::BTreeSet,
+    sync::atomic::AtomicU64,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tessera_api::DeviceName;
 use tokio::sync::watch;
 
-use crate::{
-    discovery::Looks,
-    metrics::Metrics,
-    node_events::{NodeEvents, Severity},
+use prometheus_client::{
+    metrics::gauge::Gauge,
+    registry::{Registry, Unit},
+};
+use tessera_kube_util::{
+    events::{NodeEvents, Severity},
+    metrics::add,
 };
 
+use crate::discovery::Looks;
+
+/// How the looks at the cards go. Clones share their values.
+#[derive(Clone, Debug)]
+pub struct LookMetrics {
+    not_answering: Gauge,
+    /// Unix time of the last look in which every call of the driver returned.
+    pub(super) last_complete: Gauge<f64, AtomicU64>,
+}
+
+impl LookMetrics {
+    /// All zero, and part of what `registry` writes.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let last_complete = Gauge::default();
+        let help = "Unix time of the last look at the hardware in which every call of the driver returned";
+        registry.register_with_unit(
+            "last_complete_look_timestamp",
+            help,
+            Unit::Seconds,
+            last_complete.clone(),
+        );
+        Self {
+            not_answering: add(
+                registry,
+                "cards_not_answering",
+                "Cards about which a call of the driver does not return",
+            ),
+            last_complete,
+        }
+    }
+}
+
 /// Follows `looks` until discovery is gone.
-pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: Metrics) {
+pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: LookMetrics) {
     while looks.changed().await.is_ok() {
         let Looks { complete, hanging, .. } = looks.borrow_and_update().clone();
-        metrics.cards_not_answering.set(hanging.len().try_into().unwrap_or(i64::MAX));
+        metrics.not_answering.set(hanging.len().try_into().unwrap_or(i64::MAX));
         let time = complete.and_then(|at: Instant| SystemTime::now().checked_sub(at.elapsed()));
         if let Some(since) = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
-            metrics.last_complete_look.set(since.as_secs_f64());
+            metrics.last_complete.set(since.as_secs_f64());
         }
     }
 }

@@ -11,10 +11,8 @@ use tessera_inventory::{Machine, PackedPool, machine::Health};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    discovery::Looks,
-    kubelet::device_health::{DeviceHealth, HealthStatus},
-};
+use crate::discovery::Looks;
+use tessera_dra_kubelet::device_health::{DeviceHealth, HealthStatus};
 
 /// Where the health of every published device is told; `None` until the hardware was first read.
 pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;

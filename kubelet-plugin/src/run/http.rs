@@ -4,8 +4,6 @@
 //! the kubelet has no address that can be told from theirs on every network plugin. A second port would be reached by the
 //! same. So the kubelet runs `kubelet-plugin probe` in the container, which asks on a socket in a volume of the pod's own.
 
-mod server;
-
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
@@ -17,18 +15,16 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::Metrics;
 use super::{free_threads::FreeThreads, readiness::Readiness};
-use crate::{
-    error_text::with_causes,
-    kubelet::{
-        listening_socket::{ListenError, ListeningSocket},
-        probe::probe,
-        socket_paths::SocketPaths,
-    },
-    metrics::Metrics,
-    prepare::Preparer,
+use crate::prepare::Preparer;
+use tessera_dra_kubelet::{
+    listening_socket::{ListenError, ListeningSocket},
+    probe::probe,
+    socket_paths::SocketPaths,
 };
-use server::{Limits, serve_connections};
+use tessera_kube_util::error_text::with_causes;
+use tessera_kube_util::http_server::{Limits, serve_connections};
 
 /// The media type that Prometheus and OpenMetrics agree on.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -109,9 +105,9 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     if let Some(preparer) = preparer
         && let Ok(devices) = preparer.held_devices().await
     {
-        observed.metrics.prepared_devices.set(devices.len().try_into().unwrap_or(i64::MAX));
+        observed.metrics.prepare.prepared_devices.set(devices.len().try_into().unwrap_or(i64::MAX));
         if let Ok(present) = preparer.hardware_present().await {
-            observed.metrics.hardware_present(&present);
+            observed.metrics.prepare.hardware_present(&present);
         }
     }
     let text = observed.metrics.encode().unwrap_or_default();

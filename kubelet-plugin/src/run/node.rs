@@ -8,26 +8,27 @@ use tessera_inventory::{Machine, PackedPool};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    health_report, pools::PoolMaker, published_before::published_before, retry::until_it_works, tasks::Tasks,
-};
+use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
+use tessera_kube_util::{retry::until_it_works, tasks::Tasks};
+
+use super::metrics::Metrics;
+use super::{health_report, pools::PoolMaker, published_before::published_before};
+use crate::driver::Driver;
 use crate::{
     cdi::Roots,
     discovery::{Looks, OwnPartitions},
-    hardware::Hardware,
-    kubelet::{
-        claims::ClaimPreparer,
-        device_health::HealthReport,
-        registration::RegistrationState,
-        server::{Instance, KubeletServer},
-    },
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
-    metrics::Metrics,
-    node_label::Labels,
     options::Options,
-    prepare::{Answers, ClaimReference, PrepareError, PrepareOptions, PreparedDevice, Preparer},
+    prepare::{PrepareError, PrepareOptions, Preparer},
     publish::{PublishStatus, desired::PoolIdentity},
 };
+use tessera_dra_kubelet::{
+    claims::ClaimPreparer,
+    device_health::HealthReport,
+    registration::RegistrationState,
+    server::{Instance, KubeletServer},
+};
+use tessera_kube_util::node_label::Labels;
 
 /// What the part needs, and whom it tells of what.
 pub struct NodePart {
@@ -36,7 +37,7 @@ pub struct NodePart {
     /// The API server.
     pub client: Client,
     /// The driver library.
-    pub hardware: Hardware,
+    pub hardware: Driver,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Where the journal goes once it is open: it knows this driver's own partitions.
@@ -140,7 +141,7 @@ impl NodePart {
             holder: preparer.clone(),
             status,
             published: self.published.clone(),
-            metrics: self.metrics.clone(),
+            metrics: self.metrics.layout.clone(),
             pace: LayoutPace::default(),
             fresh: false,
         };
@@ -176,7 +177,7 @@ impl NodePart {
                 self.client.clone(),
                 self.hardware.clone(),
                 self.machines.clone(),
-                Arc::new(self.metrics.clone()),
+                Arc::new(self.metrics.prepare.clone()),
             )
             .await
         };
@@ -195,7 +196,7 @@ impl NodePart {
                 preparer.clone(),
                 health.clone(),
                 self.registration.clone(),
-                self.metrics.clone(),
+                self.metrics.kubelet.clone(),
             )
         };
         until_it_works("serve the kubelet", &self.trouble, listen).await

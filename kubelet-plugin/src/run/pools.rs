@@ -11,14 +11,13 @@ use tessera_inventory::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::Metrics;
 use super::{
     health_report::{HealthSender, report},
     published_before::published_before,
 };
-use crate::{
-    discovery::Looks, kubelet::registration::RegistrationState, layout::LayoutStatus, metrics::Metrics,
-    prepare::Preparer, publish::desired::PoolIdentity,
-};
+use crate::{discovery::Looks, layout::LayoutStatus, prepare::Preparer, publish::desired::PoolIdentity};
+use tessera_dra_kubelet::registration::RegistrationState;
 
 /// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);

@@ -4,13 +4,51 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::{
-    metrics::Metrics,
-    publish::{PublishStatus, Role},
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
 };
+use tessera_kube_util::metrics::add;
+
+use crate::publish::{PublishStatus, Role};
+
+/// What is published. Clones share their values.
+#[derive(Clone, Debug)]
+pub struct PublishedMetrics {
+    devices: Gauge,
+    slices: Gauge,
+    publishing: Gauge,
+    in_sync: Gauge,
+    writes: Counter,
+    request_failures: Counter,
+    repairs: Counter,
+}
+
+impl PublishedMetrics {
+    /// All zero, and part of what `registry` writes.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+            devices: add(registry, "published_devices", "Devices in this node's ResourceSlices"),
+            slices: add(registry, "published_slices", "ResourceSlices of this node"),
+            publishing: add(registry, "publishing", "1 while this instance publishes the ResourceSlices"),
+            in_sync: add(registry, "published_in_sync", "1 while the ResourceSlices are as they shall be"),
+            writes: add(registry, "resourceslice_writes", "Requests that changed ResourceSlices"),
+            request_failures: add(
+                registry,
+                "resourceslice_request_failures",
+                "Failed requests about ResourceSlices",
+            ),
+            repairs: add(
+                registry,
+                "resourceslice_repairs",
+                "Times that ResourceSlices were put back after somebody else changed them",
+            ),
+        }
+    }
+}
 
 /// Follows `status` until the publisher is gone.
-pub async fn follow(mut status: watch::Receiver<PublishStatus>, metrics: Metrics, started: Instant) {
+pub async fn follow(mut status: watch::Receiver<PublishStatus>, metrics: PublishedMetrics, started: Instant) {
     let mut first = true;
     let mut before = PublishStatus::default();
     loop {
@@ -24,13 +62,13 @@ pub async fn follow(mut status: watch::Receiver<PublishStatus>, metrics: Metrics
                 "ResourceSlices published"
             );
         }
-        metrics.published_slices.set(now.slices.try_into().unwrap_or(i64::MAX));
-        metrics.published_devices.set(now.devices.try_into().unwrap_or(i64::MAX));
+        metrics.slices.set(now.slices.try_into().unwrap_or(i64::MAX));
+        metrics.devices.set(now.devices.try_into().unwrap_or(i64::MAX));
         metrics.publishing.set((now.role == Role::Publishing).into());
-        metrics.published_in_sync.set(now.in_sync.into());
-        metrics.slice_writes.inc_by(now.writes.saturating_sub(before.writes));
-        metrics.slice_request_failures.inc_by(now.failures.saturating_sub(before.failures));
-        metrics.slice_repairs.inc_by(now.repairs.saturating_sub(before.repairs));
+        metrics.in_sync.set(now.in_sync.into());
+        metrics.writes.inc_by(now.writes.saturating_sub(before.writes));
+        metrics.request_failures.inc_by(now.failures.saturating_sub(before.failures));
+        metrics.repairs.inc_by(now.repairs.saturating_sub(before.repairs));
         before = now;
         if status.changed().await.is_err() {
             return;

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::driver::Driver;
 use crate::{
     discovery::Looks,
-    hardware::Hardware,
-    kubelet::registration::RegistrationState,
     publish::{PublishStatus, Role},
 };
+use tessera_dra_kubelet::registration::RegistrationState;
 
 /// For how long no card at all may have answered. One card that hangs must not take the others' plugin out of service; where
 /// none has answered at three looks, nothing about this node is known, and no claim can be prepared.
@@ -24,7 +24,7 @@ pub struct Readiness {
     /// What the kubelet said.
     pub registration: watch::Receiver<RegistrationState>,
     /// The driver library.
-    pub hardware: Hardware,
+    pub hardware: Driver,
     /// Why there is no driver library.
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// When the hardware was looked at.

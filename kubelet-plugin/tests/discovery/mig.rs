@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
+use tessera_journal::JournalError;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartition, OwnPartitions};
-use tessera_kubelet_plugin::journal::JournalError;
 use tessera_nvml::{GpuInstance, Library, Nvml, PciAddress};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -12,8 +12,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
+use tessera_journal::{BootId, Journal, LocalFileSystem};
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartitions};
-use tessera_kubelet_plugin::journal::{BootId, Journal, LocalFileSystem};
 use tessera_kubelet_plugin::layout::{
     CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutOptions, LayoutPace, LayoutState, LayoutStatus,
 };

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 
 use serde_json::json;
-use tessera_kubelet_plugin::mps::Abandoned;
+use tessera_mps_host::Abandoned;
 use tessera_nvml::ComputeMode;
 
 use crate::support::{Cards, real_uuid};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
+use tessera_journal::{FileSystem, Listed, LocalFileSystem};
 
 use crate::support::{Node, claim, prepare, unprepare};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::journal::LocalFileSystem;
+use tessera_journal::LocalFileSystem;
 use tessera_kubelet_plugin::prepare::{PrepareError, PrepareObserver, PrepareOptions, Preparer};
 
 use crate::support::{Node, claim, prepare, result, unprepare};

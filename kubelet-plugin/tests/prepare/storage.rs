@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::NodeConfig;
-use tessera_kubelet_plugin::journal::JournalError;
+use tessera_journal::JournalError;
 use tessera_kubelet_plugin::prepare::PrepareError;
 
 use crate::support::{Fault, Node, claim, names, prepare, result, unprepare};

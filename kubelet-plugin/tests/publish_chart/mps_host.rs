@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::mps::options::Options;
+use tessera_mps_host::options::Options;
 
 use crate::support::{accepted, template};
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tessera_api::NodeConfig;
 use tessera_inventory::Machine;
 use tessera_kubelet_plugin::cdi::Roots;
-use tessera_kubelet_plugin::journal::{FileSystem, LocalFileSystem};
+use tessera_journal::{FileSystem, LocalFileSystem};
 use tessera_kubelet_plugin::prepare::{
     ClaimReference, NoObserver, PrepareError, PrepareOptions, PreparedDevice, Preparer,
 };

@@ -127,7 +127,7 @@ async fn one_daemon_serves_all_cards_of_an_object() {
     // The end of its pod, and the next one.
     node.host.end_pod();
     node.host.start();
-    let pair_of = |daemons: &[tessera_kubelet_plugin::mps::protocol::Daemon]| {
+    let pair_of = |daemons: &[tessera_mps_host::protocol::Daemon]| {
         daemons
             .iter()
             .find(|daemon| daemon.others.len() == 1)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::NodeConfig;
-use tessera_kubelet_plugin::mps::protocol::{OtherDevice, Release, Settings};
+use tessera_mps_host::protocol::{OtherDevice, Release, Settings};
 use tessera_kubelet_plugin::prepare::PrepareError;
 
 use crate::client::Client;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::cdi::{ContainerEdits, Roots};
-use crate::journal::{FileSystem, replace_unsynced};
+use tessera_journal::{FileSystem, replace_unsynced};
 
 /// What the tool's answer depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

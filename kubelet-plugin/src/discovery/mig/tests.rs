@@ -5,7 +5,7 @@ use tessera_nvml::{Identity, NvmlError, Placement};
 
 use super::*;
 use crate::discovery::OwnPartition;
-use crate::journal::JournalError;
+use tessera_journal::JournalError;
 
 /// A card whose instances a test makes and takes away.
 #[derive(Default)]

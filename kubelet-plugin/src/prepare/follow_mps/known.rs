@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use crate::journal::MpsServers;
-use crate::mps::DeviceUuid;
-use crate::mps::protocol::{Daemon, DaemonState};
+use tessera_journal::MpsServers;
+use tessera_mps_host::DeviceUuid;
+use tessera_mps_host::protocol::{Daemon, DaemonState};
 
 /// What was last seen of each daemon.
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::mps::protocol::Fault;
+    use tessera_mps_host::protocol::Fault;
 
     const ONE: &str = "GPU-5e3a1b2c-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
 

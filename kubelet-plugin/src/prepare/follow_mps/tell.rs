@@ -8,11 +8,13 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::known::Missing;
-use crate::mps::DeviceUuid;
-use crate::mps::client::MpsHostError;
-use crate::mps::protocol::{ClientProcess, Event, EventKind};
 use crate::prepare::claim::{self, Found};
-use crate::prepare::events::{Telling, claim_reference, node_reference};
+use tessera_kube_util::events::{Content, Severity, node_reference};
+use tessera_mps_host::DeviceUuid;
+use tessera_mps_host::client::MpsHostError;
+use tessera_mps_host::protocol::{ClientProcess, Event, EventKind};
+
+use crate::prepare::claim_events::claim_reference;
 use crate::prepare::worker::Worker;
 use crate::prepare::{ClaimReference, blocking};
 
@@ -48,12 +50,12 @@ struct Users {
 
 /// One thing that happened.
 struct News {
-    kind: &'static str,
+    severity: Severity,
     reason: &'static str,
     /// With the device's name for `{}`.
     note: String,
     /// What tells it from all others, also to other instances of the plugin.
-    happening: String,
+    occurrence: String,
 }
 
 impl Teller {
@@ -63,13 +65,18 @@ impl Teller {
 
     /// Tells of an event. What nobody need do anything about is not told.
     pub async fn happened(&mut self, Event { device, kind, id, .. }: &Event) {
-        let happening = || id.clone().unwrap_or_else(unnamed);
-        let warning = |reason, note: String| News { kind: "Warning", reason, note, happening: happening() };
+        let occurrence = || id.clone().unwrap_or_else(unnamed);
+        let warning = |reason, note: String| News {
+            severity: Severity::Warning,
+            reason,
+            note,
+            occurrence: occurrence(),
+        };
         let normal = |reason, note: &str| News {
-            kind: "Normal",
+            severity: Severity::Normal,
             reason,
             note: note.to_owned(),
-            happening: happening(),
+            occurrence: occurrence(),
         };
         let news = match kind {
             EventKind::DaemonDied { clients, .. } if clients.is_empty() => warning(
@@ -103,7 +110,7 @@ impl Teller {
                 return;
             }
             EventKind::ClientsEnded { clients } => {
-                return self.clients_ended(device, clients, happening()).await;
+                return self.clients_ended(device, clients, occurrence()).await;
             }
             EventKind::Stopped => {
                 self.ending.remove(device);
@@ -119,14 +126,19 @@ impl Teller {
     pub async fn replaced(&mut self, Missing { device, server, now }: &Missing) {
         // Whoever came since is not concerned.
         let users = self.users_of(device, now.as_deref()).await;
-        let (is, happening) =
+        let (is, occurrence) =
             (if now.is_none() { "is gone" } else { "was replaced" }, format!("without {server}"));
         let note = format!(
             "the MPS daemon of {{}} {is}, as when mps-host's pod ends: every program that was using the device has lost its \
              context and must be started again"
         );
         // Where nobody has a share, nobody lost anything.
-        self.tell(device, &News { kind: "Warning", reason: "MPSServerDied", note, happening }, users, false);
+        self.tell(
+            device,
+            &News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence },
+            users,
+            false,
+        );
     }
 
     /// Shares are without mps-host.
@@ -134,18 +146,18 @@ impl Teller {
         let note =
             format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let happening = format!("{:x}", since.as_secs() / every.as_secs().max(1));
-        let telling = Telling {
+        let occurrence = format!("{:x}", since.as_secs() / every.as_secs().max(1));
+        let content = Content {
             action: ACTION,
-            kind: "Warning",
+            severity: Severity::Warning,
             reason: "MPSHostAway",
             note: &note,
-            happening: Some(&happening),
+            occurrence: Some(&occurrence),
         };
-        self.worker.events.tell(&telling, &self.node());
+        self.worker.events.send(&content, &self.node());
     }
 
-    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess], happening: String) {
+    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess], occurrence: String) {
         let mut users = match self.ending.remove(device) {
             Some(users) => users,
             None => self.users(device).await,
@@ -160,7 +172,12 @@ impl Teller {
             "programs were still using {{}} when its last share ended, and have lost their contexts: {}",
             names(clients)
         );
-        self.tell(device, &News { kind: "Warning", reason: "MPSClientsEnded", note, happening }, users, true);
+        self.tell(
+            device,
+            &News { severity: Severity::Warning, reason: "MPSClientsEnded", note, occurrence },
+            users,
+            true,
+        );
     }
 
     fn tell(&mut self, device: &DeviceUuid, news: &News, users: Users, or_node: bool) {
@@ -174,9 +191,13 @@ impl Teller {
             false => users.names.into_iter().collect::<Vec<_>>().join(", "),
         };
         let note = news.note.replacen("{}", &name, 1);
-        let happening = Some(&*news.happening);
-        let telling =
-            Telling { action: ACTION, kind: news.kind, reason: news.reason, note: &note, happening };
+        let content = Content {
+            action: ACTION,
+            severity: news.severity,
+            reason: news.reason,
+            note: &note,
+            occurrence: Some(&*news.occurrence),
+        };
         let mut objects = users.objects;
         if objects.is_empty() {
             if !or_node {
@@ -186,7 +207,7 @@ impl Teller {
         }
         self.told.insert(key, Instant::now());
         for object in &objects {
-            self.worker.events.tell(&telling, object);
+            self.worker.events.send(&content, object);
         }
     }
 
@@ -226,7 +247,7 @@ impl Teller {
                     (record.namespace.clone(), record.name.clone(), record.uid.clone());
                 claims.push(ClaimReference { namespace, name, uid });
             }
-            Ok::<_, crate::journal::JournalError>((names, claims))
+            Ok::<_, tessera_journal::JournalError>((names, claims))
         });
         let (names, claims) = match claims.await {
             Ok(Ok(found)) => found,

@@ -1,6 +1,6 @@
 use tessera_nvml::{GpuInstance, GpuInstanceProfile};
 
-use crate::journal::{MemorySlices, PartitionChange};
+use tessera_journal::{MemorySlices, PartitionChange};
 
 /// The memory slices of an instance.
 pub(super) fn slices(instance: &GpuInstance) -> MemorySlices {

@@ -7,8 +7,8 @@ use super::clients::clients;
 use super::instances::{describe, slices};
 use super::plan::{CardPlan, Make};
 use super::{Tools, address, on_or_off};
-use crate::journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
+use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 
 /// Carries out a plan whose intents are on the disk, but for its shares, and completes their records. Gives the partitions
 /// by the ids of their records. Blocks, for seconds.

@@ -9,11 +9,11 @@ use super::instances::{describe, is_of_change, slices};
 use super::share::ShareMake;
 use super::unmake::unmake;
 use super::{Tools, address, device_of_share, mode_id, partition_id};
-use crate::journal::{
-    HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
-};
 use crate::prepare::PrepareError;
 use crate::prepare::need::{DeviceNeed, PartitionNeed};
+use tessera_journal::{
+    HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
+};
 
 /// What is to be done to one card for one claim.
 #[derive(Debug)]

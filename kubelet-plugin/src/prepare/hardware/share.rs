@@ -7,12 +7,12 @@ use tessera_api::DeviceName;
 
 use super::plan::CardPlan;
 use super::{Tools, device_of_share, own_share_id, partition_id};
-use crate::journal::{
-    ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
-};
 use crate::prepare::need::DeviceNeed;
 use crate::prepare::sharing::{OwnDaemon, OwnSharing, Share, ShareLimits};
 use crate::prepare::{HardwareWork, PrepareError};
+use tessera_journal::{
+    ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
+};
 
 /// A share that is to be made.
 #[derive(Debug)]

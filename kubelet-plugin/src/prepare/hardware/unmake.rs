@@ -8,8 +8,8 @@ use super::instances::is_of_change;
 use super::make::switch_mode;
 use super::share::{end_daemon, end_time_slices};
 use super::{Tools, address, on_or_off};
-use crate::journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
 use crate::prepare::{HardwareWork, PrepareError};
+use tessera_journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
 
 /// What became of records that were to be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::{Quantity, capacity};
 
-use crate::journal::{ClaimDevice, ClaimMps, Journal, JournalError};
-use crate::mps::protocol::{Settings, StaticShares};
+use tessera_journal::{ClaimDevice, ClaimMps, Journal, JournalError};
+use tessera_mps_host::protocol::{Settings, StaticShares};
 
 const MIB: i64 = 1 << 20;
 const NANO: i128 = 1_000_000_000;
@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::journal::{BootId, LocalFileSystem};
+    use tessera_journal::{BootId, LocalFileSystem};
 
     fn of(consumed: &[(&str, &str)]) -> Result<ShareLimits, String> {
         let consumed =

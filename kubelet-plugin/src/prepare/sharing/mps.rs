@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 
 use super::limits::{ShareLimits, most, static_shares};
 use super::{OwnDaemon, Sharing};
-use crate::journal::{ClaimDevice, ClaimMps, ClaimRecord, Journal, MpsDaemonChange};
-use crate::mps::client::MpsHostError;
-use crate::mps::end_abandoned;
-use crate::mps::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 use crate::prepare::PrepareError;
+use tessera_journal::{ClaimDevice, ClaimMps, ClaimRecord, Journal, MpsDaemonChange};
+use tessera_mps_host::client::MpsHostError;
+use tessera_mps_host::end_abandoned;
+use tessera_mps_host::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 
 /// How long one attempt waits for mps-host. Prepare tries again as long as the kubelet waits.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,10 +6,10 @@ use tessera_api::PciBusId;
 use tessera_api::config::{MpsSharing, Sharing};
 use tessera_api::node_config::TimeSliceInterval;
 
-use crate::journal::ClaimMps;
-use crate::mps::protocol::{Ensure, OtherDevice, Settings};
 use crate::prepare::need::DeviceNeed;
 use crate::prepare::{ClaimReference, PrepareError};
+use tessera_journal::ClaimMps;
+use tessera_mps_host::protocol::{Ensure, OtherDevice, Settings};
 
 /// How the pods of a claim share a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use tessera_api::PciBusId;
 use tessera_nvml::{ComputeMode, Nvml};
 
 use super::Sharing;
-use crate::journal::{HardwareRecord, Journal, TimeSliceChange};
 use crate::prepare::PrepareError;
 use crate::prepare::hardware::{address, device_of_share};
+use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
 /// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ impl Sharing {
         let mode = nvml.card(address(card)).and_then(|card| card.compute_mode).map_err(hardware)?;
         if let Some(mode) = mode.filter(|mode| *mode != ComputeMode::Default) {
             change.compute_mode_before = Some(name(mode).to_owned());
-            record.change = crate::journal::HardwareChange::TimeSlice(change.clone()).to_map();
+            record.change = tessera_journal::HardwareChange::TimeSlice(change.clone()).to_map();
             journal.put_hardware_unsynced(record)?;
             nvml.set_compute_mode(address(card), ComputeMode::Default).map_err(hardware)?;
         }
@@ -45,7 +45,7 @@ impl Sharing {
         if set.as_ref().is_err_and(|unset| !unset.is_perhaps_set) {
             // Nothing is to be put back, by a tool that the node may not even have.
             change.interval = 0;
-            record.change = crate::journal::HardwareChange::TimeSlice(change.clone()).to_map();
+            record.change = tessera_journal::HardwareChange::TimeSlice(change.clone()).to_map();
             journal.put_hardware_unsynced(record)?;
         }
         set.map_err(|unset| unset.of(&device))

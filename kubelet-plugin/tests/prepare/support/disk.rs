@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tessera_kubelet_plugin::journal::{FileSystem, Listed, LocalFileSystem};
+use tessera_journal::{FileSystem, Listed, LocalFileSystem};
 use tessera_nvml::NvmlError;
 
 use stable::Stable;

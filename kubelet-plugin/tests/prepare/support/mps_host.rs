@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use tessera_kubelet_plugin::mps::SOCKET;
-use tessera_kubelet_plugin::mps::protocol::{
+use tessera_mps_host::SOCKET;
+use tessera_mps_host::protocol::{
     Daemon, DaemonState, Ensure, ErrorCode, Operation, Release, Request, Response, StaticPartition,
 };
 use tessera_nvml::ComputeMode;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tessera_api::NodeConfig;
 use tessera_inventory::Machine;
+use tessera_journal::FileSystem;
 use tessera_kubelet_plugin::cdi::Roots;
-use tessera_kubelet_plugin::journal::FileSystem;
 use tessera_kubelet_plugin::prepare::{
     ClaimReference, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, Preparer,
 };

@@ -8,7 +8,7 @@ use nix::{
 };
 use serde_json::json;
 use tessera_harness::{PodState, installation};
-use tessera_kubelet_plugin::mps::protocol::{Daemon, DaemonState};
+use tessera_mps_host::protocol::{Daemon, DaemonState};
 use tokio::net::UnixStream;
 
 use crate::{

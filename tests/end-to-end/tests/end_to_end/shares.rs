@@ -11,7 +11,7 @@ use futures::future::join_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_harness::installation;
-use tessera_kubelet_plugin::mps::{client::MpsHost, protocol::Daemon};
+use tessera_mps_host::{client::MpsHost, protocol::Daemon};
 use tokio::time::sleep;
 
 use crate::stage::{LIMIT, Mig, Scene, Stage, eventually};

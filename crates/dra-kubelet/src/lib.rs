@@ -1,0 +1,27 @@
+//! The kubelet's side of a DRA driver: the sockets it talks to, registration, claims, health of devices. Nothing of
+//! NVIDIA is in here.
+//!
+//! ```text
+//! socket_paths ─> listening_socket ─┐
+//! stale_sockets ────────────────────┤
+//!                                   server ─> connections ─> authority ─> HTTP/2, gRPC ─┬─> registration
+//!                                                                                       ├─> claims
+//!                                                                                       └─> device_health
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod authority;
+mod claim;
+pub mod claims;
+mod connections;
+pub mod device_health;
+pub mod listening_socket;
+pub mod metrics;
+pub mod probe;
+pub mod registration;
+pub mod server;
+pub mod socket_paths;
+mod stale_sockets;
+
+pub use claim::{Answers, ClaimReference, PreparedDevice};
+pub use metrics::KubeletMetrics;

@@ -1,0 +1,38 @@
+//! What this node has promised and done, on disk: the only memory of Prepare and Unprepare.
+//!
+//! ```text
+//! <state>/journal/claims/<claim uid>.json    one claim: what it holds
+//! <state>/journal/hardware/<id>.json         one change of a card: may outlive the claims that refer to it
+//! <state>/journal/mps-servers.json            which MPS servers were seen last
+//! <state>/journal/locks                      byte-range locks, shared by the plugin's instances
+//! ```
+//!
+//! One small file a record: a corrupt record costs its own claim and no other, an admin can read and remove one with the
+//! tools of any node, and two instances of the plugin can work side by side without sharing an offset. What a single log
+//! would save, one sync for many records, [`Journal`] has too: records that are written at the same time are synced
+//! together (group commit).
+//!
+//! Records are JSON with a version, keep the fields they do not know, and have no checksum over the whole. Reference
+//! counts are derived from the claims ([`references`]), never stored.
+
+mod boot_id;
+mod change;
+mod error;
+mod file_system;
+mod mps_servers;
+mod record;
+mod store;
+mod writer;
+
+pub use boot_id::BootId;
+pub use change::{
+    HardwareChange, MemorySlices, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances,
+    TimeSliceChange,
+};
+pub use error::{JournalError, hint};
+pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_unsynced};
+pub use mps_servers::MpsServers;
+pub use record::{
+    ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,
+};
+pub use store::{Entry, Journal};

@@ -1,0 +1,264 @@
+//! Kubernetes Events, sent by a task of its own so that no work waits for them.
+//!
+//! Not kube's `Recorder`: that takes two Events of one reason for the same, whatever their notes say, and one instance
+//! cannot know that another has sent an Event already.
+
+mod node;
+mod once;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error_text::shorten;
+
+pub use node::{NodeEvents, node_reference};
+
+/// Events that wait to be sent. What does not fit is left out: the work on claims never waits for an Event.
+const QUEUE: usize = 128;
+/// Between two requests: at most ten a second, whatever happens on the node.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for the API server's answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same said again within this time counts up the first Event (client-go's recorder: 6 minutes).
+const SERIES: Duration = Duration::from_secs(360);
+/// The API server's limits in bytes: `note`, `reportingInstance`, and a name.
+const LONGEST_NOTE: usize = 1024;
+const LONGEST_INSTANCE: usize = 128;
+const LONGEST_NAME: usize = 253;
+/// Where Events of objects without a namespace go.
+const NAMESPACE: &str = "default";
+
+/// Sends Events. Clones share the queue; the task ends with the last of them. An Event that can't be sent is only logged.
+#[derive(Clone, Debug)]
+pub struct Events {
+    queue: mpsc::Sender<Queued>,
+}
+
+/// How much an Event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// For information.
+    Normal,
+    /// Somebody should do something.
+    Warning,
+}
+
+/// What an Event says.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was being done, in one word.
+    pub action: &'static str,
+    /// What happened, in one word.
+    pub reason: &'static str,
+    /// What is wrong and what to do. At most 1,024 bytes are sent.
+    pub note: &'a str,
+    /// Identifies the occurrence, where other instances of the program see it too: it is then sent once by all of them.
+    pub occurrence: Option<&'a str>,
+}
+
+/// An Event that waits to be sent.
+#[derive(Debug)]
+struct Queued {
+    message: Message,
+    /// Who wants to know whether the API server took it.
+    taken: Option<oneshot::Sender<bool>>,
+}
+
+/// What is said, and of what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Message {
+    severity: Severity,
+    action: &'static str,
+    reason: &'static str,
+    note: String,
+    object: Object,
+    /// As [`Content::occurrence`].
+    occurrence: Option<String>,
+}
+
+/// What an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Object {
+    /// None of a Node.
+    namespace: Option<String>,
+    kind: String,
+    api_version: String,
+    name: String,
+    uid: String,
+}
+
+/// Sends Events, the same again as a series.
+struct Sender {
+    client: Client,
+    controller: String,
+    instance: String,
+    sent: HashMap<Message, Sent>,
+}
+
+struct Sent {
+    name: String,
+    count: i32,
+    last: Instant,
+}
+
+impl Severity {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+impl Events {
+    /// Starts the task that sends. `controller` is the name of the reporting program, `instance` the node's or pod's.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn start(client: Client, controller: &str, instance: &str) -> Self {
+        let (queue, mut queued) = mpsc::channel::<Queued>(QUEUE);
+        let mut sender = Sender {
+            client,
+            controller: controller.to_owned(),
+            instance: shorten(instance, LONGEST_INSTANCE).to_owned(),
+            sent: HashMap::new(),
+        };
+        tokio::spawn(async move {
+            while let Some(Queued { message, taken }) = queued.recv().await {
+                let is_taken = sender.send(message).await;
+                if let Some(taken) = taken {
+                    // Whoever asked may be gone.
+                    let _ = taken.send(is_taken);
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        Self { queue }
+    }
+
+    /// Queues an Event of an object. One that does not fit into the queue is left out.
+    pub fn send(&self, content: &Content<'_>, object: &ObjectReference) {
+        self.enqueue(Queued { message: Message::new(content, object), taken: None });
+    }
+
+    /// Sends an Event and waits for it. Answers whether the API server took it.
+    pub async fn send_and_wait(&self, content: &Content<'_>, object: &ObjectReference) -> bool {
+        let (taken, answer) = oneshot::channel();
+        self.enqueue(Queued { message: Message::new(content, object), taken: Some(taken) });
+        answer.await.unwrap_or(false)
+    }
+
+    fn enqueue(&self, queued: Queued) {
+        if let Err(error) = self.queue.try_send(queued) {
+            tracing::debug!(%error, "an Event is left out");
+        }
+    }
+}
+
+impl Message {
+    fn new(content: &Content<'_>, object: &ObjectReference) -> Self {
+        Self {
+            severity: content.severity,
+            action: content.action,
+            reason: content.reason,
+            note: shorten(content.note, LONGEST_NOTE).to_owned(),
+            object: Object {
+                namespace: object.namespace.clone(),
+                kind: object.kind.clone().unwrap_or_default(),
+                api_version: object.api_version.clone().unwrap_or_default(),
+                name: object.name.clone().unwrap_or_default(),
+                uid: object.uid.clone().unwrap_or_default(),
+            },
+            occurrence: content.occurrence.map(str::to_owned),
+        }
+    }
+}
+
+impl Sender {
+    /// Whether the API server took it.
+    async fn send(&mut self, message: Message) -> bool {
+        self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
+        let namespace = message.object.namespace.as_deref().unwrap_or(NAMESPACE);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let request = async {
+            match &message.occurrence {
+                Some(occurrence) => self.send_once(&events, &message, occurrence).await.map(|()| None),
+                None => self.send_in_series(&events, &message).await.map(Some),
+            }
+        };
+        let error = match tokio::time::timeout(PATIENCE, request).await {
+            Ok(Ok(sent)) => {
+                if let Some(sent) = sent {
+                    self.sent.insert(message, sent);
+                }
+                return true;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        tracing::debug!(error, reason = message.reason, object = message.object.name, "cannot send an Event");
+        self.sent.remove(&message);
+        false
+    }
+
+    /// Counts up the Event that said the same before, or makes one.
+    async fn send_in_series(&self, events: &Api<Event>, message: &Message) -> Result<Sent, kube::Error> {
+        let (name, count) = match self.sent.get(message) {
+            Some(sent) => {
+                let (name, count) = (sent.name.clone(), sent.count + 1);
+                let series =
+                    json!({"series": {"count": count, "lastObservedTime": MicroTime(Timestamp::now())}});
+                events.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await?;
+                (name, count)
+            }
+            None => {
+                let event = self.event(message);
+                events.create(&PostParams::default(), &event).await?;
+                (event.metadata.name.unwrap_or_default(), 1)
+            }
+        };
+        Ok(Sent { name, count, last: Instant::now() })
+    }
+
+    fn event(&self, message: &Message) -> Event {
+        let now = Timestamp::now();
+        let time = format!(".{:x}", now.as_nanosecond());
+        let object = &message.object;
+        let name = format!("{}{time}", shorten(&object.name, LONGEST_NAME - time.len()));
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(object.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned())),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            type_: Some(message.severity.as_str().to_owned()),
+            reason: Some(message.reason.to_owned()),
+            action: Some(message.action.to_owned()),
+            note: Some(message.note.clone()),
+            regarding: Some(ObjectReference {
+                api_version: Some(object.api_version.clone()),
+                kind: Some(object.kind.clone()),
+                namespace: object.namespace.clone(),
+                name: Some(object.name.clone()),
+                uid: Some(object.uid.clone()),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
+}

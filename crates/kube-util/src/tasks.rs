@@ -1,0 +1,146 @@
+//! The parts of the program as tasks: all of them run until the end, or the program ends.
+
+use std::{
+    any::Any,
+    error::Error,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::FutureExt as _;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::error_text::with_causes;
+
+/// How a part of the program ended that should have gone on.
+#[derive(Debug, thiserror::Error)]
+pub enum EndedEarly {
+    /// It returned.
+    #[error("{name} ended by itself")]
+    Returned {
+        /// The part.
+        name: &'static str,
+    },
+    /// It failed.
+    #[error("{name} failed")]
+    Failed {
+        /// The part.
+        name: &'static str,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// It panicked.
+    #[error("{name} panicked: {message}")]
+    Panicked {
+        /// The part.
+        name: &'static str,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+/// Tasks that end together. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+    failure: Arc<Mutex<Option<EndedEarly>>>,
+}
+
+impl Tasks {
+    /// No tasks yet. Those to come end when `shutdown` is cancelled, and cancel it when one ends before.
+    #[must_use]
+    pub fn new(shutdown: CancellationToken) -> Self {
+        Self { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
+    }
+
+    /// Runs a part that can't fail.
+    pub fn spawn(&self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_fallible(name, part.map(Ok::<_, EndedEarly>));
+    }
+
+    /// Runs a part that can.
+    pub fn spawn_fallible<E>(
+        &self,
+        name: &'static str,
+        part: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (shutdown, failure) = (self.shutdown.clone(), Arc::clone(&self.failure));
+        self.tracker.spawn(async move {
+            // What a part leaves behind when it panics is not looked at: the process ends.
+            let ended = match AssertUnwindSafe(part).catch_unwind().await {
+                Ok(Ok(())) if shutdown.is_cancelled() => return,
+                Ok(Ok(())) => EndedEarly::Returned { name },
+                Ok(Err(error)) => EndedEarly::Failed { name, source: error.into() },
+                Err(panic) => EndedEarly::Panicked { name, message: text(&*panic).to_owned() },
+            };
+            tracing::error!("{}; ending this process, to be started anew", with_causes(&ended));
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ended);
+            shutdown.cancel();
+        });
+    }
+
+    /// Waits until all have ended; the error is that of the first which ended too early.
+    ///
+    /// # Errors
+    /// When one failed, panicked, or ended before the shutdown.
+    pub async fn ended(&self) -> Result<(), EndedEarly> {
+        self.tracker.close();
+        self.tracker.wait().await;
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+
+    /// How many are running.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.tracker.len()
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ended(
+        part: impl Future<Output = Result<(), &'static str>> + Send + 'static,
+    ) -> Result<(), EndedEarly> {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        tasks.spawn("waiting", shutdown.clone().cancelled_owned());
+        tasks.spawn_fallible("part", part);
+        shutdown.cancelled().await;
+        tasks.ended().await
+    }
+
+    #[tokio::test]
+    async fn a_part_that_ends_in_whatever_way_ends_all() {
+        let error = ended(async { Ok(()) }).await.unwrap_err();
+        assert_eq!(error.to_string(), "part ended by itself");
+        let error = ended(async { Err("no disk") }).await.unwrap_err();
+        assert_eq!(with_causes(&error), "part failed: no disk");
+        let error = ended(async { panic!("at {}", "night") }).await.unwrap_err();
+        assert_eq!(error.to_string(), "part panicked: at night");
+    }
+
+    #[tokio::test]
+    async fn ending_after_the_shutdown_is_no_error() {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        tasks.spawn("waiting", shutdown.clone().cancelled_owned());
+        assert_eq!(tasks.running(), 1);
+        shutdown.cancel();
+        tasks.ended().await.unwrap();
+        assert_eq!(tasks.running(), 0);
+    }
+}

@@ -1,0 +1,241 @@
+//! The driver library, which may come and go: a node can boot before its driver is installed.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use tessera_kube_util::metrics::add;
+use tessera_nvml::{Library, Nvml, OpenError};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// The open driver library; `None` while it is missing, too old or finds no cards. The reason is in
+/// [`DriverKeeper::reason`].
+pub type Driver = watch::Receiver<Option<Arc<dyn Nvml>>>;
+
+/// The pause after a failed attempt to open the library: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often to see whether the open library still answers.
+const CHECK: Duration = Duration::from_secs(15);
+
+/// How often a lasting problem is logged again.
+const REMIND: Duration = Duration::from_secs(600);
+
+/// How the library is opened: by [`Library::open_below`], or by a stand-in in a test.
+type Open = dyn Fn(&Path) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
+
+/// Whether the driver answers, as metrics. Clones share their values.
+#[derive(Clone, Debug)]
+pub struct DriverMetrics {
+    ready: Gauge,
+    failures: Family<ReasonLabel, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Opens the driver library as soon as there is one that works, and again when the driver was changed under it.
+pub struct DriverKeeper {
+    driver_root: PathBuf,
+    open: Arc<Open>,
+    driver: watch::Sender<Option<Arc<dyn Nvml>>>,
+    reason: watch::Sender<Option<String>>,
+    metrics: DriverMetrics,
+}
+
+impl DriverMetrics {
+    /// All zero, and part of what `registry` writes.
+    pub fn register(registry: &mut Registry) -> Self {
+        Self {
+            ready: add(registry, "hardware_ready", "1 while the driver library answers"),
+            failures: add(registry, "hardware_failures", "Failed attempts to read the hardware"),
+        }
+    }
+
+    fn failed(&self, reason: &'static str) {
+        self.failures.get_or_create(&ReasonLabel { reason }).inc();
+    }
+}
+
+impl DriverKeeper {
+    /// A keeper of the driver installed below `driver_root`; nothing is opened before [`Self::run`].
+    #[must_use]
+    pub fn new(driver_root: PathBuf, metrics: DriverMetrics) -> Self {
+        let open =
+            |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> { Ok(Arc::new(Library::open_below(root)?)) };
+        Self::with_open(driver_root, Arc::new(open), metrics)
+    }
+
+    fn with_open(driver_root: PathBuf, open: Arc<Open>, metrics: DriverMetrics) -> Self {
+        let reason = watch::Sender::new(Some("the driver library is being opened".to_owned()));
+        Self { driver_root, open, driver: watch::Sender::new(None), reason, metrics }
+    }
+
+    /// The library, as it comes and goes.
+    #[must_use]
+    pub fn driver(&self) -> Driver {
+        self.driver.subscribe()
+    }
+
+    /// Why there is none.
+    #[must_use]
+    pub fn reason(&self) -> watch::Receiver<Option<String>> {
+        self.reason.subscribe()
+    }
+
+    /// Keeps the library open until `shutdown`. All calls of the library are on blocking threads; one that hangs does
+    /// not hold this up.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let work = async {
+            loop {
+                let nvml = self.open().await;
+                self.reason.send_replace(None);
+                self.metrics.ready.set(1);
+                self.driver.send_replace(Some(Arc::clone(&nvml)));
+                let error = until_it_fails(nvml).await;
+                tracing::warn!(error, "the driver library does not answer any more; opening it anew");
+                self.metrics.failed("stopped_answering");
+                self.metrics.ready.set(0);
+                self.reason.send_replace(Some(error));
+                self.driver.send_replace(None);
+            }
+        };
+        tokio::select! {
+            () = work => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Tries until it succeeds.
+    async fn open(&self) -> Arc<dyn Nvml> {
+        let mut pause = FIRST_PAUSE;
+        let mut told: Option<(String, Instant)> = None;
+        loop {
+            let (open, root) = (Arc::clone(&self.open), self.driver_root.clone());
+            let since = Instant::now();
+            let (message, label) = match tokio::task::spawn_blocking(move || open(&root)).await {
+                Ok(Ok(nvml)) => {
+                    tracing::info!(elapsed = ?since.elapsed(), "driver library open");
+                    return nvml;
+                }
+                Ok(Err(error)) => (error.to_string(), label(&error)),
+                Err(panic) => (format!("opening the driver library broke off: {panic}"), "panic"),
+            };
+            self.metrics.failed(label);
+            if told.as_ref().is_none_or(|(last, at)| *last != message || at.elapsed() > REMIND) {
+                tracing::warn!(
+                    "no GPUs are published and no claim can be prepared: {message} (trying again every \
+                     {LONGEST_PAUSE:?})"
+                );
+                told = Some((message.clone(), Instant::now()));
+            }
+            self.reason.send_replace(Some(message));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Answers when the driver's version can't be read any more: what the library says after the kernel module was unloaded
+/// or replaced.
+async fn until_it_fails(nvml: Arc<dyn Nvml>) -> String {
+    loop {
+        tokio::time::sleep(CHECK).await;
+        let nvml = Arc::clone(&nvml);
+        match tokio::task::spawn_blocking(move || nvml.driver_version()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(panic) => return format!("asking the driver library broke off: {panic}"),
+        }
+    }
+}
+
+fn label(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::NotFound { .. } => "not_found",
+        OpenError::OtherProcessor { .. } => "other_processor",
+        OpenError::CutShort { .. } => "cut_short",
+        OpenError::NotLoadable { .. } => "not_loadable",
+        OpenError::NotStarted { .. } => "not_started",
+        OpenError::NoCards { .. } => "no_cards",
+        OpenError::TooOld { .. } => "too_old",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tessera_nvml::{Identity, NvmlError, PciAddress};
+
+    use super::*;
+
+    struct NoCards;
+
+    impl Nvml for NoCards {
+        fn identify(&self, _: PciAddress) -> Result<Identity, NvmlError> {
+            Err(NvmlError::MissingFunction { function: "nvmlDeviceGetHandleByPciBusId_v2" })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_is_installed_later_is_found_and_meanwhile_the_reason_is_told() {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let open = {
+            let attempts = Arc::clone(&attempts);
+            move |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+                match attempts.fetch_add(1, Ordering::SeqCst) {
+                    0 => Err(OpenError::NotFound { root: root.to_owned() }),
+                    _ => Ok(Arc::new(NoCards)),
+                }
+            }
+        };
+        let keeper = DriverKeeper::with_open(
+            "/nowhere".into(),
+            Arc::new(open),
+            DriverMetrics::register(&mut Registry::default()),
+        );
+        let (mut hardware, mut reason) = (keeper.driver(), keeper.reason());
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(keeper.run(shutdown.clone()));
+        let told = reason.wait_for(|reason| reason.as_ref().is_some_and(|r| r.contains("/nowhere"))).await;
+        assert!(told.unwrap().as_ref().unwrap().contains("install the NVIDIA driver"));
+        hardware.wait_for(Option::is_some).await.unwrap();
+        assert_eq!(*reason.borrow_and_update(), None);
+        shutdown.cancel();
+        running.await.unwrap();
+        assert_eq!(attempts.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_panicking_library_is_survived() {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let open = move |_: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+            assert!(attempts.fetch_add(1, Ordering::SeqCst) > 0, "first attempt");
+            Ok(Arc::new(NoCards))
+        };
+        let keeper = DriverKeeper::with_open(
+            "/".into(),
+            Arc::new(open),
+            DriverMetrics::register(&mut Registry::default()),
+        );
+        let mut hardware = keeper.driver();
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(keeper.run(shutdown.clone()));
+        hardware.wait_for(Option::is_some).await.unwrap();
+        shutdown.cancel();
+        running.await.unwrap();
+    }
+}

@@ -1,0 +1,52 @@
+//! Events of claims and their pods: work that waits, and work that failed.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kube_util::error_text::with_causes;
+use tessera_kube_util::events::{Content, Events, Severity};
+
+use super::{Operation, PrepareError};
+
+/// Work waits for `error` to pass: an Event of the claim and, of Prepare, of the pods that can't start meanwhile.
+pub(super) fn waiting(
+    events: &Events,
+    operation: Operation,
+    claim: &ClaimReference,
+    pods: &[ObjectReference],
+    error: &PrepareError,
+) {
+    let note = format!("{}; waiting for this to pass", with_causes(error));
+    let content = of_work(operation, error.waiting_reason(), &note);
+    for object in std::iter::once(&claim_reference(claim)).chain(pods) {
+        events.send(&content, object);
+    }
+}
+
+/// The work on a claim failed. The kubelet tells the pod of it by itself.
+pub(super) fn failed(events: &Events, operation: Operation, claim: &ClaimReference, error: &PrepareError) {
+    let reason = match operation {
+        Operation::Prepare => "PrepareFailed",
+        Operation::Unprepare => "UnprepareFailed",
+    };
+    events.send(&of_work(operation, reason, &with_causes(error)), &claim_reference(claim));
+}
+
+/// A claim, as Events refer to it.
+pub(super) fn claim_reference(claim: &ClaimReference) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("resource.k8s.io/v1".to_owned()),
+        kind: Some("ResourceClaim".to_owned()),
+        namespace: Some(claim.namespace.clone()),
+        name: Some(claim.name.clone()),
+        uid: Some(claim.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+const fn of_work<'a>(operation: Operation, reason: &'static str, note: &'a str) -> Content<'a> {
+    let action = match operation {
+        Operation::Prepare => "Prepare",
+        Operation::Unprepare => "Unprepare",
+    };
+    Content { severity: Severity::Warning, action, reason, note, occurrence: None }
+}

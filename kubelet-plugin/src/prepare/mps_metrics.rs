@@ -1,0 +1,95 @@
+//! What is counted of the node's MPS daemons, as mps-host tells of them.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use tessera_kube_util::metrics::add;
+
+/// Metrics of MPS daemons. Clones share their values.
+#[derive(Clone, Debug, Default)]
+pub struct MpsMetrics {
+    /// 1 while mps-host answers.
+    pub host_up: Gauge,
+    daemons: Family<StateLabel, Gauge>,
+    /// Processes that use a device by MPS.
+    pub clients: Gauge,
+    /// Daemons that run and do not say who their clients are.
+    pub silent_daemons: Gauge,
+    /// Times that a daemon or its server was started again.
+    pub restarts: Counter,
+    /// Control daemons that died.
+    pub daemon_deaths: Counter,
+    /// Servers that died, and with them the contexts of their clients.
+    pub server_deaths: Counter,
+    /// Times that a client faulted, and with it all clients of its server lost their contexts.
+    pub server_faults: Counter,
+    /// Processes that lost their contexts because they outlived the last share.
+    pub clients_ended: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+impl MpsMetrics {
+    /// All states that a daemon can be in, as labels.
+    pub const STATES: [&'static str; 6] =
+        ["starting", "running", "fault", "waiting_for_clients", "failed", "stopping"];
+
+    /// All zero, and part of what `registry` writes.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            host_up: add(registry, "mps_host_up", "1 while mps-host answers"),
+            daemons: add(registry, "mps_daemons", "MPS daemons of the node's shared cards and partitions"),
+            clients: add(registry, "mps_clients", "Processes that use a shared card or partition by MPS"),
+            silent_daemons: add(
+                registry,
+                "mps_silent_daemons",
+                "MPS daemons that run and do not say who their clients are",
+            ),
+            restarts: add(
+                registry,
+                "mps_daemon_restarts",
+                "Times that an MPS daemon or its server was started again",
+            ),
+            daemon_deaths: add(registry, "mps_daemon_deaths", "MPS control daemons that died"),
+            server_deaths: add(
+                registry,
+                "mps_server_deaths",
+                "MPS servers that died, and with them the contexts of their clients",
+            ),
+            server_faults: add(
+                registry,
+                "mps_server_faults",
+                "Times that a program faulted, and with it all clients of its MPS server lost their contexts",
+            ),
+            clients_ended: add(
+                registry,
+                "mps_clients_ended",
+                "Processes that lost their contexts because they outlived the last share of their device",
+            ),
+        };
+        metrics.daemons(&BTreeMap::new());
+        metrics
+    }
+
+    /// How many daemons there were in a state when they were last looked at.
+    #[must_use]
+    pub fn daemons_in(&self, state: &'static str) -> i64 {
+        self.daemons.get_or_create(&StateLabel { state }).get()
+    }
+
+    /// How many daemons there are in each state.
+    pub fn daemons(&self, by_state: &BTreeMap<&'static str, i64>) {
+        for state in Self::STATES {
+            let count = by_state.get(state).copied().unwrap_or_default();
+            self.daemons.get_or_create(&StateLabel { state }).set(count);
+        }
+    }
+}

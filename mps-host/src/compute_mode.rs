@@ -1,0 +1,96 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tessera_api::PciBusId;
+use tessera_nvml::{ComputeMode, Library, Nvml, PciAddress, ProcessKind};
+
+use super::error::MpsError;
+use tessera_nvml::DriverCalls;
+
+/// The card of a daemon, as the driver knows it. The library is open during a call only: an open one keeps the driver from
+/// resetting cards and from switching their MIG mode.
+#[derive(Clone, Debug)]
+pub(super) struct DriverCard {
+    pub driver_root: PathBuf,
+    pub card: PciBusId,
+    pub calls: Arc<DriverCalls>,
+}
+
+/// Modes by their number in `nvml.h`, as records have them.
+const MODES: [ComputeMode; 4] = [
+    ComputeMode::Default,
+    ComputeMode::ExclusiveThread,
+    ComputeMode::Prohibited,
+    ComputeMode::ExclusiveProcess,
+];
+
+/// Number of [`ComputeMode::Prohibited`].
+pub(super) const PROHIBITED: u32 = 2;
+
+/// Number of [`ComputeMode::ExclusiveProcess`].
+pub(super) const EXCLUSIVE_PROCESS: u32 = 3;
+
+/// The number of a mode.
+pub(super) fn number(mode: ComputeMode) -> Option<u32> {
+    MODES.iter().position(|other| *other == mode).and_then(|number| u32::try_from(number).ok())
+}
+
+/// The mode of a number, the default of one that is none.
+pub(super) fn mode(number: u32) -> ComputeMode {
+    MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default)
+}
+
+/// What a card's mode is to be set to after the end of its daemon, if to anything: whoever set another one since meant it.
+/// `before` is what it was before it was set for MPS, `closed` whether the card was closed for a time without the daemon.
+pub(super) fn mode_after(before: Option<u32>, closed: bool, now: u32) -> Option<u32> {
+    before.filter(|_| now == EXCLUSIVE_PROCESS || (closed && now == PROHIBITED))
+}
+
+impl DriverCard {
+    /// The card's compute mode, by its number.
+    pub async fn compute_mode(&self) -> Result<u32, MpsError> {
+        let mode = self.ask(|nvml, address| nvml.card(address)?.compute_mode).await?;
+        // A card that does not say has no modes, and cannot be set either.
+        Ok(mode.and_then(number).unwrap_or(EXCLUSIVE_PROCESS))
+    }
+
+    /// Sets it.
+    pub async fn set_compute_mode(&self, number: u32) -> Result<(), MpsError> {
+        self.ask(move |nvml, address| nvml.set_compute_mode(address, mode(number))).await
+    }
+
+    /// Processes that have a context on the card, MPS servers among them.
+    pub async fn holders(&self) -> Result<Vec<u32>, MpsError> {
+        self.processes(ProcessKind::Compute).await
+    }
+
+    /// Clients of MPS servers on the card.
+    pub async fn clients(&self) -> Result<Vec<u32>, MpsError> {
+        self.processes(ProcessKind::Mps).await
+    }
+
+    async fn processes(&self, kind: ProcessKind) -> Result<Vec<u32>, MpsError> {
+        let processes = self.ask(|nvml, address| nvml.processes(address)).await?.unwrap_or_default();
+        let mut pids: Vec<u32> =
+            processes.iter().filter(|process| process.kind == kind).map(|process| process.pid).collect();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Library, PciAddress) -> Result<T, tessera_nvml::NvmlError> + Send + 'static,
+    ) -> Result<T, MpsError> {
+        let (root, card) = (self.driver_root.clone(), self.card);
+        let ask = move || {
+            let library = open(&root)?;
+            let address = PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() };
+            question(&library, address).map_err(|error| MpsError::Driver(format!("card {card}: {error}")))
+        };
+        self.calls.ask(card, ask).await.map_err(|error| MpsError::Driver(error.to_string()))?
+    }
+}
+
+fn open(root: &Path) -> Result<Library, MpsError> {
+    Library::open_below(root).map_err(|error| MpsError::Driver(error.to_string()))
+}

@@ -1,0 +1,132 @@
+//! `mps-host`: reaps, and restarts the supervisor.
+//!
+//! With it every daemon in its container would end, so it does as little as can be done: no threads, no files, no requests.
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Parser as _;
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::control::own_program;
+use super::options::Options;
+use super::supervise;
+use tessera_kube_util::logging;
+
+/// The pause before the supervisor is started again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A supervisor that ran so long is started again at once.
+const STABLE: Duration = Duration::from_secs(30);
+
+/// Runs it until it is told to end and nothing is left to reap. `arguments` are those after the program's name.
+#[must_use]
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let options =
+        Options::parse_from(std::iter::once(OsString::from("mps-host")).chain(arguments.iter().cloned()));
+    if let Err(error) = logging::install(&options.log_filter(), options.log_format, || {}) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    // Daemons detach from whoever started them. In the node's process namespace this process is not pid 1, and they come to
+    // it all the same.
+    let prepared = prctl::set_child_subreaper(true).and_then(|()| signals.thread_block());
+    if let Err(error) = prepared {
+        tracing::error!(%error, "cannot become a reaper");
+        return ExitCode::FAILURE;
+    }
+    Reaper { arguments: arguments.to_vec(), supervisor: None, started: Instant::now(), pause: FIRST_PAUSE }
+        .run(&signals)
+}
+
+struct Reaper {
+    arguments: Vec<OsString>,
+    supervisor: Option<Pid>,
+    started: Instant,
+    pause: Duration,
+}
+
+impl Reaper {
+    fn run(mut self, signals: &SigSet) -> ExitCode {
+        let mut ending = false;
+        self.start();
+        loop {
+            match signals.wait() {
+                Ok(Signal::SIGTERM | Signal::SIGINT) => {
+                    ending = true;
+                    if let Some(supervisor) = self.supervisor {
+                        // One that has just ended is reaped next.
+                        let _ = kill(supervisor, Signal::SIGTERM);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "cannot wait for signals");
+                    std::thread::sleep(LONGEST_PAUSE);
+                }
+            }
+            let has_children = self.reap();
+            if ending && self.supervisor.is_none() {
+                if !has_children {
+                    return ExitCode::SUCCESS;
+                }
+                tracing::info!("waiting for MPS daemons that have clients");
+            } else if self.supervisor.is_none() {
+                self.start_again();
+            }
+        }
+    }
+
+    /// Takes note of every child that has ended; whether there are others.
+    fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(status) => {
+                    if status.pid().is_some() && status.pid() == self.supervisor {
+                        tracing::warn!(?status, "the supervisor ended");
+                        self.supervisor = None;
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn start_again(&mut self) {
+        if self.started.elapsed() > STABLE {
+            self.pause = FIRST_PAUSE;
+        }
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.start();
+    }
+
+    fn start(&mut self) {
+        self.started = Instant::now();
+        loop {
+            let mut command = Command::new(own_program());
+            match command.arg(supervise::SUBCOMMAND).args(&self.arguments).spawn() {
+                Ok(child) => {
+                    self.supervisor = i32::try_from(child.id()).ok().map(Pid::from_raw);
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot start the supervisor; trying again");
+                    std::thread::sleep(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
