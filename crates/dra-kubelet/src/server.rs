@@ -281,7 +281,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let stop = CancellationToken::new();
-        let metrics = KubeletMetrics::new();
+        let metrics = KubeletMetrics::register(&mut Default::default());
         let (_sender, health) = watch::channel(None);
         let health = DeviceHealthService::new(health, stop.clone());
         let router = dra_router(server(TIME), ClaimService::new(Nobody, metrics.clone()), health);

@@ -17,8 +17,8 @@ use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartitions};
 use tessera_kubelet_plugin::layout::{
     CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutOptions, LayoutPace, LayoutState, LayoutStatus,
 };
-use tessera_kubelet_plugin::metrics::Metrics;
 use tessera_kubelet_plugin::publish::{PublishStatus, Role};
+use tessera_kubelet_plugin::run::metrics::Metrics;
 use tessera_nvml::{Library, Nvml, PciAddress};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -196,7 +196,7 @@ impl Node {
             holder: Holder { journal, claims: claims.clone(), locks: locks.clone() },
             status: status_sender,
             published,
-            metrics: metrics.clone(),
+            metrics: metrics.layout.clone(),
             pace: LayoutPace {
                 interval: Duration::from_millis(100),
                 retry: Duration::from_millis(100),

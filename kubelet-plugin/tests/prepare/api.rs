@@ -1,7 +1,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::PrepareError;
 
 use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, result, unprepare};
 

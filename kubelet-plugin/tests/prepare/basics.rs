@@ -2,9 +2,10 @@ use std::fs;
 use std::sync::Arc;
 
 use serde_json::json;
+use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
-use tessera_kubelet_plugin::prepare::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice};
+use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareError};
 use tessera_nvml::Architecture;
 
 use crate::support::{Node, claim, names, prepare, result, unprepare};

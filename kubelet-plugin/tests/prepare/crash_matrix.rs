@@ -4,7 +4,8 @@
 use std::fmt::Debug;
 use std::io::ErrorKind;
 
-use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError, Preparer};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
 
 use crate::support::{Fault, Loss, Moment, Node, prepare, unprepare};
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use proptest::prelude::*;
-use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::Preparer;
 
 use crate::support::{Disk, Fault, Moment, Node, claim, prepare, unprepare};
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::prepare::{ClaimReference, HardwareWork, PrepareError};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::{HardwareWork, PrepareError};
 use tessera_nvml::Architecture;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};

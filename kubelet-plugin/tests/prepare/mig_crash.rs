@@ -5,7 +5,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tessera_kubelet_plugin::prepare::{ClaimReference, PrepareError, Preparer};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
 
 use crate::crash_matrix::{self, Before};
 use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, unprepare};

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::prepare::ClaimReference;
+use tessera_dra_kubelet::ClaimReference;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 

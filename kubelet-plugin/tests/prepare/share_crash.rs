@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::NodeConfig;
-use tessera_kubelet_plugin::prepare::ClaimReference;
+use tessera_dra_kubelet::ClaimReference;
 use tessera_nvml::ComputeMode;
 
 use crate::crash_matrix::{self, Before, Scenario as _};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::prepare::{ClaimReference, Phase, PrepareError, PreparedDevice, Preparer};
+use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
+use tessera_kubelet_plugin::prepare::{Phase, PrepareError, Preparer};
 use tokio::task::JoinHandle;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tessera_api::NodeConfig;
-use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::Preparer;
 
 use crate::disk::{Disk, Fault, Moment};
 use crate::node::{Node, claim, prepare, unprepare};

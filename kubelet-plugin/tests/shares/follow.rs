@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::metrics::MpsMetrics;
-use tessera_kubelet_plugin::prepare::{ClaimReference, Preparer};
+use tessera_dra_kubelet::ClaimReference;
+use tessera_kubelet_plugin::prepare::MpsMetrics;
+use tessera_kubelet_plugin::prepare::Preparer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::container::Container;

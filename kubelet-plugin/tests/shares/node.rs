@@ -8,12 +8,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tessera_api::NodeConfig;
+use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
-use tessera_kubelet_plugin::cdi::Roots;
 use tessera_journal::{FileSystem, LocalFileSystem};
-use tessera_kubelet_plugin::prepare::{
-    ClaimReference, NoObserver, PrepareError, PrepareOptions, PreparedDevice, Preparer,
-};
+use tessera_kubelet_plugin::cdi::Roots;
+use tessera_kubelet_plugin::prepare::{NoObserver, PrepareError, PrepareOptions, Preparer};
 use tessera_nvml::{Library, Nvml};
 use tokio::sync::watch;
 

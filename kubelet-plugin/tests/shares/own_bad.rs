@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::NodeConfig;
-use tessera_mps_host::protocol::{OtherDevice, Release, Settings};
 use tessera_kubelet_plugin::prepare::PrepareError;
+use tessera_mps_host::protocol::{OtherDevice, Release, Settings};
 
 use crate::client::Client;
 use crate::host::LONG;

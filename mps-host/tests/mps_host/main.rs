@@ -2,14 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod bad;
-mod client;
 mod containers;
 mod deaths;
-mod host;
 mod hostile;
 mod partitions;
 mod roots;
 mod sharing;
 mod traces;
 
-use tessera_fakes::machine;
+use tessera_fakes::{client, host, machine};

@@ -16,26 +16,32 @@ pub struct EmulatedMachine {
     pub facts: Value,
 }
 
-/// The `gpu-emulator` beside this test's own program; built first where it is missing.
+/// The emulator's own program, `gpu-emulator`.
 pub fn gpu_emulator() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        // target/<profile>/deps/<this test>
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let program = profile.join("gpu-emulator");
-        if !program.exists() || !profile.join("libtessera_emulator.so").exists() {
-            let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo
-                .args(["build", "--package", "tessera-emulator", "--target-dir"])
-                .arg(profile.parent().unwrap());
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success(), "cargo build --package tessera-emulator failed");
+    PROGRAM.get_or_init(|| built("tessera-emulator", &["gpu-emulator", "libtessera_emulator.so"]))
+}
+
+/// `mps-host`.
+pub fn mps_host() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| built("tessera-mps-host", &["mps-host"]))
+}
+
+/// The first of a package's files beside this test's own program; built first where one is missing.
+fn built(package: &str, files: &[&str]) -> PathBuf {
+    // target/<profile>/deps/<this test>
+    let test = env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    if files.iter().any(|file| !profile.join(file).exists()) {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--package", package, "--target-dir"]).arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
         }
-        program
-    })
+        assert!(cargo.status().unwrap().success(), "cargo build --package {package} failed");
+    }
+    profile.join(files[0])
 }
 
 /// Every machine the emulator knows.

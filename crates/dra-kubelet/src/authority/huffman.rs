@@ -153,9 +153,9 @@ mod tests {
             prop_assert_eq!(after.len(), before.len());
             let decoded = decode(&after);
             prop_assert_eq!(decoded.len(), text.len());
-            prop_assert!(decoded.iter().all(|byte| crate::header_block::allowed(*byte)));
+            prop_assert!(decoded.iter().all(|byte| crate::authority::header_block::allowed(*byte)));
             for (before, after) in text.bytes().zip(&decoded) {
-                prop_assert!(before == *after || !crate::header_block::allowed(before));
+                prop_assert!(before == *after || !crate::authority::header_block::allowed(before));
             }
         }
 

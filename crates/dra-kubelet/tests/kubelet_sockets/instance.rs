@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::metrics::Metrics;
+use prometheus_client::registry::Registry;
 use tempfile::TempDir;
+use tessera_dra_kubelet::{Answers, ClaimReference, KubeletMetrics, PreparedDevice};
 use tessera_dra_kubelet::{
     claims::ClaimPreparer,
     device_health::{DeviceHealth, HealthStatus},
@@ -18,7 +19,6 @@ use tessera_dra_kubelet::{
     server::{Instance, KubeletServer, ServeError},
     socket_paths::SocketPaths,
 };
-use tessera_kubelet_plugin::prepare::{Answers, ClaimReference, PreparedDevice};
 use tessera_proto::{
     dra::{
         v1::{self, dra_plugin_client::DraPluginClient},
@@ -54,7 +54,7 @@ pub struct Running {
     pub directory: Arc<TempDir>,
     pub paths: SocketPaths,
     pub registration: watch::Receiver<RegistrationState>,
-    pub metrics: Metrics,
+    pub metrics: KubeletMetrics,
     pub calls: Arc<AtomicUsize>,
     health: watch::Sender<Option<Arc<[DeviceHealth]>>>,
     shutdown: CancellationToken,
@@ -111,7 +111,7 @@ impl Running {
         async move {
             let calls = Arc::new(AtomicUsize::new(0));
             let preparing = Preparing { behaviour, calls: Arc::clone(&calls) };
-            let metrics = Metrics::new();
+            let metrics = KubeletMetrics::register(&mut Registry::default());
             let (health, report) = watch::channel(None);
             let (state, registration) = watch::channel(RegistrationState::Waiting);
             let server =
@@ -176,7 +176,12 @@ pub fn claim(uid: &str) -> v1::Claim {
 /// The registration service without the adapter in front of it.
 pub fn plain_registration_server() -> Router {
     let state = watch::Sender::new(RegistrationState::Waiting);
-    let service = RegistrationService::new("gpu.tessera.dev", Path::new("/dra.sock"), state, Metrics::new());
+    let service = RegistrationService::new(
+        "gpu.tessera.dev",
+        Path::new("/dra.sock"),
+        state,
+        KubeletMetrics::register(&mut Registry::default()),
+    );
     Server::builder().add_service(RegistrationServer::new(service))
 }
 

@@ -120,9 +120,8 @@ async fn registration_accepted_and_refused() {
     let accepted = RegistrationStatus { plugin_registered: true, error: String::new() };
     client.notify_registration_status(accepted).await.unwrap();
     assert_eq!(*running.registration.borrow_and_update(), RegistrationState::Registered);
-    let metrics = running.metrics.encode().unwrap();
-    assert!(metrics.contains("tessera_registered 1"));
-    assert!(metrics.contains("tessera_registrations_refused_total 1"));
+    assert_eq!(running.metrics.registered.get(), 1);
+    assert_eq!(running.metrics.registrations_refused.get(), 1);
     running.stop().await;
 }
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tessera_api::NodeConfig;
+use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_journal::FileSystem;
 use tessera_kubelet_plugin::cdi::Roots;
-use tessera_kubelet_plugin::prepare::{
-    ClaimReference, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice, Preparer,
-};
+use tessera_kubelet_plugin::prepare::{PrepareError, PrepareObserver, PrepareOptions, Preparer};
 use tessera_nvml::{ComputeMode, Nvml};
 use tokio::sync::watch;
 

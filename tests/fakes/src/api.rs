@@ -7,7 +7,7 @@ use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tessera_kubelet_plugin::prepare::ClaimReference;
+use tessera_dra_kubelet::ClaimReference;
 
 /// An API server that knows claims and nothing else.
 #[derive(Clone, Default)]

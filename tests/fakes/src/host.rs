@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tessera_mps_host::client::{MpsHost, MpsHostError};
 use tessera_mps_host::protocol::{Daemon, DaemonState, Ensure, Release, Settings};
 
-use crate::machine::EmulatedMachine;
+use crate::machine::{EmulatedMachine, mps_host};
 
 /// For things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
@@ -57,14 +57,14 @@ impl Host {
     pub fn start_with(&mut self, arguments: &[&str]) {
         // With the usual soft limit on open files.
         let mut program = Command::new("/bin/sh");
-        program.args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_mps-host")]);
+        program.args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\""]).arg(mps_host());
         self.start_as(program, &self.machine.root(), arguments);
     }
 
     /// Starts it in a mount namespace of its own, by a shell script that ends with `exec "$0" "$@"`; with this driver root.
     pub fn start_after(&mut self, script: &str, driver_root: &Path) {
         let mut program = Command::new("unshare");
-        let own = env!("CARGO_BIN_EXE_mps-host");
+        let own = mps_host().to_str().unwrap();
         program.args(["--mount", "--propagation", "private", "sh", "-c", script, own]);
         self.start_as(program, driver_root, &[]);
     }

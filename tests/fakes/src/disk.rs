@@ -1,5 +1,3 @@
-// The file is a module of several test programs, at different depths.
-#[path = "disk/stable.rs"]
 pub mod stable;
 
 use std::fs::File;
