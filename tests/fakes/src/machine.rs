@@ -1,7 +1,6 @@
 //! An emulated machine, made by the `gpu-emulator` of the same target directory. The emulator is reached as users reach
 //! it: through its programs and its library, never as a dependency.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -16,25 +15,11 @@ pub struct EmulatedMachine {
     pub facts: Value,
 }
 
-/// The `gpu-emulator` beside this test's own program; built first where it is missing.
+/// The `gpu-emulator` beside this test's own program, built first.
 pub fn gpu_emulator() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        // target/<profile>/deps/<this test>
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let program = profile.join("gpu-emulator");
-        if !program.exists() || !profile.join("libtessera_emulator.so").exists() {
-            let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo
-                .args(["build", "--package", "tessera-emulator", "--target-dir"])
-                .arg(profile.parent().unwrap());
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success(), "cargo build --package tessera-emulator failed");
-        }
-        program
+        tessera_workspace::build_packages(&["tessera-emulator"]).unwrap().join("gpu-emulator")
     })
 }
 
