@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod gpu_check;
+mod image;
 mod mutants;
 mod oracle;
 mod strangers;
@@ -38,6 +39,8 @@ enum Command {
     Mutants(mutants::MutantsArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
     Strangers(strangers::StrangersArguments),
+    /// Builds the images that the chart names, without a container engine.
+    Image(image::ImageArguments),
     /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only. With --mps, tries
     /// whether MPS holds its clients to their limits.
     GpuCheck(gpu_check::GpuCheckArguments),
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),
         Command::Oracle(arguments) => oracle::run(&arguments),
+        Command::Image(arguments) => image::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
         Command::MpsClient(arguments) => gpu_check::mps::client::main(&arguments),
     };

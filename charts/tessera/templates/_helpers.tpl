@@ -38,6 +38,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: mps-host
 {{- end }}
 
+{{- /* The image of one program, as `cargo xtask image` names it: (list . "kubelet-plugin"). */}}
+{{- define "tessera.image" -}}
+{{- $image := (index . 0).Values.image -}}
+{{ $image.repository }}/{{ index . 1 }}:{{ $image.tag | default (index . 0).Chart.AppVersion }}
+{{- end }}
+
 {{- define "tessera.deviceAccess" -}}
 {{- $access := .Values.deviceAccess -}}
 {{- if eq $access "auto" }}{{ $access = ternary "none" "privileged" (ne .Values.sysfsRoot "") }}{{ end -}}

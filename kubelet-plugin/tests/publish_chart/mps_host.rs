@@ -40,7 +40,8 @@ async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         assert_eq!(container[probe], json!(null), "{probe}");
     }
-    let options = Options::try_parse_from(strings(&container["args"])).expect("valid");
+    let options =
+        Options::try_parse_from([vec!["mps-host"], strings(&container["args"])].concat()).expect("valid");
     assert_eq!(options.directory, std::path::Path::new("/run/x"));
 
     // Both see the directory under the node's path, and the plugin what is mounted there later.

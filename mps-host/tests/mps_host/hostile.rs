@@ -190,7 +190,6 @@ async fn a_second_mps_host_says_so_and_takes_over_when_the_first_has_ended() {
     let daemon = host.first().await;
     let log = host.directory().join("second.log");
     let mut second = Command::new(env!("CARGO_BIN_EXE_mps-host"))
-        .arg("mps-host")
         .arg("--directory")
         .arg(host.directory())
         .arg("--driver-root")
@@ -281,10 +280,10 @@ async fn subscribers_that_do_not_read_cost_next_to_nothing() {
     host.release(0, 0).await.unwrap();
 }
 
-/// Runs `kubelet-plugin mps`; its exit code and all that it said.
+/// Runs `mps-host`; its exit code and all that it said.
 fn mps(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mps-host"));
-    command.arg("mps").args(arguments).arg("--directory").arg(host.directory());
+    command.args(arguments).arg("--directory").arg(host.directory());
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
@@ -294,8 +293,8 @@ async fn people_are_shown_how_it_is() {
     let mut host = Host::without("t4");
     let (code, said) = mps(&host, &["check", "--timeout", "0"]);
     assert!(code == Some(1) && said.contains("sharing.mps.enabled"), "{said}");
-    let (code, help) = mps(&host, &["--help"]);
-    assert!(code == Some(0) && help.contains("Examples:") && help.contains("mps list -o json"), "{help}");
+    let (code, help) = mps(&host, &["list", "--help"]);
+    assert!(code == Some(0) && help.contains("--output"), "{help}");
     host.start();
     let settings = Settings { memory_limit_mib: Some(4096), active_thread_percentage: Some(25) };
     let daemon = host.ensure(0, settings).await.unwrap();

@@ -1,4 +1,4 @@
-//! `kubelet-plugin mps-host` as a process, with the driver's MPS programs of an emulated machine.
+//! `mps-host` as a process, with the driver's MPS programs of an emulated machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod bad;

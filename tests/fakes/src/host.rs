@@ -72,7 +72,6 @@ impl Host {
     fn start_as(&mut self, mut program: Command, driver_root: &Path, arguments: &[&str]) {
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
         let child = program
-            .arg("mps-host")
             .arg("--directory")
             .arg(self.directory())
             .arg("--driver-root")
@@ -102,7 +101,7 @@ impl Host {
 
     /// Process id of the supervisor.
     pub fn supervisor(&self) -> Option<u32> {
-        children(self.reaper()).into_iter().find(|pid| command_line(*pid).contains("mps-supervisor"))
+        children(self.reaper()).into_iter().find(|pid| command_line(*pid).contains(" supervisor"))
     }
 
     /// The wish for a daemon of a card.

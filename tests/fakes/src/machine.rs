@@ -1,7 +1,6 @@
 //! An emulated machine, made by the `gpu-emulator` of the same target directory. The emulator is reached as users reach
 //! it: through its programs and its library, never as a dependency.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -16,32 +15,18 @@ pub struct EmulatedMachine {
     pub facts: Value,
 }
 
-/// The emulator's own program, `gpu-emulator`.
+/// The emulator's own program, `gpu-emulator`, built first.
 pub fn gpu_emulator() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("tessera-emulator", &["gpu-emulator", "libtessera_emulator.so"]))
+    PROGRAM.get_or_init(|| {
+        tessera_workspace::build_packages(&["tessera-emulator"]).unwrap().join("gpu-emulator")
+    })
 }
 
-/// `mps-host`.
+/// `mps-host`, built first.
 pub fn mps_host() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("tessera-mps-host", &["mps-host"]))
-}
-
-/// The first of a package's files beside this test's own program; built first where one is missing.
-fn built(package: &str, files: &[&str]) -> PathBuf {
-    // target/<profile>/deps/<this test>
-    let test = env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    if files.iter().any(|file| !profile.join(file).exists()) {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--package", package, "--target-dir"]).arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "cargo build --package {package} failed");
-    }
-    profile.join(files[0])
+    PROGRAM.get_or_init(|| tessera_workspace::build_packages(&["tessera-mps-host"]).unwrap().join("mps-host"))
 }
 
 /// Every machine the emulator knows.

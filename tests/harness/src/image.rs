@@ -1,10 +1,16 @@
-//! Container images made here: one layer, no registry, no container engine.
+//! Container images made here: one layer, no registry, no container engine. The same bytes for the same programs.
 
-mod archive;
+mod architecture;
 mod binary;
+mod contents;
 mod cuda_sample;
+mod error;
+mod layout;
 mod test_image;
 
-pub use archive::{Image, ImageError};
+pub use architecture::Architecture;
+pub use contents::Image;
 pub use cuda_sample::{CUDA_SAMPLE_IMAGE, write_cuda_sample_image};
+pub use error::ImageError;
+pub use layout::{Written, write_archive, write_layout};
 pub use test_image::{TEST_IMAGE, write_test_image};

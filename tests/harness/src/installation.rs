@@ -29,7 +29,8 @@ pub const DRIVER: &str = "gpu.tessera.dev";
 pub const PLUGIN_SELECTOR: &str = "app.kubernetes.io/component=kubelet-plugin";
 /// Where each node has its emulated machine, as the node sees it.
 pub const MACHINE: &str = "/var/lib/emulated-gpus";
-const IMAGE_REPOSITORY: &str = "tessera.test/kubelet-plugin";
+/// What comes before the program in the names of the images that are made of this repository's programs.
+const IMAGE_REPOSITORY: &str = "tessera.test";
 
 /// What is installed.
 #[derive(Clone, Debug)]
@@ -196,10 +197,12 @@ impl Installation {
     }
 
     async fn import_image(&self, cluster: &Cluster, tag: &str) -> Result<(), InstallationError> {
-        let archive = cluster.state().join(format!("kubelet-plugin-{tag}.tar"));
-        let reference = format!("{IMAGE_REPOSITORY}:{tag}");
-        Image::from_binary(reference, &self.programs.join("kubelet-plugin"))?.write(&archive)?;
-        cluster.import_image(&archive).await?;
+        for program in ["kubelet-plugin", "mps-host"] {
+            let archive = cluster.state().join(format!("{program}-{tag}.tar"));
+            let reference = format!("{IMAGE_REPOSITORY}/{program}:{tag}");
+            Image::from_binary(reference, &self.programs.join(program))?.write(&archive)?;
+            cluster.import_image(&archive).await?;
+        }
         Ok(())
     }
 

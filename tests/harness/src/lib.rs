@@ -48,14 +48,17 @@ pub mod skip;
 pub mod strangers;
 mod timings;
 pub mod tools;
-pub mod workspace;
 
 pub use cluster::{
     Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, PodState,
     Tier, Unavailable,
 };
-pub use image::{CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, write_test_image};
+pub use image::{
+    Architecture, CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, Written, write_archive, write_layout,
+    write_test_image,
+};
 pub use node::Node;
+pub use tessera_workspace as workspace;
 pub use timings::Timings;
 
 /// Prefix of the names of the directories that clusters live in.

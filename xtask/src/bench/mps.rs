@@ -88,7 +88,7 @@ async fn alone(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
         .args(["--hardware", "hgx-h100-80gb"])
         .output()?;
     ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let host = Host::start(&programs.plugin, &machine, directory).await?;
+    let host = Host::start(&programs.mps_host, &machine, directory).await?;
     let facts: Value = serde_json::from_slice(&fs::read(machine.join("state/machine.json"))?)?;
     let card = &facts["cards"][0];
 
@@ -129,7 +129,7 @@ async fn through_the_plugin(programs: &Programs, rounds: usize) -> Result<Vec<Ro
     let directory = tempfile::Builder::new().prefix("b").rand_bytes(5).tempdir_in("/tmp")?;
     let flags = [("mps-directory", directory.path().display().to_string())];
     let plugin = RunningPlugin::start_with(&cluster, programs, "mps", 8, &flags).await?;
-    let _host = Host::start(&programs.plugin, plugin.machine(), directory).await?;
+    let _host = Host::start(&programs.mps_host, plugin.machine(), directory).await?;
     let device = format!("{}-mps", plugin.devices.first().context("no device")?);
     let claims = claims::allocate_shares(&cluster, &device, AT_ONCE).await?;
     let one = std::slice::from_ref(&claims[0]);
@@ -235,10 +235,9 @@ struct Host {
 }
 
 impl Host {
-    async fn start(plugin: &Path, machine: &Path, directory: TempDir) -> Result<Self> {
+    async fn start(program: &Path, machine: &Path, directory: TempDir) -> Result<Self> {
         let log = fs::File::create(directory.path().join("log"))?;
-        let child = Command::new(plugin)
-            .arg("mps-host")
+        let child = Command::new(program)
             .arg("--directory")
             .arg(directory.path())
             .arg("--driver-root")
@@ -275,7 +274,7 @@ impl Host {
         let children = fs::read_to_string(format!("/proc/{reaper}/task/{reaper}/children"))?;
         let is_supervisor = |pid: &&str| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&command).contains("mps-supervisor")
+            String::from_utf8_lossy(&command).contains("supervisor")
         };
         let supervisor = children.split_whitespace().find(is_supervisor).context("no supervisor")?;
         let resident = |pid: &str| -> Result<u64> {

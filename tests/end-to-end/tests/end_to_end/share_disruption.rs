@@ -189,7 +189,7 @@ async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
             told(pod, "MPSServerFault", "(cuda-sample").await;
         }
         let host = mps_host(stage).await.metadata.name.unwrap();
-        let ask = ["exec", "-n", installation::NAMESPACE, &host, "--", "kubelet-plugin", "mps", "check"];
+        let ask = ["exec", "-n", installation::NAMESPACE, &host, "--", "mps-host", "check"];
         eventually("mps check to tell of it", async || {
             let output = stage.cluster.try_kubectl(&ask).await.unwrap();
             (!output.success && output.stdout.contains("a program faulted")).then_some(())

@@ -1,3 +1,5 @@
+//! What a program needs beside itself: its loader and its libraries.
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -7,80 +9,96 @@ use std::{
 
 use object::{
     Endianness,
-    elf::{FileHeader64, PT_INTERP},
+    elf::{DT_NEEDED, FileHeader64, PT_INTERP},
     read::elf::{FileHeader, ProgramHeader},
 };
 
-use super::{Image, ImageError};
+use super::{Architecture, Image, ImageError};
 
 /// Libraries of the C library's own family that a library loaded at run time may need, though the program does not.
 /// Those that the machine does not have are left out.
 const LOADED_LATER: &[&str] =
     &["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1"];
 
+/// What an ELF file says about itself.
+struct Elf {
+    architecture: Architecture,
+    /// The loader it names; none for a static program.
+    loader: Option<PathBuf>,
+    /// The libraries it is linked to, by name.
+    needed: Vec<String>,
+}
+
+/// A library: where it is here, and where it goes in the image.
+type Library = (PathBuf, PathBuf);
+
 impl Image {
-    /// An image that runs a program of this machine, with the loader and all libraries it is linked to, each at the
-    /// path where this machine has it. A static program is taken alone.
+    /// An image that runs a program, with the loader and all libraries it is linked to: those of this machine at the path
+    /// where it has them; for a program that was cross-built, those of the cross compiler. A static program is taken alone.
     ///
     /// # Errors
-    /// The file is no program of this machine, or a library is missing.
+    /// The file is no program for a processor that images are made for, or a library is missing.
     pub fn from_binary(reference: impl Into<String>, program: &Path) -> Result<Self, ImageError> {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or("program");
         let place = format!("/usr/bin/{name}");
         Self::new(reference).binary(&place, program).map(|image| image.entrypoint([place]))
     }
 
-    /// Adds a program of this machine as [`Image::from_binary`] does.
+    /// Adds a program as [`Image::from_binary`] does.
     ///
     /// # Errors
     /// Likewise.
     pub fn binary(mut self, place: &str, program: &Path) -> Result<Self, ImageError> {
+        let elf = Elf::read(program)?;
         self = self.file(place, program, 0o755)?;
-        let Some(loader) = loader(program)? else { return Ok(self) };
-        let libraries = libraries(&loader, program)?;
-        let mut folders = BTreeSet::new();
-        for library in &libraries {
-            folders.extend(library.parent().map(Path::to_owned));
-        }
-        for library in libraries.iter().chain([&loader]) {
-            self = self.library(library)?;
-        }
-        for name in LOADED_LATER {
-            if let Some(path) = folders.iter().map(|folder| folder.join(name)).find(|path| path.exists()) {
-                self = self.library(&path)?;
+        self.architecture = Some(elf.architecture);
+        let libraries = match &elf.loader {
+            None => Vec::new(),
+            Some(loader) if Architecture::native() == Some(elf.architecture) => here(loader, program)?,
+            Some(loader) => of_cross_compiler(loader, &elf, program)?,
+        };
+        for (path, place) in &libraries {
+            match place.to_str() {
+                Some(place) if !self.contains(place) => self = self.file(place, path, 0o755)?,
+                _ => {}
             }
         }
         Ok(self)
     }
-
-    /// Adds a library under the path by which the loader asks for it; what links lead to is copied.
-    fn library(self, path: &Path) -> Result<Self, ImageError> {
-        match path.to_str() {
-            Some(place) if !self.contains(place) => self.file(place, path, 0o755),
-            _ => Ok(self),
-        }
-    }
 }
 
-/// The loader that a program names; none for a static one.
-fn loader(program: &Path) -> Result<Option<PathBuf>, ImageError> {
-    let failed = |message: String| ImageError::Program { path: program.to_owned(), message };
-    let bytes = fs::read(program).map_err(|source| ImageError::Read { path: program.to_owned(), source })?;
-    let data = bytes.as_slice();
-    let header = FileHeader64::<Endianness>::parse(data).map_err(|error| failed(error.to_string()))?;
-    let endian = header.endian().map_err(|error| failed(error.to_string()))?;
-    let segments = header.program_headers(endian, data).map_err(|error| failed(error.to_string()))?;
-    for segment in segments.iter().filter(|segment| segment.p_type(endian) == PT_INTERP) {
-        let name = segment.interpreter(endian, data).map_err(|error| failed(error.to_string()))?;
-        if let Some(name) = name {
-            return Ok(Some(PathBuf::from(String::from_utf8_lossy(name).into_owned())));
-        }
+impl Elf {
+    fn read(path: &Path) -> Result<Self, ImageError> {
+        let bytes = fs::read(path).map_err(|source| ImageError::Read { path: path.to_owned(), source })?;
+        Self::parse(&bytes).map_err(|message| ImageError::Program { path: path.to_owned(), message })
     }
-    Ok(None)
+
+    fn parse(data: &[u8]) -> Result<Self, String> {
+        let failed = |error: object::read::Error| error.to_string();
+        let header = FileHeader64::<Endianness>::parse(data).map_err(failed)?;
+        let endian = header.endian().map_err(failed)?;
+        let machine = header.e_machine(endian);
+        let architecture =
+            Architecture::of_machine(machine).ok_or_else(|| format!("its ELF machine is {machine}"))?;
+        let mut loader = None;
+        for segment in header.program_headers(endian, data).map_err(failed)? {
+            if segment.p_type(endian) == PT_INTERP {
+                let name = segment.interpreter(endian, data).map_err(failed)?;
+                loader = name.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()));
+            }
+        }
+        let sections = header.sections(endian, data).map_err(failed)?;
+        let table = sections.dynamic_table(endian, data).map_err(failed)?;
+        let mut needed = Vec::new();
+        for entry in table.iter().filter(|entry| entry.tag == DT_NEEDED) {
+            needed.push(String::from_utf8_lossy(table.string(entry).map_err(failed)?).into_owned());
+        }
+        Ok(Self { architecture, loader, needed })
+    }
 }
 
 /// Asks the loader itself, which knows its own rules best, where each library is.
-fn libraries(loader: &Path, program: &Path) -> Result<Vec<PathBuf>, ImageError> {
+fn here(loader: &Path, program: &Path) -> Result<Vec<Library>, ImageError> {
     let output = Command::new(loader)
         .arg("--list")
         .arg(program)
@@ -91,7 +109,50 @@ fn libraries(loader: &Path, program: &Path) -> Result<Vec<PathBuf>, ImageError> 
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(ImageError::Program { path: program.to_owned(), message });
     }
-    parse_list(&text).map_err(|library| ImageError::Library { path: program.to_owned(), library })
+    let mut libraries =
+        parse_list(&text).map_err(|library| ImageError::Library { path: program.to_owned(), library })?;
+    let folders: BTreeSet<PathBuf> =
+        libraries.iter().filter_map(|library| library.parent().map(Path::to_owned)).collect();
+    for name in LOADED_LATER {
+        libraries.extend(folders.iter().map(|folder| folder.join(name)).find(|path| path.exists()));
+    }
+    libraries.push(loader.to_owned());
+    Ok(libraries.into_iter().map(|path| (path.clone(), path)).collect())
+}
+
+/// Asks the cross compiler where it has each library, and reads from the libraries which others they need. They go where
+/// the loader looks first on every distribution: beside itself.
+fn of_cross_compiler(loader: &Path, program: &Elf, path: &Path) -> Result<Vec<Library>, ImageError> {
+    let compiler = program.architecture.cross_compiler();
+    let folder = loader.parent().unwrap_or(Path::new("/lib"));
+    let mut names: BTreeSet<String> = program.needed.iter().cloned().collect();
+    names.extend(loader.file_name().map(|name| name.to_string_lossy().into_owned()));
+    let mut open: Vec<(String, bool)> = names.iter().map(|name| (name.clone(), true)).collect();
+    open.extend(LOADED_LATER.iter().map(|name| ((*name).to_owned(), false)));
+    let mut libraries = Vec::new();
+    while let Some((name, required)) = open.pop() {
+        let Some(library) = find(compiler, &name)? else {
+            if required {
+                let library = format!("{name} for {}", program.architecture);
+                return Err(ImageError::Library { path: path.to_owned(), library });
+            }
+            continue;
+        };
+        let more = Elf::read(&library)?.needed;
+        open.extend(more.into_iter().filter(|name| names.insert(name.clone())).map(|name| (name, true)));
+        libraries.push((library, folder.join(name)));
+    }
+    Ok(libraries)
+}
+
+/// Where a compiler has a library; it repeats the bare name of one that it does not have.
+fn find(compiler: &str, library: &str) -> Result<Option<PathBuf>, ImageError> {
+    let output = Command::new(compiler)
+        .arg(format!("-print-file-name={library}"))
+        .output()
+        .map_err(|source| ImageError::Read { path: compiler.into(), source })?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    Ok(path.is_absolute().then_some(path))
 }
 
 /// Lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f…)`; the vdso has no path and needs none. The error
@@ -124,12 +185,16 @@ mod tests {
     fn a_dynamic_program_brings_its_loader_and_the_c_library() {
         let program = std::env::current_exe().unwrap();
         let image = Image::from_binary("example.test/self:1", &program).unwrap();
-        let loader = loader(&program).unwrap().expect("test programs are dynamic");
+        let elf = Elf::read(&program).unwrap();
+        let loader = elf.loader.expect("test programs are dynamic");
         assert!(image.contains(loader.to_str().unwrap()));
-        let libraries = libraries(&loader, &program).unwrap();
-        assert!(libraries.iter().any(|path| path.ends_with("libc.so.6")));
-        for library in libraries {
-            assert!(image.contains(library.to_str().unwrap()), "{} is missing", library.display());
+        let libraries = here(&loader, &program).unwrap();
+        assert!(elf.needed.contains(&"libc.so.6".to_owned()));
+        for name in elf.needed {
+            assert!(libraries.iter().any(|(path, _)| path.ends_with(&name)), "{name} is not found");
+        }
+        for (_, place) in libraries {
+            assert!(image.contains(place.to_str().unwrap()), "{} is missing", place.display());
         }
     }
 

@@ -54,6 +54,8 @@ pub struct RunningPlugin {
 pub struct Programs {
     /// The plugin as the node image has it.
     pub plugin: PathBuf,
+    /// mps-host, likewise.
+    pub mps_host: PathBuf,
     /// The emulator.
     pub emulator: PathBuf,
 }
@@ -61,10 +63,11 @@ pub struct Programs {
 /// Builds the plugin as the node image has it, and the emulator.
 pub fn build() -> Result<Programs> {
     eprintln!("building the plugin with the profile `node` (the first time takes minutes)");
-    cargo(&["--profile", "node", "-p", "tessera-kubelet-plugin"])?;
+    cargo(&["--profile", "node", "-p", "tessera-kubelet-plugin", "-p", "tessera-mps-host"])?;
     cargo(&["--release", "-p", "tessera-emulator"])?;
     Ok(Programs {
         plugin: target().join("node/kubelet-plugin"),
+        mps_host: target().join("node/mps-host"),
         emulator: target().join("release/gpu-emulator"),
     })
 }

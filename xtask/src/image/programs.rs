@@ -1,0 +1,34 @@
+use clap::ValueEnum;
+
+/// The programs that run in a cluster, each in an image of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Program {
+    KubeletPlugin,
+    MpsHost,
+}
+
+impl Program {
+    /// Of the program, and the last part of its image's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::KubeletPlugin => "kubelet-plugin",
+            Self::MpsHost => "mps-host",
+        }
+    }
+
+    /// The package it is built from.
+    pub(super) fn package(self) -> &'static str {
+        match self {
+            Self::KubeletPlugin => "tessera-kubelet-plugin",
+            Self::MpsHost => "tessera-mps-host",
+        }
+    }
+
+    /// One line for registries.
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::KubeletPlugin => "Tessera on a node: publishes the node's GPUs and prepares claims",
+            Self::MpsHost => "Tessera on a node: runs the MPS daemons of shared GPUs",
+        }
+    }
+}

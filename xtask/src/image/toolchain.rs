@@ -1,0 +1,68 @@
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tessera_harness::{Architecture, workspace};
+
+use super::Program;
+
+/// The profile of what runs on nodes.
+const PROFILE: &str = "node";
+
+/// Builds the programs; the folder that they lie in.
+pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<PathBuf> {
+    let names: Vec<&str> = programs.iter().map(|program| program.name()).collect();
+    eprintln!(
+        "building {} for {architecture} with the profile `{PROFILE}` (the first time takes minutes)",
+        names.join(", ")
+    );
+    let mut cargo = workspace::cargo()?;
+    // cargo shows its own progress on standard error.
+    cargo.args(["build", "--profile", PROFILE]);
+    for program in programs {
+        cargo.args(["--package", program.package(), "--bin", program.name()]);
+    }
+    let mut folder = workspace::target()?;
+    if Architecture::native() != Some(architecture) {
+        let target = architecture.rust_target();
+        check(architecture)?;
+        cargo.args(["--target", target]);
+        let linker = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
+        cargo.env(linker, architecture.cross_compiler());
+        // ring compiles C and assembly.
+        cargo.env(format!("CC_{}", target.replace('-', "_")), architecture.cross_compiler());
+        folder.push(target);
+    }
+    let status = cargo.stdin(Stdio::null()).status().context("cannot run cargo")?;
+    ensure!(status.success(), "the programs do not build");
+    Ok(folder.join(PROFILE))
+}
+
+/// Whether Rust's target and the linker are there; else what to install.
+fn check(architecture: Architecture) -> Result<()> {
+    let (target, compiler) = (architecture.rust_target(), architecture.cross_compiler());
+    let mut missing = Vec::new();
+    let library = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", target])
+        .current_dir(workspace::root())
+        .output()
+        .context("cannot run rustc")?;
+    let library = PathBuf::from(String::from_utf8_lossy(&library.stdout).trim());
+    // Where it is not installed the folder is missing, or empty.
+    if std::fs::read_dir(library).map_or(true, |mut files| files.next().is_none()) {
+        missing.push(format!("Rust's target {target}: rustup target add {target}"));
+    }
+    if Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_err() {
+        let package = compiler.strip_suffix("-gcc").map(|prefix| format!("gcc-{prefix}"));
+        missing.push(format!(
+            "the linker {compiler}: apt-get install {}, or another distribution's cross compiler of that name",
+            package.unwrap_or_default()
+        ));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!("building for {architecture} on this machine needs\n  {}", missing.join("\n  "))
+}
