@@ -146,6 +146,18 @@ fn not_in_the_chart(values: &Value) -> Vec<String> {
 }
 
 #[test]
+fn the_readme_quotes_files() {
+    let readme = fs::read_to_string(workspace::root().join("README.md")).unwrap();
+    let quotes: Vec<&str> =
+        readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let files: Vec<String> = manifests().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    assert_eq!(quotes.len(), 3, "a whole card, a partition, a share");
+    for quote in quotes {
+        assert!(files.iter().any(|file| file.starts_with(quote)), "no file begins with {quote}");
+    }
+}
+
+#[test]
 fn each_file_is_submitted_by_the_demo_or_a_test() {
     let this =
         fs::read_to_string(workspace::root().join("tests/end-to-end").join("tests/examples.rs")).unwrap();
