@@ -232,14 +232,14 @@ async fn submit(
         views.push((claim_use.pod.clone(), view));
     }
     if shares.is_none() {
-        eprintln!("\ndemo/{} is left out: shares by MPS need a node on which pods run.", SHARES.file);
+        eprintln!("\n{} is left out: shares by MPS need a node on which pods run.", SHARES.file);
     }
     eprintln!("\nWhat the containers see:\n{}\n", container_views(&views));
     Ok(uses)
 }
 
 async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
-    eprintln!("kubectl apply -f examples/demo/{}   # {}", manifest.file, manifest.purpose);
+    eprintln!("kubectl apply -f {}   # {}", manifest.file, manifest.purpose);
     let text = manifest.with_images(TEST_IMAGE, CUDA_SAMPLE_IMAGE);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
     cluster.kubectl_with_input(&arguments, &text).await?;

@@ -25,9 +25,11 @@ pub struct Fleet {
     cluster: Cluster,
 }
 
-fn file(name: &str) -> std::path::PathBuf {
-    workspace::root().join("examples/fleet").join(name)
-}
+/// What is submitted, and what the chart is told.
+pub const MANIFESTS: [&str; 3] =
+    ["examples/fleet/training.yaml", "examples/fleet/inference.yaml", "examples/fleet/notebooks.yaml"];
+const TRAINING: &str = MANIFESTS[0];
+pub const VALUES: &str = "examples/fleet/values.yaml";
 
 impl Fleet {
     pub async fn start() -> Self {
@@ -38,8 +40,10 @@ impl Fleet {
             let label = format!("gpu.tessera.dev/config={role}");
             cluster.kubectl(&["label", "node", node, &label]).await.unwrap();
         }
-        let options =
-            InstallationOptions { values_files: vec![file("values.yaml")], ..InstallationOptions::default() };
+        let options = InstallationOptions {
+            values_files: vec![workspace::root().join(VALUES)],
+            ..InstallationOptions::default()
+        };
         let tessera = Installation::install(&cluster, &options).await.unwrap();
         let mut fleet = Self { nodes: Vec::new(), pods: Vec::new(), cluster };
         for (node, role, cards) in roles {
@@ -95,8 +99,8 @@ impl Fleet {
     }
 
     /// Submits one of the page's files.
-    pub async fn apply(&self, kind: &str) {
-        let manifests = fs::read_to_string(file(&format!("{kind}.yaml"))).unwrap();
+    pub async fn apply(&self, file: &str) {
+        let manifests = fs::read_to_string(workspace::root().join(file)).unwrap();
         self.cluster.apply(&manifests).await.unwrap();
     }
 
@@ -107,7 +111,7 @@ impl Fleet {
 
     /// A pod like those of the training job.
     pub async fn one_more_training_pod(&self) {
-        let manifests = fs::read_to_string(file("training.yaml")).unwrap();
+        let manifests = fs::read_to_string(workspace::root().join(TRAINING)).unwrap();
         let job = manifests.split("\n---\n").nth(1).unwrap().replace("name: training\n", "name: more\n");
         self.cluster.apply(&job.replace(": 4\n", ": 1\n")).await.unwrap();
     }

@@ -19,8 +19,8 @@ async fn ten_cards_for_54_pods() {
     assert_eq!(fleet.published("node-b").await, 21, "seven partitions of each card and nothing else");
     assert_eq!(fleet.published("node-c").await, 3, "a device of many shares for each card");
 
-    for kind in ["training", "inference", "notebooks"] {
-        fleet.apply(kind).await;
+    for file in fleet::MANIFESTS {
+        fleet.apply(file).await;
     }
     fleet.until_running(54, 0).await;
     let grants = fleet.grants().await;
@@ -78,8 +78,8 @@ async fn ten_cards_for_54_pods() {
 
 #[test]
 fn the_page_shows_the_values_of_the_file() {
-    let read = |name: &str| std::fs::read_to_string(workspace::root().join("docs").join(name)).unwrap();
-    let values = read("examples/fleet/values.yaml");
+    let read = |name: &str| std::fs::read_to_string(workspace::root().join(name)).unwrap();
+    let values = read(fleet::VALUES);
     let (_, values) = values.split_at(values.find("nodeConfigs:").unwrap());
-    assert!(read("fleet.md").contains(&format!("```yaml\n{values}```")));
+    assert!(read("docs/fleet.md").contains(&format!("```yaml\n{values}```")));
 }
