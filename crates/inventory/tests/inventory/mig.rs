@@ -233,6 +233,7 @@ fn instance(model: &Model, id: u32, profile: &str, start: u32, widths: &[u32]) -
     let profile = model.profile(profile);
     let compute = |(position, width): (usize, &u32)| ComputeInstance {
         id: position as u32,
+        profile_id: 0,
         placement: Placement { start: widths[..position].iter().sum(), size: *width },
         multiprocessors: None,
         uuid: Some(format!("MIG-{id}-{position}")),
