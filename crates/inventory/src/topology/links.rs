@@ -1,7 +1,7 @@
 //! From the facts of cards and pairs to the tables of a [`Topology`].
 
 use super::{Square, Topology};
-use crate::Machine;
+use crate::machine::Machine;
 use crate::machine::{Card, CommonAncestor, FabricState, NvLinkRemote, NvLinkVersion, Pairs};
 
 /// Reads the connections of `machine`, its cards sorted by PCI address.

@@ -3,9 +3,10 @@
 use k8s_openapi::api::resource::v1::{Counter, Device};
 use tessera_api::node_config::{PartitioningMode, PlacementOrder};
 use tessera_api::{DeviceName, Quantity};
+use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
-use tessera_inventory::pool::{Held, PoolOptions, Warning};
+use tessera_inventory::pool::{Held, PoolOptions};
 use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::api_limits::violations;

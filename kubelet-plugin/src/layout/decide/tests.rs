@@ -1,7 +1,6 @@
 use std::collections::BTreeSet;
 
 use tessera_inventory::layout::Layout;
-use tessera_inventory::machine;
 use tessera_nvml::{ComputeInstance, MigMode, Placement};
 
 use super::*;
