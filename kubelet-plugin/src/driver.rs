@@ -178,14 +178,15 @@ fn label(error: &OpenError) -> &'static str {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use tessera_nvml::{Identity, NvmlError, PciAddress};
+    use tessera_api::PciBusId;
+    use tessera_nvml::{Identity, NvmlError};
 
     use super::*;
 
     struct NoCards;
 
     impl Nvml for NoCards {
-        fn identify(&self, _: PciAddress) -> Result<Identity, NvmlError> {
+        fn identify(&self, _: PciBusId) -> Result<Identity, NvmlError> {
             Err(NvmlError::MissingFunction { function: "nvmlDeviceGetHandleByPciBusId_v2" })
         }
     }

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tessera_api::PciBusId;
-use tessera_nvml::{ComputeMode, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{ComputeMode, Nvml, NvmlError};
 
 use super::DeviceUuid;
 use super::compute_mode::{EXCLUSIVE_PROCESS, mode, mode_after, number};
@@ -136,7 +136,7 @@ pub fn end_abandoned(
         None if device.is_partition() => Ok(true),
         // Its mps-host may work elsewhere, or its directory have been lost.
         None => {
-            let mode = nvml.card(address(card))?.compute_mode?;
+            let mode = nvml.card(card)?.compute_mode?;
             Ok(!matches!(mode, Some(ComputeMode::ExclusiveProcess | ComputeMode::Prohibited)))
         }
     }
@@ -209,7 +209,7 @@ fn close(
     record.closed = true;
     record.write(directory).map_err(file_error)?;
     for card in &to_close {
-        nvml.set_compute_mode(address(*card), ComputeMode::Prohibited)?;
+        nvml.set_compute_mode(*card, ComputeMode::Prohibited)?;
     }
     Ok(to_close)
 }
@@ -224,9 +224,9 @@ fn end(directory: &DaemonDirectory, mut record: Record, nvml: &dyn Nvml) -> Resu
     }
     let closed = record.closed;
     for (card, before) in record.modes() {
-        let now = nvml.card(address(card))?.compute_mode?.and_then(number);
+        let now = nvml.card(card)?.compute_mode?.and_then(number);
         if let Some(after) = now.and_then(|now| mode_after(*before, closed, now)) {
-            nvml.set_compute_mode(address(card), mode(after))?;
+            nvml.set_compute_mode(card, mode(after))?;
         }
     }
     match fs::remove_file(&directory.record) {
@@ -246,10 +246,6 @@ fn file_error(error: MpsError) -> io::Error {
         MpsError::File { source, .. } => source,
         error => io::Error::other(error.to_string()),
     }
-}
-
-const fn address(card: PciBusId) -> PciAddress {
-    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
 }
 
 /// Whether a process listens on a socket. Waits for nobody, whatever containers have put there.

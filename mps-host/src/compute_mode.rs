@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
-use tessera_nvml::{ComputeMode, Library, Nvml, PciAddress, ProcessKind};
+use tessera_nvml::{ComputeMode, Library, Nvml, ProcessKind};
 
 use super::error::MpsError;
 use tessera_nvml::DriverCalls;
@@ -49,14 +49,14 @@ pub(super) fn mode_after(before: Option<u32>, closed: bool, now: u32) -> Option<
 impl DriverCard {
     /// The card's compute mode, by its number.
     pub async fn compute_mode(&self) -> Result<u32, MpsError> {
-        let mode = self.ask(|nvml, address| nvml.card(address)?.compute_mode).await?;
+        let mode = self.ask(|nvml, card| nvml.card(card)?.compute_mode).await?;
         // A card that does not say has no modes, and cannot be set either.
         Ok(mode.and_then(number).unwrap_or(EXCLUSIVE_PROCESS))
     }
 
     /// Sets it.
     pub async fn set_compute_mode(&self, number: u32) -> Result<(), MpsError> {
-        self.ask(move |nvml, address| nvml.set_compute_mode(address, mode(number))).await
+        self.ask(move |nvml, card| nvml.set_compute_mode(card, mode(number))).await
     }
 
     /// Processes that have a context on the card, MPS servers among them.
@@ -70,7 +70,7 @@ impl DriverCard {
     }
 
     async fn processes(&self, kind: ProcessKind) -> Result<Vec<u32>, MpsError> {
-        let processes = self.ask(|nvml, address| nvml.processes(address)).await?.unwrap_or_default();
+        let processes = self.ask(|nvml, card| nvml.processes(card)).await?.unwrap_or_default();
         let mut pids: Vec<u32> =
             processes.iter().filter(|process| process.kind == kind).map(|process| process.pid).collect();
         pids.dedup();
@@ -79,13 +79,12 @@ impl DriverCard {
 
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Library, PciAddress) -> Result<T, tessera_nvml::NvmlError> + Send + 'static,
+        question: impl FnOnce(&Library, PciBusId) -> Result<T, tessera_nvml::NvmlError> + Send + 'static,
     ) -> Result<T, MpsError> {
         let (root, card) = (self.driver_root.clone(), self.card);
         let ask = move || {
             let library = open(&root)?;
-            let address = PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() };
-            question(&library, address).map_err(|error| MpsError::Driver(format!("card {card}: {error}")))
+            question(&library, card).map_err(|error| MpsError::Driver(format!("card {card}: {error}")))
         };
         self.calls.ask(card, ask).await.map_err(|error| MpsError::Driver(error.to_string()))?
     }

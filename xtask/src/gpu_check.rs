@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use tessera_nvml::{Library, Nvml, PciAddress};
+use tessera_api::PciBusId;
+use tessera_nvml::{Library, Nvml};
 
 use self::compare::{Comparison, Verdict};
 
@@ -103,7 +104,7 @@ fn compare_all(library: &Library, xml: &str) -> Result<Vec<Comparison>> {
     let mut comparisons = compare::machine(library, &log);
     let addresses = library.addresses().context("the driver does not say which cards there are")?;
     ensure!(!addresses.is_empty(), "the driver sees no card");
-    let mut present: Vec<PciAddress> = Vec::new();
+    let mut present: Vec<PciBusId> = Vec::new();
     for (index, address) in addresses.into_iter().enumerate() {
         match address {
             Ok(address) => present.push(address),

@@ -1,5 +1,6 @@
 //! Names, attributes and addresses that users of Tessera see: the contract between the parts of the driver, its
-//! DeviceClasses and the claims written against them.
+//! DeviceClasses and the claims written against them. And [`facts`]: the words in which the parts of the driver speak of
+//! cards.
 //!
 //! Pure: no I/O, no clock, nothing of Kubernetes' client types.
 #![forbid(unsafe_code)]
@@ -10,6 +11,7 @@ pub mod config;
 pub mod counter;
 mod device_name;
 mod device_type;
+pub mod facts;
 pub mod limits;
 pub mod node_config;
 mod partition_name;

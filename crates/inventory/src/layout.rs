@@ -9,6 +9,7 @@ mod combinations;
 mod entry;
 mod file;
 mod file_error;
+mod placed;
 mod plan;
 mod room;
 
@@ -16,4 +17,5 @@ pub use combinations::{Combination, combinations, maximal_layouts};
 pub use entry::{CardIndexes, LayoutConfig, LayoutEntry};
 pub use file::{LayoutFile, UnknownLayout};
 pub use file_error::LayoutFileError;
-pub use plan::{Layout, LayoutError, PlannedInstance, plan};
+pub use placed::{Layout, PlannedInstance};
+pub use plan::{LayoutError, plan};

@@ -13,8 +13,10 @@ pub mod mig;
 pub mod pool;
 pub mod static_partitions;
 pub mod topology;
+mod warning;
 
 pub use machine::Machine;
 pub use pool::{PackedPool, Pool, PoolOptions};
 pub use static_partitions::{NoStaticPartitions, StaticPartitions};
 pub use topology::Topology;
+pub use warning::Warning;

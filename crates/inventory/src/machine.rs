@@ -3,16 +3,16 @@
 //! Whatever may be unknown is an `Option`, and `None` means "the machine does not say": nothing is published of it.
 
 mod card;
-mod fabric;
 mod mig;
-mod nvlink;
 mod pairs;
 
-pub use card::{Card, ComputeCapability, Health};
-pub use fabric::{Fabric, FabricState};
-pub use mig::{ComputeInstance, GpuInstance, GpuInstanceProfile, Mig, Placement};
-pub use nvlink::{NvLink, NvLinkRemote, NvLinkVersion};
-pub use pairs::{CommonAncestor, Pair, Pairs};
+pub use card::{Card, Health};
+pub use mig::Mig;
+pub use pairs::{Pair, Pairs};
+pub use tessera_api::facts::{
+    ClusterUuid, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,
+    GpuInstanceProfile, NvLink, NvLinkRemote, NvLinkVersion, Placement,
+};
 
 /// Everything known of one machine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,22 +12,21 @@ mod shared;
 mod slice;
 mod taints;
 mod tiers;
-mod warning;
 mod whole_card;
 
 pub use held::Held;
 pub use packed::{PackedContents, PackedPool, PackedSlice};
 pub use slice::{Contents, Slice, Tier};
-pub use warning::Warning;
 
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::NodeConfig;
 
+use crate::machine::{Card, Machine};
 use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
-use crate::{Machine, machine::Card};
+use crate::warning::Warning;
 use batch::Batch;
 use description::{Description, Versions};
 use offer::Offer;

@@ -20,7 +20,7 @@ pub use groups::{Group, Groups};
 
 use tessera_api::PciBusId;
 
-use crate::Machine;
+use crate::machine::Machine;
 use square::Square;
 
 /// Cards of one machine that groups are made of. More than that are published in PCI order, without groups.

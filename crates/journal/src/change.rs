@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tessera_api::facts::Placement;
 
 use super::HardwareRecord;
 
@@ -57,22 +58,13 @@ pub struct PartitionChange {
     /// The profile's id on this card.
     pub profile_id: u32,
     /// Where the GPU instance lies, in memory slices. Nothing else lay there when the record was written.
-    pub placement: MemorySlices,
+    pub placement: Placement,
     /// Ids of the GPU instances that were on the card before: the driver chooses ids, so whatever lies at the placement
     /// and is none of these is what was being made.
     pub present: Vec<u32>,
     /// The instances, once they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<PartitionInstances>,
-}
-
-/// Memory slices of a card that a GPU instance takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemorySlices {
-    /// The first, from 0.
-    pub start: u32,
-    /// How many.
-    pub size: u32,
 }
 
 /// The instances behind a partition, by what the driver calls them.
@@ -97,15 +89,6 @@ pub struct ModeChange {
     /// Whether a claim asked that it stay switched.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
-}
-
-impl MemorySlices {
-    /// Whether both take some slice.
-    #[must_use]
-    pub const fn overlaps(self, other: Self) -> bool {
-        self.start < other.start.saturating_add(other.size)
-            && other.start < self.start.saturating_add(self.size)
-    }
 }
 
 impl HardwareChange {
@@ -177,14 +160,5 @@ mod tests {
             let change: HardwareChange = serde_json::from_value(form.clone()).unwrap();
             assert_eq!(Value::Object(change.to_map()), form);
         }
-    }
-
-    #[test]
-    fn slices_overlap_where_they_share_one() {
-        let slices = |start, size| MemorySlices { start, size };
-        assert!(slices(0, 4).overlaps(slices(3, 1)));
-        assert!(slices(3, 1).overlaps(slices(0, 4)));
-        assert!(!slices(0, 4).overlaps(slices(4, 4)));
-        assert!(!slices(6, 2).overlaps(slices(0, 6)));
     }
 }

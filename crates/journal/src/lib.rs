@@ -26,8 +26,7 @@ mod writer;
 
 pub use boot_id::BootId;
 pub use change::{
-    HardwareChange, MemorySlices, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances,
-    TimeSliceChange,
+    HardwareChange, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances, TimeSliceChange,
 };
 pub use error::{JournalError, hint};
 pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_unsynced};

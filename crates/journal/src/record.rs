@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::PciBusId;
 use tessera_api::config::Sharing;
+use tessera_api::facts::Placement;
 
-use super::{BootId, MemorySlices, PartitionInstances};
+use super::{BootId, PartitionInstances};
 
 /// How far the work that a record describes has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ pub struct ClaimPartition {
     /// The profile as NVIDIA writes it: `1g.10gb`.
     pub profile: String,
     /// The memory slices it takes.
-    pub placement: MemorySlices,
+    pub placement: Placement,
     /// Width of its compute instance where it was to be less than all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_slices: Option<u32>,

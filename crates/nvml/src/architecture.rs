@@ -1,20 +1,9 @@
-use std::fmt;
-
 /// The chip generation of a card (`nvmlDeviceArchitecture_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Architecture(
     /// NVML's number; later generations have higher ones.
     pub u32,
 );
-
-/// CUDA compute capability (`nvmlDeviceGetCudaComputeCapability`): `9.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ComputeCapability {
-    /// First number.
-    pub major: u32,
-    /// Second number.
-    pub minor: u32,
-}
 
 impl Architecture {
     /// `NVML_DEVICE_ARCH_AMPERE`: needs a reset to switch MIG mode.
@@ -37,12 +26,6 @@ impl Architecture {
             10 => "Blackwell",
             _ => return None,
         })
-    }
-}
-
-impl fmt::Display for ComputeCapability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
     }
 }
 

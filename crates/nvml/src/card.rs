@@ -1,6 +1,6 @@
 use crate::{
-    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, CpuSet, Fabric, MigMode, NvLink,
-    NvmlError, PciAddress, Reading,
+    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, CpuSet, Fabric, MigMode,
+    NvLinkReadings, NvmlError, PciBusId, Reading,
 };
 
 /// What tells one card from another, read at the moment of the call.
@@ -38,11 +38,11 @@ pub struct Utilization {
     pub memory: u32,
 }
 
-/// All that is read of one card, each fact on its own: a failing query costs that fact and no other.
+/// Everything that is read of one card: the driver's answer to each question. A failed query costs that fact and no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct CardReadings {
     /// Where it sits; the one thing that stays while it is in the machine.
-    pub address: PciAddress,
+    pub address: PciBusId,
     /// Position in this boot's enumeration.
     pub index: Result<u32, NvmlError>,
     /// `N` of `/dev/nvidiaN`.
@@ -75,7 +75,7 @@ pub struct Card {
     /// The CPUs next to the card.
     pub cpu_affinity: Reading<CpuSet>,
     /// Its links, those that are down included; empty on cards without NVLink.
-    pub links: Result<Vec<NvLink>, NvmlError>,
+    pub links: Result<Vec<NvLinkReadings>, NvmlError>,
     /// The NVLink fabric it belongs to.
     pub fabric: Reading<Fabric>,
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use crate::{NvmlError, PciAddress};
+use crate::{NvmlError, PciBusId};
 
 /// Something the driver reports by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Event {
     /// A critical error of a card, numbered as in NVIDIA's list of XIDs.
     Xid {
         /// The card; `None` where the driver can't say any more, as when the card is gone.
-        card: Option<PciAddress>,
+        card: Option<PciBusId>,
         /// The XID.
         xid: u64,
         /// The MIG GPU instance it happened in.

@@ -3,7 +3,7 @@
 //! [`Nvml`] is implemented by [`Library`] over `libnvidia-ml.so.1`; tests load the emulator's library the same way.
 //!
 //! ```text
-//! driver_root ──> Library::open ──> Nvml ──> Card, Pair, Event, …
+//! driver_root ──> Library::open ──> Nvml ──> CardReadings, PairReadings, Event, …
 //! ```
 
 mod addressing_mode;
@@ -19,20 +19,18 @@ mod driver_version;
 mod elf;
 mod error;
 mod event;
-mod fabric;
 mod library;
 mod mig;
 mod nvlink;
 mod nvml;
 mod open_error;
 mod pair;
-mod pci_address;
 mod process;
 
 pub use addressing_mode::AddressingMode;
-pub use architecture::{Architecture, ComputeCapability};
+pub use architecture::Architecture;
 pub use brand::Brand;
-pub use card::{Card, Identity, Memory, Utilization};
+pub use card::{CardReadings, Identity, Memory, Utilization};
 pub use compute_mode::ComputeMode;
 pub use cpu_set::CpuSet;
 pub use cuda::{CUDA_LIBRARY_NAME, Cuda, CudaContext, CudaError, CudaMemory};
@@ -41,15 +39,15 @@ pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library, is_for_th
 pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIMUM_DRIVER_VERSION};
 pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};
-pub use fabric::{ClusterUuid, Fabric, FabricState};
 pub use library::Library;
-pub use mig::{
-    ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, MigMode, MigModeSwitch,
-    Placement,
-};
-pub use nvlink::{NvLink, NvLinkRemote};
+pub use mig::{ComputeInstanceProfile, MigMode, MigModeSwitch};
+pub use nvlink::NvLinkReadings;
 pub use nvml::Nvml;
 pub use open_error::OpenError;
-pub use pair::{CommonAncestor, Pair, PeerToPeer};
-pub use pci_address::PciAddress;
+pub use pair::{PairReadings, PeerToPeer};
 pub use process::{Process, ProcessKind};
+pub use tessera_api::PciBusId;
+pub use tessera_api::facts::{
+    ClusterUuid, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,
+    GpuInstanceProfile, NvLinkRemote, NvLinkVersion, Placement,
+};

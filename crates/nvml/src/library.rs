@@ -16,10 +16,10 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::elf::is_cut_short;
 use crate::{
-    Card, CommonAncestor, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, DriverVersion,
-    Event, EventWatch, GpuInstance, GpuInstanceProfile, Identity, MINIMUM_DRIVER_VERSION, Memory,
-    MigModeSwitch, Nvml, NvmlError, OpenError, Pair, PciAddress, PeerToPeer, Placement, Process, ProcessKind,
-    Reading, Utilization, find_library,
+    CardReadings, CommonAncestor, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion,
+    DriverVersion, Event, EventWatch, GpuInstance, GpuInstanceProfile, Identity, MINIMUM_DRIVER_VERSION,
+    Memory, MigModeSwitch, Nvml, NvmlError, OpenError, PairReadings, PciBusId, PeerToPeer, Placement,
+    Process, ProcessKind, Reading, Utilization, find_library,
 };
 use functions::Functions;
 use handles::Handles;
@@ -122,7 +122,7 @@ fn not_started(path: &Path, error: NvmlError) -> OpenError {
 }
 
 impl Nvml for Library {
-    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError> {
+    fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
         let handle = handles.get(functions, address)?;
         Ok(Identity {
@@ -141,7 +141,7 @@ impl Nvml for Library {
         self.session.functions.cuda_version().map(CudaVersion::from_number)
     }
 
-    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+    fn addresses(&self) -> Result<Vec<Result<PciBusId, NvmlError>>, NvmlError> {
         let found = Mutex::new(BTreeMap::new());
         self.each_address(&|index, address| {
             found.lock().unwrap_or_else(PoisonError::into_inner).insert(index, address);
@@ -151,7 +151,7 @@ impl Nvml for Library {
 
     fn each_address(
         &self,
-        found: &(dyn Fn(usize, Result<PciAddress, NvmlError>) + Sync),
+        found: &(dyn Fn(usize, Result<PciBusId, NvmlError>) + Sync),
     ) -> Result<(), NvmlError> {
         let functions = &self.session.functions;
         let count = functions.count()?;
@@ -166,34 +166,34 @@ impl Nvml for Library {
         Ok(())
     }
 
-    fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {
+    fn card(&self, address: PciBusId) -> Result<CardReadings, NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
         Ok(card::read(functions, handles.get(functions, address)?, address))
     }
 
-    fn pair(&self, one: PciAddress, other: PciAddress) -> Result<Pair, NvmlError> {
+    fn pair(&self, one: PciBusId, other: PciBusId) -> Result<PairReadings, NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
         let (one, other) = (handles.get(functions, one)?, handles.get(functions, other)?);
         let ancestor = functions.common_ancestor(one, other).and_then(|number| {
-            named("nvmlDeviceGetTopologyCommonAncestor", number, CommonAncestor::from_number)
+            named("nvmlDeviceGetTopologyCommonAncestor", number, CommonAncestor::from_nvml)
         });
         let nvlink = functions
             .nvlink_peer_to_peer(one, other)
             .and_then(|number| named("nvmlDeviceGetP2PStatus", number, PeerToPeer::from_number));
-        Ok(Pair { common_ancestor: NvmlError::reading(ancestor), nvlink: NvmlError::reading(nvlink) })
+        Ok(PairReadings { common_ancestor: NvmlError::reading(ancestor), nvlink: NvmlError::reading(nvlink) })
     }
 
-    fn memory(&self, address: PciAddress) -> Reading<Memory> {
+    fn memory(&self, address: PciBusId) -> Reading<Memory> {
         let Session { functions, handles, .. } = &*self.session;
         NvmlError::reading(functions.memory(handles.get(functions, address)?))
     }
 
-    fn utilization(&self, address: PciAddress) -> Reading<Utilization> {
+    fn utilization(&self, address: PciBusId) -> Reading<Utilization> {
         let Session { functions, handles, .. } = &*self.session;
         NvmlError::reading(functions.utilization(handles.get(functions, address)?))
     }
 
-    fn processes(&self, address: PciAddress) -> Reading<Vec<Process>> {
+    fn processes(&self, address: PciBusId) -> Reading<Vec<Process>> {
         let Session { functions, handles, .. } = &*self.session;
         let handle = handles.get(functions, address)?;
         let lists = [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps]
@@ -210,47 +210,47 @@ impl Nvml for Library {
         Ok(all)
     }
 
-    fn set_compute_mode(&self, address: PciAddress, mode: ComputeMode) -> Result<(), NvmlError> {
+    fn set_compute_mode(&self, address: PciBusId, mode: ComputeMode) -> Result<(), NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
         functions.set_compute_mode(handles.get(functions, address)?, mode.number())
     }
 
-    fn gpu_instance_profiles(&self, address: PciAddress) -> Reading<Vec<GpuInstanceProfile>> {
+    fn gpu_instance_profiles(&self, address: PciBusId) -> Reading<Vec<GpuInstanceProfile>> {
         self.mig(address).gpu_instance_profiles().map(|profiles| profiles.map(|profiles| profiles.to_vec()))
     }
 
     fn compute_instance_profiles(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
     ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
         self.mig(address).compute_instance_profiles(gpu_instance)
     }
 
-    fn gpu_instances(&self, address: PciAddress) -> Result<Vec<GpuInstance>, NvmlError> {
+    fn gpu_instances(&self, address: PciBusId) -> Result<Vec<GpuInstance>, NvmlError> {
         self.mig(address).gpu_instances()
     }
 
-    fn set_mig_mode(&self, address: PciAddress, on: bool) -> Result<MigModeSwitch, NvmlError> {
+    fn set_mig_mode(&self, address: PciBusId, on: bool) -> Result<MigModeSwitch, NvmlError> {
         self.mig(address).set_mode(on)
     }
 
     fn create_gpu_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         profile_id: u32,
         placement: Placement,
     ) -> Result<GpuInstance, NvmlError> {
         self.mig(address).create_gpu_instance(profile_id, placement)
     }
 
-    fn destroy_gpu_instance(&self, address: PciAddress, gpu_instance: u32) -> Result<(), NvmlError> {
+    fn destroy_gpu_instance(&self, address: PciBusId, gpu_instance: u32) -> Result<(), NvmlError> {
         self.mig(address).destroy_gpu_instance(gpu_instance)
     }
 
     fn create_compute_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
         profile_id: u32,
     ) -> Result<ComputeInstance, NvmlError> {
@@ -259,7 +259,7 @@ impl Nvml for Library {
 
     fn destroy_compute_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
         compute_instance: u32,
     ) -> Result<(), NvmlError> {

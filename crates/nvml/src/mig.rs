@@ -1,9 +1,8 @@
-//! MIG (Multi-Instance GPU): what a card can be divided into, and what it is divided into now.
+//! MIG (Multi-Instance GPU) as only the driver's side needs it; what a card offers and has is in
+//! [`facts`](tessera_api::facts).
 
-mod instance;
 mod mode;
 mod profile;
 
-pub use instance::{ComputeInstance, GpuInstance};
 pub use mode::{MigMode, MigModeSwitch};
-pub use profile::{ComputeInstanceProfile, GpuInstanceProfile, Placement};
+pub use profile::ComputeInstanceProfile;

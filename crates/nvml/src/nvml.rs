@@ -1,7 +1,7 @@
 use crate::{
-    Card, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, Event, EventWatch, GpuInstance,
-    GpuInstanceProfile, Identity, Memory, MigModeSwitch, NvmlError, Pair, PciAddress, Placement, Process,
-    Reading, Utilization,
+    CardReadings, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, Event, EventWatch,
+    GpuInstance, GpuInstanceProfile, Identity, Memory, MigModeSwitch, NvmlError, PairReadings, PciBusId,
+    Placement, Process, Reading, Utilization,
 };
 
 /// The driver of one machine. Calls block, some for seconds: from async code, use a blocking thread.
@@ -13,7 +13,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
-    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError>;
+    fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError>;
 
     /// The driver's version as it writes it, `580.95.05`: also the ending of its libraries' file names. Parse it into a
     /// [`DriverVersion`](crate::DriverVersion) to compare it.
@@ -36,7 +36,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// Where the driver doesn't answer.
-    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+    fn addresses(&self) -> Result<Vec<Result<PciBusId, NvmlError>>, NvmlError> {
         missing("nvmlDeviceGetCount_v2")
     }
 
@@ -47,7 +47,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// Where the driver doesn't answer.
     fn each_address(
         &self,
-        found: &(dyn Fn(usize, Result<PciAddress, NvmlError>) + Sync),
+        found: &(dyn Fn(usize, Result<PciBusId, NvmlError>) + Sync),
     ) -> Result<(), NvmlError> {
         self.addresses()?.into_iter().enumerate().for_each(|(index, address)| found(index, address));
         Ok(())
@@ -57,7 +57,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When no card answers at that address, or it is lost. A single failing query is an error of its own field.
-    fn card(&self, _address: PciAddress) -> Result<Card, NvmlError> {
+    fn card(&self, _address: PciBusId) -> Result<CardReadings, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
 
@@ -65,7 +65,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When one of the cards doesn't answer at all.
-    fn pair(&self, _one: PciAddress, _other: PciAddress) -> Result<Pair, NvmlError> {
+    fn pair(&self, _one: PciBusId, _other: PciBusId) -> Result<PairReadings, NvmlError> {
         missing("nvmlDeviceGetTopologyCommonAncestor")
     }
 
@@ -73,7 +73,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the card doesn't answer.
-    fn memory(&self, _address: PciAddress) -> Reading<Memory> {
+    fn memory(&self, _address: PciBusId) -> Reading<Memory> {
         Ok(None)
     }
 
@@ -81,7 +81,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the card doesn't answer.
-    fn utilization(&self, _address: PciAddress) -> Reading<Utilization> {
+    fn utilization(&self, _address: PciBusId) -> Reading<Utilization> {
         Ok(None)
     }
 
@@ -89,7 +89,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the card doesn't answer.
-    fn processes(&self, _address: PciAddress) -> Reading<Vec<Process>> {
+    fn processes(&self, _address: PciBusId) -> Reading<Vec<Process>> {
         Ok(None)
     }
 
@@ -98,7 +98,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the driver refuses: without root's rights (`NO_PERMISSION`), or the card has no such mode.
-    fn set_compute_mode(&self, _address: PciAddress, _mode: ComputeMode) -> Result<(), NvmlError> {
+    fn set_compute_mode(&self, _address: PciBusId, _mode: ComputeMode) -> Result<(), NvmlError> {
         missing("nvmlDeviceSetComputeMode")
     }
 
@@ -109,7 +109,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the card doesn't answer.
-    fn gpu_instance_profiles(&self, _address: PciAddress) -> Reading<Vec<GpuInstanceProfile>> {
+    fn gpu_instance_profiles(&self, _address: PciBusId) -> Reading<Vec<GpuInstanceProfile>> {
         Ok(None)
     }
 
@@ -119,7 +119,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// When the card doesn't answer or has no such instance.
     fn compute_instance_profiles(
         &self,
-        _address: PciAddress,
+        _address: PciBusId,
         _gpu_instance: u32,
     ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
         missing("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
@@ -130,7 +130,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the card doesn't answer.
-    fn gpu_instances(&self, _address: PciAddress) -> Result<Vec<GpuInstance>, NvmlError> {
+    fn gpu_instances(&self, _address: PciBusId) -> Result<Vec<GpuInstance>, NvmlError> {
         missing("nvmlDeviceGetGpuInstances")
     }
 
@@ -139,7 +139,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// # Errors
     /// When the driver refuses: instances exist, the card has no MIG, or this process lacks root's rights. That clients
     /// hold the card it says either so or by [`MigModeSwitch::not_active`].
-    fn set_mig_mode(&self, _address: PciAddress, _on: bool) -> Result<MigModeSwitch, NvmlError> {
+    fn set_mig_mode(&self, _address: PciBusId, _on: bool) -> Result<MigModeSwitch, NvmlError> {
         missing("nvmlDeviceSetMigMode")
     }
 
@@ -150,7 +150,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// than `nvmlDeviceCreateGpuInstanceWithPlacement` comes after it: the instance exists.
     fn create_gpu_instance(
         &self,
-        _address: PciAddress,
+        _address: PciBusId,
         _profile_id: u32,
         _placement: Placement,
     ) -> Result<GpuInstance, NvmlError> {
@@ -161,7 +161,7 @@ pub trait Nvml: Send + Sync + 'static {
     ///
     /// # Errors
     /// `IN_USE` while it has compute instances or clients; `NOT_FOUND` where it is gone.
-    fn destroy_gpu_instance(&self, _address: PciAddress, _gpu_instance: u32) -> Result<(), NvmlError> {
+    fn destroy_gpu_instance(&self, _address: PciBusId, _gpu_instance: u32) -> Result<(), NvmlError> {
         missing("nvmlGpuInstanceDestroy")
     }
 
@@ -172,7 +172,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// `nvmlGpuInstanceCreateComputeInstance` may come after it: look whether the instance exists.
     fn create_compute_instance(
         &self,
-        _address: PciAddress,
+        _address: PciBusId,
         _gpu_instance: u32,
         _profile_id: u32,
     ) -> Result<ComputeInstance, NvmlError> {
@@ -185,7 +185,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// `IN_USE` while it has clients; `NOT_FOUND` where it is gone.
     fn destroy_compute_instance(
         &self,
-        _address: PciAddress,
+        _address: PciBusId,
         _gpu_instance: u32,
         _compute_instance: u32,
     ) -> Result<(), NvmlError> {

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
-use tessera_inventory::machine::{self, Card, Pair};
-use tessera_nvml::{self as nvml, Nvml, NvmlError, PciAddress};
+use tessera_api::facts::{NvLink, NvLinkRemote};
+use tessera_inventory::machine::{Card, Pair};
+use tessera_nvml::{self as nvml, Nvml, NvmlError};
 
 use super::mig::MigReader;
 use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 use super::sysfs::Sysfs;
-
-/// `None` for an address that can't be: the driver answered nonsense.
-pub(super) fn pci_bus_id(address: PciAddress) -> Option<PciBusId> {
-    PciBusId::new(address.domain, address.bus, address.device, 0).ok()
-}
 
 /// Where the facts of a card come from.
 #[derive(Clone)]
@@ -29,7 +25,7 @@ pub(super) struct Sources {
 /// is and never did.
 pub(super) fn card(
     pci: PciBusId,
-    read: nvml::Card,
+    read: nvml::CardReadings,
     sources: &Sources,
     known: Option<&Card>,
     problems: &mut Problems,
@@ -57,11 +53,8 @@ pub(super) fn card(
         named(read.architecture, nvml::Architecture::name),
         next.architecture,
     );
-    let capability = read.compute_capability.map(|capability| {
-        capability.map(|nvml::ComputeCapability { major, minor }| machine::ComputeCapability { major, minor })
-    });
     next.compute_capability =
-        problems.take(own, "cudaComputeCapability", capability, next.compute_capability);
+        problems.take(own, "cudaComputeCapability", read.compute_capability, next.compute_capability);
     next.cores = problems.take(own, "cores", read.cores, next.cores);
     let addressing_mode =
         read.addressing_mode.map(|mode| mode.map(|mode| nvml::AddressingMode::name(mode).to_owned()));
@@ -85,7 +78,6 @@ pub(super) fn card(
     let Sources { nvml, sysfs, own: own_partitions } = sources;
     let mig = MigReader {
         nvml: &**nvml,
-        address: read.address,
         pci,
         uuid: next.uuid.as_deref().unwrap_or_default(),
         own: own_partitions.as_deref(),
@@ -93,7 +85,7 @@ pub(super) fn card(
     next.mig = mig.read(read.mig, architecture, next.mig.take(), problems);
     next.nvlinks = nvlinks(pci, read.links, next.nvlinks, problems);
     next.fabric = match read.fabric {
-        Ok(answer) => answer.and_then(fabric),
+        Ok(fabric) => fabric,
         Err(error) => {
             problems.add(own, "fabric", error);
             next.fabric
@@ -120,10 +112,10 @@ fn place(card: &mut Card, sysfs: &Sysfs, problems: &mut Problems) {
 
 fn nvlinks(
     pci: PciBusId,
-    answer: Result<Vec<nvml::NvLink>, NvmlError>,
-    known: Option<Vec<machine::NvLink>>,
+    answer: Result<Vec<nvml::NvLinkReadings>, NvmlError>,
+    known: Option<Vec<NvLink>>,
     problems: &mut Problems,
-) -> Option<Vec<machine::NvLink>> {
+) -> Option<Vec<NvLink>> {
     let links = match answer {
         Ok(links) => links,
         Err(error) => {
@@ -135,56 +127,22 @@ fn nvlinks(
     // Else it can't be told which of them is which of those known.
     let known = known.filter(|known| known.len() == active.len()).unwrap_or_default();
     let mut known = known.into_iter();
-    let link = |link: nvml::NvLink| {
+    let link = |link: nvml::NvLinkReadings| {
         let known = known.next();
-        let version = link.version.map(|version| version.and_then(machine::NvLinkVersion::from_nvml));
         let known_version = known.and_then(|known| known.version);
-        let version = problems.take(Some(pci), "nvlink's version", version, known_version);
-        let known_remote = known.map(|known| known.remote);
-        let remote = remote(pci, link.remote_type, link.remote_address, problems).or(known_remote);
-        machine::NvLink { remote: remote.unwrap_or(machine::NvLinkRemote::Other), version }
+        let version = problems.take(Some(pci), "nvlink's version", link.version, known_version);
+        let remote =
+            problems.take(Some(pci), "nvlink's remote", link.remote, known.map(|known| known.remote));
+        NvLink { remote: remote.unwrap_or(NvLinkRemote::Other), version }
     };
     Some(active.into_iter().map(link).collect())
-}
-
-/// What a link leads to; `None` where that can't be read.
-fn remote(
-    pci: PciBusId,
-    kind: nvml::Reading<nvml::NvLinkRemote>,
-    address: nvml::Reading<PciAddress>,
-    problems: &mut Problems,
-) -> Option<machine::NvLinkRemote> {
-    let other = machine::NvLinkRemote::Other;
-    let remote = match kind {
-        Ok(Some(nvml::NvLinkRemote::Switch)) => Ok(machine::NvLinkRemote::Switch),
-        Ok(Some(nvml::NvLinkRemote::Gpu)) => {
-            let gpu = |address| pci_bus_id(address).map(machine::NvLinkRemote::Gpu);
-            address
-                .map(|address| address.and_then(gpu).unwrap_or(other))
-                .map_err(|error| ("nvlink's remote address", error))
-        }
-        Ok(Some(nvml::NvLinkRemote::Npu) | None) => Ok(other),
-        Err(error) => Err(("nvlink's remote type", error)),
-    };
-    remote.inspect_err(|(fact, error)| problems.add(Some(pci), fact, error)).ok()
-}
-
-fn fabric(read: nvml::Fabric) -> Option<machine::Fabric> {
-    let state = match read.state {
-        nvml::FabricState::NotSupported => return None,
-        nvml::FabricState::NotStarted => machine::FabricState::NotStarted,
-        nvml::FabricState::InProgress => machine::FabricState::InProgress,
-        nvml::FabricState::Completed if read.status == 0 => machine::FabricState::Completed,
-        nvml::FabricState::Completed => machine::FabricState::Failed,
-    };
-    Some(machine::Fabric { state, cluster_uuid: Some(read.cluster.to_string()), clique_id: read.clique })
 }
 
 /// What two cards say of each other; what can't be read stays as `known`.
 pub(super) fn pair(
     own: PciBusId,
     other: PciBusId,
-    answer: Result<nvml::Pair, NvmlError>,
+    answer: Result<nvml::PairReadings, NvmlError>,
     known: Pair,
     problems: &mut Problems,
 ) -> Pair {
@@ -199,7 +157,7 @@ pub(super) fn pair(
         }
     };
     let common_ancestor = match pair.common_ancestor {
-        Ok(ancestor) => ancestor.map(common_ancestor),
+        Ok(ancestor) => ancestor,
         Err(error) => {
             unread(error, problems);
             known.common_ancestor
@@ -216,15 +174,4 @@ pub(super) fn pair(
         }
     };
     Pair { nvlink_peer_access, common_ancestor }
-}
-
-fn common_ancestor(level: nvml::CommonAncestor) -> machine::CommonAncestor {
-    match level {
-        nvml::CommonAncestor::Internal => machine::CommonAncestor::Internal,
-        nvml::CommonAncestor::SingleSwitch => machine::CommonAncestor::SingleSwitch,
-        nvml::CommonAncestor::MultipleSwitches => machine::CommonAncestor::MultipleSwitches,
-        nvml::CommonAncestor::HostBridge => machine::CommonAncestor::HostBridge,
-        nvml::CommonAncestor::Node => machine::CommonAncestor::Node,
-        nvml::CommonAncestor::System => machine::CommonAncestor::System,
-    }
 }

@@ -2,9 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::PciBusId;
 use tessera_inventory::machine::Health;
-use tessera_nvml::{Event, PciAddress};
-
-use super::facts::pci_bus_id;
+use tessera_nvml::Event;
 
 /// XIDs that a program brings about by its own faults, which say nothing against the card: graphics engine exception,
 /// memory page fault, stopped processing, preemptive clean-up, video processor exception, context switch timeout. The
@@ -42,7 +40,7 @@ impl HealthBook {
     /// Whether the event is a reason to look at the cards again.
     pub(super) fn note(&mut self, event: &Event) -> bool {
         let (card, xid) = match event {
-            Event::Xid { card, xid, .. } => (card.and_then(|card: PciAddress| pci_bus_id(card)), *xid),
+            Event::Xid { card, xid, .. } => (*card, *xid),
             Event::Interrupted { error } => {
                 tracing::warn!(%error, "the driver stopped reporting events; looking at the cards again");
                 return true;
@@ -99,15 +97,17 @@ impl HealthBook {
 mod tests {
     use super::*;
 
-    const ADDRESS: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0 };
+    fn card() -> PciBusId {
+        PciBusId::new(0, 0x3b, 0, 0).unwrap()
+    }
 
     fn xid(xid: u64) -> Event {
-        Event::Xid { card: Some(ADDRESS), xid, gpu_instance: None, compute_instance: None }
+        Event::Xid { card: Some(card()), xid, gpu_instance: None, compute_instance: None }
     }
 
     #[test]
     fn a_broken_card_is_told_from_a_broken_program() {
-        let card = pci_bus_id(ADDRESS).unwrap();
+        let card = card();
         let mut book = HealthBook::default();
         assert!(!book.note(&xid(31)));
         assert_eq!(book.of(card), Health::Healthy);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_was_said_before_the_start_counts() {
-        let card = pci_bus_id(ADDRESS).unwrap();
+        let card = card();
         let mut book = HealthBook::of_earlier([(card, 79)].into());
         assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
         assert!(!book.note(&xid(79)) && book.unsaved().is_none(), "the same again is no news");

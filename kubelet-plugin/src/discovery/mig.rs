@@ -1,6 +1,7 @@
 use tessera_api::PciBusId;
-use tessera_inventory::machine::{self, Mig};
-use tessera_nvml::{self as nvml, Architecture, MigMode, Nvml, PciAddress, Reading};
+use tessera_api::facts::GpuInstance;
+use tessera_inventory::machine::Mig;
+use tessera_nvml::{Architecture, MigMode, Nvml, Reading};
 
 use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
@@ -8,7 +9,6 @@ use super::problem::Problems;
 /// Reads the MIG side of one card.
 pub(super) struct MigReader<'a> {
     pub(super) nvml: &'a dyn Nvml,
-    pub(super) address: PciAddress,
     pub(super) pci: PciBusId,
     pub(super) uuid: &'a str,
     /// `None` before the journal is open: then nobody's instances are told.
@@ -41,12 +41,12 @@ impl MigReader<'_> {
             None if !was_known => mig.mode_switch_needs_reset = true,
             None => {}
         }
-        match self.nvml.gpu_instance_profiles(self.address) {
+        match self.nvml.gpu_instance_profiles(self.pci) {
             // Older drivers tell profiles only while the mode is on.
             Ok(profiles) => {
                 let profiles = profiles.unwrap_or_default();
                 if !profiles.is_empty() {
-                    mig.profiles = profiles.into_iter().map(profile).collect();
+                    mig.profiles = profiles;
                 }
             }
             Err(error) => problems.add(Some(self.pci), "MIG profiles", error),
@@ -65,11 +65,7 @@ impl MigReader<'_> {
     }
 
     /// The GPU instances that this driver did not make for claims.
-    fn instances_of_others(
-        &self,
-        mode: MigMode,
-        known: &[machine::GpuInstance],
-    ) -> Result<Vec<machine::GpuInstance>, String> {
+    fn instances_of_others(&self, mode: MigMode, known: &[GpuInstance]) -> Result<Vec<GpuInstance>, String> {
         if !mode.current {
             return Ok(Vec::new());
         }
@@ -79,68 +75,22 @@ impl MigReader<'_> {
             let again = self.look()?;
             others.retain(|other| again.iter().any(|one| one.id == other.id));
         }
-        let mut instances: Vec<_> = others.into_iter().map(|other| self.instance(other)).collect();
-        instances.sort_by_key(|instance| instance.id);
-        Ok(instances)
+        others.sort_by_key(|instance| instance.id);
+        Ok(others)
     }
 
-    fn look(&self) -> Result<Vec<nvml::GpuInstance>, String> {
+    fn look(&self) -> Result<Vec<GpuInstance>, String> {
         let own = || match self.own {
             Some(own) => own.of_card(self.pci, self.uuid).map_err(|error| error.to_string()),
             None => Ok(Vec::new()),
         };
         // Both before and after: a record comes before its instance and goes after it.
         let mut ours = own()?;
-        let mut instances = self.nvml.gpu_instances(self.address).map_err(|error| error.to_string())?;
+        let mut instances = self.nvml.gpu_instances(self.pci).map_err(|error| error.to_string())?;
         ours.extend(own()?);
         instances.retain(|instance| !ours.iter().any(|own| own.is(instance)));
         Ok(instances)
     }
-
-    fn instance(&self, read: nvml::GpuInstance) -> machine::GpuInstance {
-        let nvml::GpuInstance { id, profile_id, placement, compute_instances } = read;
-        let profiles = match compute_instances.is_empty() {
-            true => Vec::new(),
-            false => self.nvml.compute_instance_profiles(self.address, id).unwrap_or_default(),
-        };
-        let compute = |compute: nvml::ComputeInstance| machine::ComputeInstance {
-            id: compute.id,
-            placement: self::placement(compute.placement),
-            multiprocessors: profiles
-                .iter()
-                .find(|profile| profile.id == compute.profile_id)
-                .map(|profile| profile.multiprocessors),
-            uuid: compute.uuid,
-        };
-        machine::GpuInstance {
-            id,
-            profile_id,
-            placement: self::placement(placement),
-            compute_instances: compute_instances.into_iter().map(compute).collect(),
-        }
-    }
-}
-
-/// A profile as [`tessera_inventory`] has it.
-pub(crate) fn profile(read: nvml::GpuInstanceProfile) -> machine::GpuInstanceProfile {
-    machine::GpuInstanceProfile {
-        name: read.name,
-        id: read.id,
-        compute_slices: read.compute_slices,
-        max_instances: read.max_instances,
-        memory_bytes: read.memory_bytes,
-        multiprocessors: read.multiprocessors,
-        copy_engines: read.copy_engines,
-        decoders: read.decoders,
-        encoders: read.encoders,
-        jpeg_engines: read.jpeg_engines,
-        ofa_engines: read.ofa_engines,
-        placements: read.placements.into_iter().map(placement).collect(),
-    }
-}
-
-fn placement(read: nvml::Placement) -> machine::Placement {
-    machine::Placement { start: read.start, size: read.size }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
+use tessera_api::facts::Placement;
 use tokio::sync::watch;
 
 use tessera_journal::{HardwareRecord, Journal, JournalError};
@@ -23,8 +24,8 @@ pub type OwnPartitionsReceiver = watch::Receiver<Option<Arc<dyn OwnPartitions>>>
 /// A partition of this driver's, made or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPartition {
-    /// Where it lies: its first memory slice and how many.
-    pub placement: (u32, u32),
+    /// Its memory slices.
+    pub placement: Placement,
     /// Id of its GPU instance once that is known.
     pub gpu_instance: Option<u32>,
     /// Ids of GPU instances that were there before it: it is none of them.
@@ -35,12 +36,11 @@ impl OwnPartition {
     /// Whether a GPU instance is this partition.
     #[must_use]
     pub fn is(&self, instance: &tessera_nvml::GpuInstance) -> bool {
-        let placement = (instance.placement.start, instance.placement.size);
         let id = match self.gpu_instance {
             Some(id) => instance.id == id,
             None => !self.present.contains(&instance.id),
         };
-        self.placement == placement && id
+        self.placement == instance.placement && id
     }
 }
 
@@ -53,7 +53,7 @@ impl OwnPartitions for Journal {
             let record = entry.record?;
             if let Some(partition) = record.partition().filter(|_| is_of_card(&record)) {
                 partitions.push(OwnPartition {
-                    placement: (partition.placement.start, partition.placement.size),
+                    placement: partition.placement,
                     gpu_instance: partition.made.map(|made| made.gpu_instance),
                     present: partition.present,
                 });
@@ -65,7 +65,7 @@ impl OwnPartitions for Journal {
 
 #[cfg(test)]
 mod tests {
-    use tessera_nvml::{GpuInstance, Placement};
+    use tessera_nvml::GpuInstance;
 
     use super::*;
 
@@ -77,7 +77,8 @@ mod tests {
             placement: Placement { start, size: 2 },
             compute_instances: vec![],
         };
-        let mut own = OwnPartition { placement: (4, 2), gpu_instance: None, present: vec![3] };
+        let mut own =
+            OwnPartition { placement: Placement { start: 4, size: 2 }, gpu_instance: None, present: vec![3] };
         assert!(own.is(&instance(7, 4)), "what appears at an intent's place is ours");
         assert!(!own.is(&instance(3, 4)), "what was there before is not");
         assert!(!own.is(&instance(7, 6)));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
-use tessera_nvml::{Event, EventWatch, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{Event, EventWatch, Nvml, NvmlError};
 use tokio::sync::Notify;
 
-use super::facts::{self, Sources, pci_bus_id};
+use super::facts::{self, Sources};
 use super::health::HealthBook;
 use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
@@ -27,7 +27,7 @@ pub struct Discovery {
     sysfs: Arc<Sysfs>,
     readers: Readers,
     /// The cards that the driver named, also those that have not answered yet.
-    addresses: BTreeMap<PciBusId, PciAddress>,
+    addresses: BTreeSet<PciBusId>,
     /// Whether it is known who made which GPU instances, or there are none.
     told_apart: bool,
     driver_version: Option<String>,
@@ -72,7 +72,7 @@ impl Discovery {
         Discovery {
             sysfs: Arc::new(Sysfs::new(sysfs_root)),
             readers: Readers::new(DEADLINE),
-            addresses: BTreeMap::new(),
+            addresses: BTreeSet::new(),
             told_apart: true,
             driver_version: None,
             cuda_driver_version: None,
@@ -233,11 +233,7 @@ impl Discovery {
     }
 
     /// The cards there are. Where the driver hangs at one, or fails, those that were there before are among them.
-    fn read_addresses(
-        &mut self,
-        nvml: &Arc<dyn Nvml>,
-        problems: &mut Problems,
-    ) -> Vec<(PciAddress, PciBusId)> {
+    fn read_addresses(&mut self, nvml: &Arc<dyn Nvml>, problems: &mut Problems) -> Vec<PciBusId> {
         let found = Arc::new(Mutex::new(BTreeMap::new()));
         let (nvml, all) = (nvml.clone(), found.clone());
         let all = move || {
@@ -246,14 +242,13 @@ impl Discovery {
             })
         };
         let answer = self.readers.ask_one(Subject::Cards, all);
-        let mut present = BTreeMap::new();
+        let mut present = BTreeSet::new();
         let found = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
         for (index, address) in found {
-            match address.map(|address| (address, pci_bus_id(address))) {
-                Ok((address, Some(pci))) => {
-                    present.insert(pci, address);
+            match address {
+                Ok(pci) => {
+                    present.insert(pci);
                 }
-                Ok((_, None)) => {}
                 Err(error) => {
                     problems.add(None, "cards", format!("card with index {index} is left out: {error}"))
                 }
@@ -268,14 +263,14 @@ impl Discovery {
         if !present.is_empty() {
             self.addresses.clone_from(&present);
         }
-        present.into_iter().map(|(pci, address)| (address, pci)).collect()
+        present.into_iter().collect()
     }
 
     /// Reads all cards; those that hang.
     fn read_cards(
         &mut self,
         sources: &Sources,
-        present: &[(PciAddress, PciBusId)],
+        present: &[PciBusId],
         health: &HealthBook,
         problems: &mut Problems,
     ) -> BTreeSet<PciBusId> {
@@ -316,10 +311,10 @@ impl Discovery {
         hanging
     }
 
-    fn reading(&mut self, sources: &Sources, present: &[(PciAddress, PciBusId)]) -> Reading {
+    fn reading(&mut self, sources: &Sources, present: &[PciBusId]) -> Reading {
         let mut reading = Reading::default();
         let mut live = Vec::new();
-        for ((address, pci), answer) in present.iter().zip(self.ask(sources, present)) {
+        for (pci, answer) in present.iter().zip(self.ask(sources, present)) {
             let Some(answer) = answer else {
                 reading.hanging.insert(*pci);
                 reading.cards.extend(self.cards.get(pci).cloned());
@@ -329,7 +324,7 @@ impl Discovery {
             match answer.card {
                 _ if answer.gone => reading.gone.push(*pci),
                 Some(card) => {
-                    live.push((*address, *pci));
+                    live.push(*pci);
                     reading.cards.push(card);
                 }
                 None => {}
@@ -340,39 +335,33 @@ impl Discovery {
     }
 
     /// The cards' answers in their order; none of one that hangs.
-    fn ask(&mut self, sources: &Sources, present: &[(PciAddress, PciBusId)]) -> Vec<Option<Answer>> {
-        let question = |&(address, pci): &(PciAddress, PciBusId)| {
+    fn ask(&mut self, sources: &Sources, present: &[PciBusId]) -> Vec<Option<Answer>> {
+        let question = |&pci: &PciBusId| {
             let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());
-            let question: Question<Answer> = Box::new(move || read_card(&sources, address, pci, known));
+            let question: Question<Answer> = Box::new(move || read_card(&sources, pci, known));
             (Subject::Card(pci), question)
         };
         let questions = present.iter().map(question).collect();
         self.readers.ask(questions).into_iter().map(|(_, answer)| answer).collect()
     }
 
-    fn read_pairs(
-        &mut self,
-        nvml: &Arc<dyn Nvml>,
-        present: &[(PciAddress, PciBusId)],
-        problems: &mut Problems,
-    ) -> Pairs {
+    fn read_pairs(&mut self, nvml: &Arc<dyn Nvml>, present: &[PciBusId], problems: &mut Problems) -> Pairs {
         let mut all = self.pairs.clone();
         let question = |row: usize| {
-            let (address, pci) = present[row];
-            let known = |&(address, other): &(PciAddress, PciBusId)| (address, other, all.get(pci, other));
+            let pci = present[row];
+            let known = |&other: &PciBusId| (other, all.get(pci, other));
             let others: Vec<_> = present[row + 1..].iter().map(known).collect();
             let nvml = nvml.clone();
             let question: Question<Row> = Box::new(move || {
                 let mut own = Problems::default();
-                let pair = |(other_address, other, known)| {
-                    (other, facts::pair(pci, other, nvml.pair(address, other_address), known, &mut own))
-                };
+                let pair =
+                    |(other, known)| (other, facts::pair(pci, other, nvml.pair(pci, other), known, &mut own));
                 (others.into_iter().map(pair).collect(), own)
             });
             (Subject::Pairs(pci), question)
         };
         let questions = (0..present.len()).map(question).collect();
-        for ((_, pci), (_, row)) in present.iter().zip(self.readers.ask(questions)) {
+        for (pci, (_, row)) in present.iter().zip(self.readers.ask(questions)) {
             let Some((pairs, own)) = row else { continue };
             for (other, pair) in pairs {
                 all.insert(*pci, other, pair);
@@ -383,9 +372,9 @@ impl Discovery {
     }
 }
 
-fn read_card(sources: &Sources, address: PciAddress, pci: PciBusId, known: Option<Card>) -> Answer {
+fn read_card(sources: &Sources, pci: PciBusId, known: Option<Card>) -> Answer {
     let mut problems = Problems::default();
-    let (gone, card) = match sources.nvml.card(address) {
+    let (gone, card) = match sources.nvml.card(pci) {
         Ok(read) if is_gone(&read) => (true, None),
         Ok(read) => (false, facts::card(pci, read, sources, known.as_ref(), &mut problems)),
         Err(error) if error.is_card_gone() => (true, None),
@@ -398,7 +387,7 @@ fn read_card(sources: &Sources, address: PciAddress, pci: PciBusId, known: Optio
 }
 
 /// A card that falls off while it is read gives an error for everything from there on.
-fn is_gone(card: &tessera_nvml::Card) -> bool {
+fn is_gone(card: &tessera_nvml::CardReadings) -> bool {
     let gone = |error: Option<&NvmlError>| error.is_some_and(NvmlError::is_card_gone);
     gone(card.uuid.as_ref().err()) || gone(card.memory.as_ref().err()) || gone(card.fabric.as_ref().err())
 }

@@ -1,9 +1,8 @@
 use tessera_api::PciBusId;
 use tessera_inventory::layout::PlannedInstance;
-use tessera_nvml::{ComputeInstanceProfile, Nvml, NvmlError, Placement};
+use tessera_nvml::{ComputeInstanceProfile, Nvml, NvmlError};
 
 use super::decide::Work;
-use super::look::address;
 
 /// How carrying out ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,31 +43,29 @@ pub(super) enum CarryOutError {
 
 /// Does the work, one step after the other. Blocks, for about a second a step.
 pub(super) fn carry_out(nvml: &dyn Nvml, card: PciBusId, work: &Work) -> Result<Outcome, CarryOutError> {
-    let address = address(card);
     for instance in &work.destroy {
         let failed = |source| CarryOutError::Driver {
             what: format!("destroy GPU instance {} at {}", instance.id, instance.placement.start),
             source,
         };
         for compute in &instance.compute_instances {
-            nvml.destroy_compute_instance(address, instance.id, compute.id).or_else(gone).map_err(failed)?;
+            nvml.destroy_compute_instance(card, instance.id, compute.id).or_else(gone).map_err(failed)?;
         }
-        nvml.destroy_gpu_instance(address, instance.id).or_else(gone).map_err(failed)?;
+        nvml.destroy_gpu_instance(card, instance.id).or_else(gone).map_err(failed)?;
         tracing::info!(%card, gpu_instance = instance.id, start = instance.placement.start,
             "destroyed an instance of the last layout");
     }
     if let Some(on) = work.switch {
         let what = || format!("switch MIG mode {}", if on { "on" } else { "off" });
-        let switched = nvml
-            .set_mig_mode(address, on)
-            .map_err(|source| CarryOutError::Driver { what: what(), source })?;
+        let switched =
+            nvml.set_mig_mode(card, on).map_err(|source| CarryOutError::Driver { what: what(), source })?;
         if switched.mode.current != on {
             return match switched.not_active {
                 None if switched.mode.pending == on => Ok(Outcome::NeedsReset { on }),
                 None => Err(CarryOutError::ModeUnchanged { on }),
                 Some(source) => {
                     // Else it would come with the next reset, whatever is wanted then.
-                    let _ = nvml.set_mig_mode(address, !on);
+                    let _ = nvml.set_mig_mode(card, !on);
                     Err(CarryOutError::Driver { what: what(), source })
                 }
             };
@@ -82,19 +79,17 @@ pub(super) fn carry_out(nvml: &dyn Nvml, card: PciBusId, work: &Work) -> Result<
 }
 
 fn create(nvml: &dyn Nvml, card: PciBusId, planned: &PlannedInstance) -> Result<(), CarryOutError> {
-    let address = address(card);
     let PlannedInstance { placement, profile_id, profile } = planned;
     let failed = |source| CarryOutError::Driver {
         what: format!("make a partition {profile} at {}", placement.start),
         source,
     };
-    let wanted = Placement { start: placement.start, size: placement.size };
-    let instance = nvml.create_gpu_instance(address, *profile_id, wanted).map_err(failed)?;
-    let offered = nvml.compute_instance_profiles(address, instance.id).map_err(failed)?;
+    let instance = nvml.create_gpu_instance(card, *profile_id, *placement).map_err(failed)?;
+    let offered = nvml.compute_instance_profiles(card, instance.id).map_err(failed)?;
     let Some(whole) = ComputeInstanceProfile::of_width(&offered, None) else {
         return Err(CarryOutError::NoComputeInstance { profile: profile.clone() });
     };
-    let compute = nvml.create_compute_instance(address, instance.id, whole.id).map_err(failed)?;
+    let compute = nvml.create_compute_instance(card, instance.id, whole.id).map_err(failed)?;
     tracing::info!(%card, profile, start = placement.start, gpu_instance = instance.id, uuid = compute.uuid,
         "made a partition of the layout");
     Ok(())
@@ -110,8 +105,7 @@ fn gone(error: NvmlError) -> Result<(), NvmlError> {
 mod tests {
     use std::sync::Mutex;
 
-    use tessera_inventory::machine::Placement as Place;
-    use tessera_nvml::{ComputeInstance, GpuInstance, Identity, PciAddress};
+    use tessera_nvml::{ComputeInstance, GpuInstance, Identity, Placement};
 
     use super::*;
 
@@ -121,13 +115,13 @@ mod tests {
     struct A100(Mutex<Option<u32>>);
 
     impl Nvml for A100 {
-        fn identify(&self, _: PciAddress) -> Result<Identity, NvmlError> {
+        fn identify(&self, _: PciBusId) -> Result<Identity, NvmlError> {
             Err(NvmlError::MissingFunction { function: "nvmlDeviceGetUUID" })
         }
 
         fn create_gpu_instance(
             &self,
-            _: PciAddress,
+            _: PciBusId,
             profile_id: u32,
             placement: Placement,
         ) -> Result<GpuInstance, NvmlError> {
@@ -136,7 +130,7 @@ mod tests {
 
         fn compute_instance_profiles(
             &self,
-            _: PciAddress,
+            _: PciBusId,
             _: u32,
         ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
             let profile = |(enumerator, id, compute_slices)| ComputeInstanceProfile {
@@ -151,20 +145,20 @@ mod tests {
 
         fn create_compute_instance(
             &self,
-            _: PciAddress,
+            _: PciBusId,
             _: u32,
             profile_id: u32,
         ) -> Result<ComputeInstance, NvmlError> {
             *self.0.lock().unwrap() = Some(profile_id);
             let placement = Placement { start: 0, size: 7 };
-            Ok(ComputeInstance { id: 0, profile_id, placement, uuid: None })
+            Ok(ComputeInstance { id: 0, profile_id, placement, multiprocessors: None, uuid: None })
         }
     }
 
     #[test]
     fn of_two_profiles_of_all_slices_a_layout_takes_the_same_as_a_claim() {
         let card = A100::default();
-        let placement = Place { start: 0, size: 8 };
+        let placement = Placement { start: 0, size: 8 };
         let planned = PlannedInstance { placement, profile_id: 0, profile: "7g.40gb".into() };
         create(&card, "0000:3b:00.0".parse().unwrap(), &planned).unwrap();
         assert_eq!(*card.0.lock().unwrap(), Some(4));

@@ -148,8 +148,7 @@ fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Opti
 
 /// Whether an instance is what was planned, and complete.
 fn is(planned: &PlannedInstance, instance: &GpuInstance) -> bool {
-    (planned.profile_id, planned.placement.start, planned.placement.size)
-        == (instance.profile_id, instance.placement.start, instance.placement.size)
+    (planned.profile_id, planned.placement) == (instance.profile_id, instance.placement)
         && instance.compute_instances.len() == 1
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use tessera_api::PciBusId;
-use tessera_nvml::{Architecture, GpuInstance, MigMode, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{Architecture, GpuInstance, MigMode, Nvml, NvmlError};
 
 /// What is on a card at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,20 +17,14 @@ pub(super) struct Seen {
 
 /// Reads it. Blocks for calls of the driver. `None` on a card without MIG.
 pub(super) fn look(nvml: &dyn Nvml, card: PciBusId) -> Result<Option<Seen>, NvmlError> {
-    let address = address(card);
-    let read = nvml.card(address)?;
+    let read = nvml.card(card)?;
     let Some(mode) = read.mig? else { return Ok(None) };
-    let processes = nvml.processes(address)?.unwrap_or_default();
+    let processes = nvml.processes(card)?.unwrap_or_default();
     Ok(Some(Seen {
         uuid: read.uuid?,
         mode,
         switch_needs_reset: read.architecture?.is_none_or(|chip| chip < Architecture::HOPPER),
-        instances: if mode.current { nvml.gpu_instances(address)? } else { Vec::new() },
+        instances: if mode.current { nvml.gpu_instances(card)? } else { Vec::new() },
         clients: processes.into_iter().map(|process| process.pid).collect(),
     }))
-}
-
-/// A card's address as the driver takes it.
-pub(super) const fn address(card: PciBusId) -> PciAddress {
-    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
 }

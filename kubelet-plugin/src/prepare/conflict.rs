@@ -1,7 +1,8 @@
+use tessera_api::facts::Placement;
 use tessera_api::{DeviceName, PciBusId};
 
 use super::need::DeviceNeed;
-use tessera_journal::{ClaimDevice, MemorySlices};
+use tessera_journal::ClaimDevice;
 
 /// How a claim uses a card, for telling whether two claims may use it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ enum Extent {
     /// The memory slices of a GPU instance. `compute_instance` is the id of the compute instance where it is but one of
     /// several of the GPU instance, made by an administrator.
     Slices {
-        slices: MemorySlices,
+        slices: Placement,
         compute_instance: Option<u32>,
     },
 }
@@ -113,7 +114,7 @@ mod tests {
         let admin = Use { admin_access: true, ..whole };
         let partition = |device, start, size| Use {
             device,
-            extent: Extent::Slices { slices: MemorySlices { start, size }, compute_instance: None },
+            extent: Extent::Slices { slices: Placement { start, size }, compute_instance: None },
             ..whole
         };
         let large = partition("gpu-3b-00-mig-3g40gb-4", 4, 4);
@@ -154,7 +155,7 @@ mod tests {
     fn compute_instances_of_one_gpu_instance_are_side_by_side() {
         let card: PciBusId = "0000:3b:00.0".parse().unwrap();
         let of = |device, start, size, compute_instance| Use {
-            extent: Extent::Slices { slices: MemorySlices { start, size }, compute_instance },
+            extent: Extent::Slices { slices: Placement { start, size }, compute_instance },
             ..Use::of_whole_card(card, device)
         };
         let (one, other) = (of("a", 4, 4, Some(0)), of("b", 4, 4, Some(1)));

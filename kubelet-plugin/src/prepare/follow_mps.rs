@@ -15,7 +15,6 @@ use tokio_util::task::AbortOnDropHandle;
 use self::known::{Known, Missing};
 use self::tell::Teller;
 use super::MpsMetrics;
-use super::hardware::address;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
 use tessera_journal::MpsServers;
@@ -129,7 +128,7 @@ impl Follower {
             };
             let modes = abandoned.cards().into_iter().map(|card| {
                 let nvml = nvml.clone();
-                let mode = self.worker.calls.ask(card, move || nvml.card(address(card))?.compute_mode);
+                let mode = self.worker.calls.ask(card, move || nvml.card(card)?.compute_mode);
                 async move { Some((card, mode.await.ok()?.ok()?)) }
             });
             let modes: BTreeMap<_, _> = join_all(modes).await.into_iter().flatten().collect();

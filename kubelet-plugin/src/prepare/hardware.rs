@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tessera_api::{DeviceName, PartitionName, PciBusId};
-use tessera_nvml::{Architecture, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{Architecture, Nvml, NvmlError};
 
 use super::PrepareObserver;
 use super::locks::CardLocks;
@@ -56,7 +56,7 @@ impl Tools {
 
     /// Whether a card switches its MIG mode without a reset: from Hopper on. An unknown one is not tried.
     fn switches_at_once(&self, card: PciBusId) -> Result<bool, NvmlError> {
-        let architecture = self.nvml.card(address(card))?.architecture?;
+        let architecture = self.nvml.card(card)?.architecture?;
         Ok(architecture.is_some_and(|architecture| architecture >= Architecture::HOPPER))
     }
 }
@@ -82,11 +82,6 @@ pub(super) fn device_of_share(id: &str) -> &str {
 }
 
 const OWN_SHARE: &str = "-sharing";
-
-/// A card's address as the driver takes it.
-pub(super) const fn address(card: PciBusId) -> PciAddress {
-    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
-}
 
 /// A mode in words.
 const fn on_or_off(mode: bool) -> &'static str {

@@ -2,16 +2,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures::future::join_all;
+use tessera_api::facts::Placement;
 use tessera_api::{ExistingInstance, PartitionName, PciBusId, ProfileSpelling};
 use tessera_inventory::Machine;
-use tessera_inventory::machine::{Card, ComputeCapability};
+use tessera_inventory::machine::Card;
 use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
 use super::PrepareError;
 use super::allocation::AllocatedDevice;
-use super::hardware::{address, partition_id};
+use super::hardware::partition_id;
 use super::sharing::OwnSharing;
-use tessera_journal::MemorySlices;
 use tessera_nvml::DriverCalls;
 
 /// A device of an allocation, with what the driver says of its card.
@@ -39,7 +39,7 @@ pub(super) struct PartitionNeed {
     /// As NVIDIA writes it.
     pub profile: String,
     pub profile_id: u32,
-    pub placement: MemorySlices,
+    pub placement: Placement,
     /// Width of the compute instance, unless all.
     pub compute_slices: Option<u32>,
     /// The instances that are to be used as they are.
@@ -81,7 +81,7 @@ impl Profiles {
         {
             return Ok(Some(profiles.clone()));
         }
-        let Some(profiles) = nvml.gpu_instance_profiles(address(card))? else { return Ok(None) };
+        let Some(profiles) = nvml.gpu_instance_profiles(card)? else { return Ok(None) };
         let profiles: Arc<[GpuInstanceProfile]> = profiles.into();
         let mut latest = lock();
         match &mut *latest {
@@ -137,7 +137,7 @@ fn of_card(
 ) -> Result<Vec<(usize, DeviceNeed)>, PrepareError> {
     let first = devices.first().map(|(_, device)| device.device.to_string()).unwrap_or_default();
     let hardware = |source| PrepareError::Hardware { device: first.clone(), source };
-    let identity = nvml.identify(address(card)).map_err(hardware)?;
+    let identity = nvml.identify(card).map_err(hardware)?;
     if let Some(published) = published.uuid.filter(|uuid| *uuid != identity.uuid) {
         return Err(PrepareError::OtherCard { device: first, published, found: identity.uuid });
     }
@@ -159,7 +159,7 @@ fn of_card(
             None => {
                 if allocated.settings.has_memory_limit() {
                     // A card that does not say what it has, or has none of its own, is not held to it.
-                    let memory = nvml.memory(address(card)).ok().flatten();
+                    let memory = nvml.memory(card).ok().flatten();
                     memory_mib = memory.map(|memory| memory.total >> 20);
                 }
                 None
@@ -169,7 +169,7 @@ fn of_card(
                 let found = match partition.existing {
                     None => on_demand(partition, &offered, compute_slices),
                     Some(existing) => {
-                        let instances = nvml.gpu_instances(address(card));
+                        let instances = nvml.gpu_instances(card);
                         let instances = instances
                             .map_err(|source| PrepareError::Hardware { device: name.clone(), source })?;
                         let instance = instances.iter().find(|instance| {
@@ -186,10 +186,7 @@ fn of_card(
                             id: partition_id(partition),
                             profile: profile.map(|profile| profile.name.clone()).unwrap_or_default(),
                             profile_id: instance.profile_id,
-                            placement: MemorySlices {
-                                start: instance.placement.start,
-                                size: instance.placement.size,
-                            },
+                            placement: instance.placement,
                             compute_slices: None,
                             existing: Some(existing),
                         })
@@ -222,8 +219,7 @@ fn of_card(
 
 /// Of a card that is not published yet, as the driver says it: an allocation can be older than this start of the plugin.
 fn has_time_slice_lengths(nvml: &dyn Nvml, card: PciBusId) -> Option<bool> {
-    let capability = nvml.card(address(card)).ok()?.compute_capability.ok()??;
-    let capability = ComputeCapability { major: capability.major, minor: capability.minor };
+    let capability = nvml.card(card).ok()?.compute_capability.ok()??;
     Some(capability.has_time_slice_lengths())
 }
 
@@ -242,7 +238,7 @@ fn on_demand(
         id: partition_id(partition),
         profile: profile.name.clone(),
         profile_id: profile.id,
-        placement: MemorySlices { start: placement.start, size: placement.size },
+        placement: *placement,
         compute_slices,
         existing: None,
     })

@@ -12,7 +12,6 @@ use tokio::time::Instant as Deadline;
 use super::allocation::{AllocatedDevice, recorded_devices};
 use super::call::{Call, Ending};
 use super::claim_events;
-use super::hardware::address;
 use super::holder::Holder;
 use super::need::needs;
 use super::worker::{Worker, answer, device_names};
@@ -77,7 +76,7 @@ impl Worker {
         let looks = cards.into_iter().map(|(card, mut expected)| {
             let nvml = nvml.clone();
             self.calls.ask(card, move || {
-                let Ok(there) = nvml.gpu_instances(address(card)) else { return Vec::new() };
+                let Ok(there) = nvml.gpu_instances(card) else { return Vec::new() };
                 expected.retain(|(_, instances)| !there.iter().any(|there| is_behind(there, instances)));
                 expected
             })
@@ -244,7 +243,7 @@ impl Worker {
         let cards: BTreeSet<PciBusId> = record.devices.iter().map(|device| device.card).collect();
         let looks = cards.into_iter().map(|card| {
             let nvml = nvml.clone();
-            async move { (card, self.calls.ask(card, move || nvml.identify(address(card))).await) }
+            async move { (card, self.calls.ask(card, move || nvml.identify(card)).await) }
         });
         let mut is_changed = false;
         for look in join_all(looks).await {

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use kube::Client;
 use tessera_api::NodeConfig;
 use tessera_inventory::{
-    Machine, PackedPool, PoolOptions,
-    pool::{Held, PackedContents, Warning},
+    Machine, PackedPool, PoolOptions, Warning,
+    pool::{Held, PackedContents},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -73,8 +73,8 @@ fn whole_card(context: &str, card: &Card, facts: &Value) {
         expected => {
             let fabric = card.fabric.as_ref().unwrap();
             assert_eq!(fabric.state, FabricState::Completed, "{context}");
-            assert_eq!(fabric.cluster_uuid, text(&expected["clusterUuid"]), "{context}");
-            assert_eq!(u64::from(fabric.clique_id), expected["clique"].as_u64().unwrap(), "{context}");
+            assert_eq!(Some(fabric.cluster.to_string()), text(&expected["clusterUuid"]), "{context}");
+            assert_eq!(u64::from(fabric.clique), expected["clique"].as_u64().unwrap(), "{context}");
         }
     }
 }

@@ -7,7 +7,7 @@ use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_journal::JournalError;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartition, OwnPartitions};
-use tessera_nvml::{GpuInstance, Library, Nvml, PciAddress};
+use tessera_nvml::{GpuInstance, Library, Nvml};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ impl OwnPartitions for Own {
 }
 
 /// A partition of the smallest profile, complete.
-fn make(library: &Library, card: PciAddress, place: usize) -> GpuInstance {
+fn make(library: &Library, card: PciBusId, place: usize) -> GpuInstance {
     let profile = library.gpu_instance_profiles(card).unwrap().unwrap().remove(0);
     let gpu = library.create_gpu_instance(card, profile.id, profile.placements[place]).unwrap();
     let width = library.compute_instance_profiles(card, gpu.id).unwrap()[0];
@@ -56,7 +56,7 @@ async fn instances_are_told_once_it_is_known_whose_they_are() {
     assert!(machines.borrow().is_none(), "nobody knows yet whose the instances are");
 
     let own = Arc::new(Own::default());
-    let placement = (ours.placement.start, ours.placement.size);
+    let placement = ours.placement;
     own.0.lock().unwrap().push(OwnPartition { placement, gpu_instance: None, present: Vec::new() });
     own_sender.send_replace(Some(own.clone() as Arc<dyn OwnPartitions>));
     let found = tokio::time::timeout(PATIENCE, machines.wait_for(Option::is_some)).await.unwrap().unwrap();

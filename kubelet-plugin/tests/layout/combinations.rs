@@ -6,7 +6,7 @@ use tessera_inventory::layout::{combinations, maximal_layouts};
 use tessera_inventory::machine::{GpuInstanceProfile, Mig};
 use tessera_kubelet_plugin::discovery::Discovery;
 use tessera_kubelet_plugin::layout::LayoutState;
-use tessera_nvml::{Library, Nvml, Placement};
+use tessera_nvml::{Library, Nvml};
 
 use crate::machine::EmulatedMachine;
 use crate::node::Node;
@@ -37,17 +37,15 @@ fn every_maximal_set_of_placements_can_be_made() {
     library.set_mig_mode(card, true).unwrap();
     machine.let_happen("reset --card 0");
     for layout in layouts {
-        let make =
-            |profile: u32, start, size| library.create_gpu_instance(card, profile, Placement { start, size });
+        let make = |profile: u32, placement| library.create_gpu_instance(card, profile, placement);
         let mut made = Vec::new();
         for instance in &layout.instances {
-            let placement = instance.placement;
-            let gpu = make(instance.profile_id, placement.start, placement.size);
+            let gpu = make(instance.profile_id, instance.placement);
             made.push(gpu.unwrap_or_else(|error| panic!("{layout}: {error}")).id);
         }
         for profile in mig.profiles.iter().filter(|profile| without_media(profile)) {
             for placement in &profile.placements {
-                let more = make(profile.id, placement.start, placement.size);
+                let more = make(profile.id, *placement);
                 assert!(more.unwrap_err().is_insufficient_resources(), "{layout}: also {}", profile.name);
             }
         }

@@ -19,7 +19,7 @@ use tessera_kubelet_plugin::layout::{
 };
 use tessera_kubelet_plugin::publish::{PublishStatus, Role};
 use tessera_kubelet_plugin::run::metrics::Metrics;
-use tessera_nvml::{Library, Nvml, PciAddress};
+use tessera_nvml::{Library, Nvml};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -164,9 +164,7 @@ impl Node {
         api: Api,
     ) -> Self {
         let library = Library::open_below(&machine.root()).unwrap();
-        let pci =
-            |address: PciAddress| PciBusId::new(address.domain, address.bus, address.device, 0).unwrap();
-        let cards = library.addresses().unwrap().into_iter().map(|address| pci(address.unwrap())).collect();
+        let cards = library.addresses().unwrap().into_iter().map(Result::unwrap).collect();
         let files = Arc::new(LocalFileSystem);
         let boot = BootId::read(&*files, &machine.root().join("proc")).unwrap();
         let journal = Arc::new(Journal::open(files, state.path().join("journal"), boot).unwrap());
@@ -258,17 +256,12 @@ impl Node {
         }
     }
 
-    fn address(&self, index: usize) -> PciAddress {
-        let card = self.cards[index];
-        PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
-    }
-
     /// Name and first memory slice of every partition that the driver has on a card, by start; all of one that is not
     /// complete.
     pub fn partitions(&self, index: usize) -> Vec<(String, u32)> {
-        let profiles = self.library.gpu_instance_profiles(self.address(index)).unwrap().unwrap();
+        let profiles = self.library.gpu_instance_profiles(self.cards[index]).unwrap().unwrap();
         let mut found: Vec<(String, u32)> = Vec::new();
-        for instance in self.library.gpu_instances(self.address(index)).unwrap() {
+        for instance in self.library.gpu_instances(self.cards[index]).unwrap() {
             let profile = profiles.iter().find(|profile| profile.id == instance.profile_id).unwrap();
             let is_complete = match &instance.compute_instances[..] {
                 [compute] => compute.placement.size == profile.compute_slices && compute.uuid.is_some(),
@@ -283,12 +276,12 @@ impl Node {
 
     /// Whether MIG mode is on.
     pub fn mode(&self, index: usize) -> bool {
-        self.library.identify(self.address(index)).unwrap().mig_mode.unwrap()
+        self.library.identify(self.cards[index]).unwrap().mig_mode.unwrap()
     }
 
     /// An administrator makes a partition by hand.
     pub fn partition_by_hand(&self, index: usize, profile: &str, start: u32) {
-        let card = self.address(index);
+        let card = self.cards[index];
         self.library.set_mig_mode(card, true).unwrap();
         let profiles = self.library.gpu_instance_profiles(card).unwrap().unwrap();
         let profile = profiles.into_iter().find(|offered| offered.name == profile).unwrap();

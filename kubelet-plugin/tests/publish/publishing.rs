@@ -148,6 +148,7 @@ async fn partitions_and_shares_come_back_as_they_were_sent() {
     (mig.mode, mig.pending_mode) = (true, true);
     let compute = |id| ComputeInstance {
         id,
+        profile_id: 0,
         placement: Placement { start: id, size: 1 },
         multiprocessors: None,
         uuid: Some(format!("MIG-{id}")),

@@ -5,9 +5,12 @@ pub mod create;
 pub mod dev;
 pub mod driver_files;
 pub mod elf;
+mod error;
+mod files;
 pub mod functions;
 pub mod proc;
 pub mod sys;
 
-pub use self::create::{CreateError, create};
+pub use self::create::create;
 pub use self::dev::Nodes;
+pub use self::error::CreateError;

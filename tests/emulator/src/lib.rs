@@ -7,10 +7,12 @@
 pub mod cli;
 pub mod cuda;
 pub mod directory;
+pub mod failure;
 pub mod hardware;
 pub mod machine;
 pub mod mig;
 pub mod mps;
+pub mod mps_programs;
 pub mod nvml;
 pub mod smi;
 pub mod state;

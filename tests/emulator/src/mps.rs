@@ -1,25 +1,14 @@
-//! MPS (Multi-Process Service): stubs of NVIDIA's control daemon and server, and what their clients talk to them.
+//! MPS (Multi-Process Service): what NVIDIA's control daemon, its servers and their clients have in common.
 //!
-//! Commands, options, environment variables, files and texts that users see are those of the real programs (NVIDIA's MPS
-//! documentation, its man page, and listings of a running daemon's directories). How daemon, server and clients talk is
-//! NVIDIA's secret and made up here, so only stubs can talk to stubs.
-//!
-//! ```text
-//! nvidia-cuda-mps-control (shell) ──control_privileged──> nvidia-cuda-mps-control -d ──pipes──> nvidia-cuda-mps-server
-//! cuda-sample (client) ──────────────────control────────────────┘                                    │
-//!          └──────────────────────────────server-PID──────────────────────────────────────────────────┘
-//! ```
+//! The programs are in [`mps_programs`](crate::mps_programs), the client in [`cuda`](crate::cuda). Directories, limits and
+//! texts that users see are those of the real programs. How daemon, server and clients talk is not published by NVIDIA and
+//! made up here, so only stubs can talk to stubs.
 
 use std::ffi::CStr;
 
-pub mod control;
-pub mod daemon;
 pub mod limits;
-pub mod log;
 pub mod partitions;
 pub mod place;
-pub mod server;
-pub mod shell;
 pub mod wire;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`

@@ -5,6 +5,7 @@
 //! delays and lost cards.
 
 pub mod call;
+mod context;
 pub mod ffi;
 pub mod handle;
 pub mod session;
@@ -13,13 +14,15 @@ mod clocks;
 mod ecc;
 mod events;
 mod fabric;
-mod failure;
+mod faults;
 mod fields;
 mod identity;
+mod lookup;
 mod memory;
 mod mig;
 mod modes;
 mod nvlink;
+mod pci;
 mod pcie;
 mod power;
 mod processes;
@@ -28,5 +31,3 @@ mod temperature;
 mod topology;
 mod unsupported;
 mod utilization;
-
-pub use self::call::Failure;

@@ -5,7 +5,9 @@
 mod card;
 mod compute;
 mod library;
+mod memory;
 mod mig;
+mod mig_device;
 mod query;
 mod table;
 mod xml;

@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use tessera_api::PciBusId;
 use tessera_nvml::{
-    Card, ComputeMode, FabricState, Library, Nvml, NvmlError, PciAddress, PeerToPeer, Process, Reading,
+    CardReadings, ComputeMode, Fabric, FabricState, Library, NvLinkRemote, Nvml, NvmlError, PeerToPeer,
+    Process, Reading,
 };
 
 use super::smi::{Gpu, Log};
@@ -59,7 +61,7 @@ impl Comparison {
 }
 
 impl Comparing {
-    pub(super) fn of(card: Option<PciAddress>) -> Self {
+    pub(super) fn of(card: Option<PciBusId>) -> Self {
         Comparing { card: card.map(|card| card.to_string()), all: Vec::new() }
     }
 
@@ -107,7 +109,7 @@ pub(super) fn machine(nvml: &Library, log: &Log<'_>) -> Vec<Comparison> {
 }
 
 /// What both say of a card.
-pub(super) fn card(nvml: &Library, address: PciAddress, log: &Log<'_>) -> Vec<Comparison> {
+pub(super) fn card(nvml: &Library, address: PciBusId, log: &Log<'_>) -> Vec<Comparison> {
     let mut comparing = Comparing::of(Some(address));
     let found = log.gpu(address);
     let card = match nvml.card(address) {
@@ -131,7 +133,7 @@ pub(super) fn card(nvml: &Library, address: PciAddress, log: &Log<'_>) -> Vec<Co
     comparing.all
 }
 
-fn identity(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
+fn identity(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
     comparing.exactly("minor number", sure(card.minor.clone()), gpu.text(&["minor_number"]));
     comparing.exactly("UUID", sure(card.uuid.clone()), gpu.text(&["uuid"]));
     comparing.exactly("name", sure(card.name.clone()), gpu.text(&["product_name"]));
@@ -142,7 +144,7 @@ fn identity(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
     comparing.loosely("architecture", maybe(architecture), gpu.text(&["product_architecture"]));
 }
 
-fn memory(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
+fn memory(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
     let of = |part: fn(tessera_nvml::Memory) -> u64| {
         maybe(card.memory.clone().map(|memory| memory.map(|memory| format!("{} MiB", part(memory) >> 20))))
     };
@@ -162,7 +164,7 @@ fn within_a_mebibyte(one: &str, other: &str) -> bool {
     }
 }
 
-fn modes(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
+fn modes(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
     let mig = |part: fn(tessera_nvml::MigMode) -> bool| {
         maybe(card.mig.clone().map(|mode| mode.map(|mode| if part(mode) { "Enabled" } else { "Disabled" })))
     };
@@ -181,18 +183,18 @@ fn modes(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
     comparing.loosely("addressing mode", maybe(addressing), gpu.text(&["addressing_mode"]));
 }
 
-fn fabric(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
-    let fabric = card.fabric.clone().map(|fabric| fabric.filter(|it| it.state != FabricState::NotSupported));
-    let state = maybe(fabric.clone().map(|fabric| {
+fn fabric(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
+    let state = maybe(card.fabric.clone().map(|fabric| {
         fabric.map(|fabric| match fabric.state {
-            FabricState::NotSupported => NOTHING,
             FabricState::NotStarted => "Not Started",
             FabricState::InProgress => "In Progress",
-            FabricState::Completed => "Completed",
+            FabricState::Completed | FabricState::Failed => "Completed",
         })
     }));
     comparing.loosely("fabric, state", state, gpu.text(&["fabric", "state"]));
-    let registered = fabric.map(|fabric| fabric.filter(|fabric| fabric.state == FabricState::Completed));
+    let is_registered =
+        |fabric: &Fabric| matches!(fabric.state, FabricState::Completed | FabricState::Failed);
+    let registered = card.fabric.clone().map(|fabric| fabric.filter(is_registered));
     let clique = maybe(registered.clone().map(|fabric| fabric.map(|fabric| fabric.clique)));
     comparing.exactly("fabric, clique", clique, gpu.text(&["fabric", "cliqueId"]));
     let cluster = maybe(registered.map(|fabric| fabric.map(|fabric| fabric.cluster)));
@@ -200,7 +202,7 @@ fn fabric(comparing: &mut Comparing, card: &Card, gpu: Gpu<'_>) {
 }
 
 /// What `nvidia-smi` tells elsewhere (`nvlink`, `topo`, `--query-gpu`), or not at all.
-fn not_in_smi(comparing: &mut Comparing, card: &Card) {
+fn not_in_smi(comparing: &mut Comparing, card: &CardReadings) {
     comparing.shown("compute capability", maybe(card.compute_capability.clone()), None);
     comparing.shown("NUMA node of the memory", maybe(card.memory_numa_node.clone()), None);
     comparing.shown("CPU affinity", maybe(card.cpu_affinity.clone()), None);
@@ -211,18 +213,23 @@ fn not_in_smi(comparing: &mut Comparing, card: &Card) {
     };
     comparing.shown("NVLinks", links, None);
     for link in card.links.iter().flatten().filter(|link| link.active) {
-        let remote = maybe(link.remote_type.clone().map(|kind| kind.map(|kind| format!("{kind:?}"))));
+        let remote = maybe(link.remote.clone().map(|remote| {
+            remote.map(|remote| match remote {
+                NvLinkRemote::Gpu(address) => format!("GPU {address}"),
+                NvLinkRemote::Switch => "switch".to_owned(),
+                NvLinkRemote::Other => "something else".to_owned(),
+            })
+        }));
         let text = format!(
-            "version {}, {} MB/s, to {remote} {}",
-            maybe(link.version.clone()),
+            "version {}, {} MB/s, to {remote}",
+            maybe(link.version.clone().map(|version| version.map(|version| format!("{version:?}")))),
             maybe(link.megabytes_per_second.clone()),
-            maybe(link.remote_address.clone()),
         );
         comparing.shown(&format!("NVLink {}", link.link), failed_if_a_part_did(text), None);
     }
 }
 
-fn activity(comparing: &mut Comparing, nvml: &Library, address: PciAddress, gpu: Gpu<'_>) {
+fn activity(comparing: &mut Comparing, nvml: &Library, address: PciBusId, gpu: Gpu<'_>) {
     let utilization = nvml.utilization(address);
     let of = |part: fn(tessera_nvml::Utilization) -> u32| {
         maybe(utilization.clone().map(|rates| rates.map(|rates| format!("{} %", part(rates)))))
@@ -242,7 +249,7 @@ fn activity(comparing: &mut Comparing, nvml: &Library, address: PciAddress, gpu:
 }
 
 /// How a card reaches others; `nvidia-smi -q -x` says nothing of it.
-pub(super) fn pairs(nvml: &Library, one: PciAddress, others: &[PciAddress]) -> Vec<Comparison> {
+pub(super) fn pairs(nvml: &Library, one: PciBusId, others: &[PciBusId]) -> Vec<Comparison> {
     let mut comparing = Comparing::of(Some(one));
     for &other in others {
         let text = match nvml.pair(one, other) {
@@ -266,7 +273,7 @@ fn failed_if_a_part_did(text: String) -> String {
 }
 
 /// Cards that `nvidia-smi` lists and our crate does not.
-pub(super) fn unseen(cards: &[PciAddress], log: &Log<'_>) -> Vec<Comparison> {
+pub(super) fn unseen(cards: &[PciBusId], log: &Log<'_>) -> Vec<Comparison> {
     let mut all = Vec::new();
     for gpu in log.gpus() {
         let address = gpu.address();

@@ -10,8 +10,8 @@ mod partitions;
 
 use anyhow::{Context, Result, bail, ensure};
 use tessera_inventory::StaticPartitions;
-use tessera_inventory::machine::{Card as InventoryCard, ComputeCapability};
-use tessera_nvml::{Card, ComputeMode, Library, Nvml};
+use tessera_inventory::machine::Card;
+use tessera_nvml::{CardReadings, ComputeMode, Library, Nvml};
 
 use self::client::Starter;
 use self::daemon::{Daemon, Programs};
@@ -95,7 +95,7 @@ fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -
 }
 
 /// The card with that index, or the first, where nothing stands in the way of a daemon.
-fn choose(library: &Library, index: usize) -> Result<Card> {
+fn choose(library: &Library, index: usize) -> Result<CardReadings> {
     let addresses = library.addresses().context("the driver does not say which cards there are")?;
     let address = addresses.into_iter().nth(index).with_context(|| format!("there is no card {index}"))?;
     let card = library.card(address.context("the card can't be read")?).context("the card can't be read")?;
@@ -111,11 +111,9 @@ fn choose(library: &Library, index: usize) -> Result<Card> {
 }
 
 /// What the published policy of a card with static partitions would rest on.
-fn published(card: &Card, library: &Library) -> Result<StaticPartitions, String> {
-    let mut facts = InventoryCard::new("0000:00:00.0".parse().map_err(|error| format!("{error}"))?);
-    let capability = card.compute_capability.as_ref().ok().copied().flatten();
-    facts.compute_capability =
-        capability.map(|capability| ComputeCapability { major: capability.major, minor: capability.minor });
+fn published(card: &CardReadings, library: &Library) -> Result<StaticPartitions, String> {
+    let mut facts = Card::new("0000:00:00.0".parse().map_err(|error| format!("{error}"))?);
+    facts.compute_capability = card.compute_capability.as_ref().ok().copied().flatten();
     facts.cores = card.cores.as_ref().ok().copied().flatten();
     let version = library.cuda_version().ok();
     let version = version.map(|version| version.major * 1000 + version.minor * 10);

@@ -4,7 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use roxmltree::{Document, Node, ParsingOptions};
-use tessera_nvml::{Library, PciAddress};
+use tessera_api::PciBusId;
+use tessera_nvml::Library;
 
 /// Where a driver's programs lie below the root it was installed in: usual systems, GKE and COS.
 const DIRECTORIES: &[&str] = &["usr/bin", "bin", "usr/local/nvidia/bin", "home/kubernetes/bin/nvidia/bin"];
@@ -83,7 +84,7 @@ impl<'xml> Log<'xml> {
     }
 
     /// Its position and the card at an address.
-    pub(super) fn gpu(&self, address: PciAddress) -> Option<(usize, Gpu<'_>)> {
+    pub(super) fn gpu(&self, address: PciBusId) -> Option<(usize, Gpu<'_>)> {
         self.gpus().enumerate().find(|(_, gpu)| gpu.address() == Some(address))
     }
 }
@@ -102,11 +103,9 @@ impl<'log> Gpu<'log> {
     }
 
     /// Its address, from `00000000:3B:00.0`.
-    pub(super) fn address(self) -> Option<PciAddress> {
+    pub(super) fn address(self) -> Option<PciBusId> {
         let text = self.text(&["pci", "pci_bus_id"]).or_else(|| self.node.attribute("id"))?;
-        let mut numbers = text.trim().split([':', '.']).map(|number| u32::from_str_radix(number, 16).ok());
-        let (domain, bus, device) = (numbers.next()??, numbers.next()??, numbers.next()??);
-        Some(PciAddress { domain, bus: bus.try_into().ok()?, device: device.try_into().ok()? })
+        text.trim().parse().ok()
     }
 }
 

@@ -1,9 +1,11 @@
-use tessera_nvml::PciAddress;
+use tessera_api::PciBusId;
 
 use super::report;
 use super::smi::Log;
 
-const CARD: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0 };
+fn card(bus: u8) -> PciBusId {
+    PciBusId::new(0, bus, 0, 0).unwrap()
+}
 
 /// As version 13 of the tool's format has it, cut to what is read.
 const XML: &str = r#"<?xml version="1.0" ?>
@@ -29,14 +31,14 @@ const XML: &str = r#"<?xml version="1.0" ?>
 fn the_tools_xml_is_understood() {
     let log = Log::parse(XML).unwrap();
     assert_eq!(log.text(&["driver_version"]), Some("580.95.05"));
-    let (position, gpu) = log.gpu(CARD).unwrap();
+    let (position, gpu) = log.gpu(card(0x3b)).unwrap();
     assert_eq!(position, 0);
     assert_eq!(gpu.text(&["product_name"]), Some("NVIDIA H100 80GB HBM3"));
     assert_eq!(gpu.text(&["mig_devices"]), Some("None"));
     assert_eq!(gpu.text(&["fabric", "clique_id"]), Some("0"), "spelled in another way");
     assert_eq!(gpu.text(&["fabric", "clusterUuid"]), None);
     assert_eq!(gpu.pids(), Some(vec!["4711"]));
-    assert!(log.gpu(PciAddress { bus: 0x3c, ..CARD }).is_none());
+    assert!(log.gpu(card(0x3c)).is_none());
 }
 
 #[test]
@@ -50,10 +52,10 @@ fn other_output_is_refused() {
 
 mod verdicts {
     use super::super::compare::{Comparing, Verdict};
-    use super::CARD;
+    use super::card;
 
     fn verdict(compare: impl FnOnce(&mut Comparing)) -> Verdict {
-        let mut comparing = Comparing::of(Some(CARD));
+        let mut comparing = Comparing::of(Some(card(0x3b)));
         compare(&mut comparing);
         comparing.all[0].verdict
     }
@@ -88,7 +90,7 @@ mod verdicts {
 
 #[test]
 fn json_counts_differences() {
-    let mut comparing = super::compare::Comparing::of(Some(CARD));
+    let mut comparing = super::compare::Comparing::of(Some(card(0x3b)));
     comparing.exactly("name", "A".into(), Some("B"));
     comparing.exactly("uuid", "GPU-1".into(), Some("GPU-1"));
     let json = report::json(&comparing.all);

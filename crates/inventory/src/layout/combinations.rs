@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::plan::Layout;
+use super::placed::Layout;
 use super::room::Room;
 use crate::machine::{GpuInstanceProfile, Mig, Placement};
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::combinations::{self, Combination};
+use super::placed::Layout;
 use super::room::Room;
 use crate::machine::{GpuInstanceProfile, Mig, Placement};
 
@@ -10,24 +10,6 @@ const STEPS: u32 = 200_000;
 
 /// How many nearest combinations a message names.
 const NEAREST: usize = 3;
-
-/// Which GPU instances lie where on a card, by placement.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Layout {
-    /// The instances.
-    pub instances: Vec<PlannedInstance>,
-}
-
-/// A GPU instance of a [`Layout`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlannedInstance {
-    /// Where it lies.
-    pub placement: Placement,
-    /// [`GpuInstanceProfile::id`] of its profile.
-    pub profile_id: u32,
-    /// Name of its profile.
-    pub profile: String,
-}
 
 /// Why a card can't be laid out so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,30 +96,6 @@ fn fill<'a>(
         }
     }
     false
-}
-
-impl Layout {
-    pub(super) fn of(room: &Room<'_>) -> Self {
-        let instance = |&(profile, placement): &(&GpuInstanceProfile, Placement)| PlannedInstance {
-            placement,
-            profile_id: profile.id,
-            profile: profile.name.clone(),
-        };
-        let mut instances: Vec<_> = room.placed().iter().map(instance).collect();
-        instances.sort();
-        Layout { instances }
-    }
-}
-
-/// `1g.10gb at 0, 2g.20gb at 2`
-impl fmt::Display for Layout {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, PlannedInstance { profile, placement, .. }) in self.instances.iter().enumerate() {
-            let comma = if index > 0 { ", " } else { "" };
-            write!(formatter, "{comma}{profile} at {}", placement.start)?;
-        }
-        Ok(())
-    }
 }
 
 fn offered(mig: &Mig) -> String {

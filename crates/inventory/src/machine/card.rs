@@ -1,6 +1,7 @@
 use tessera_api::PciBusId;
+use tessera_api::facts::{ComputeCapability, Fabric, NvLink};
 
-use super::{Fabric, Mig, NvLink};
+use super::Mig;
 
 /// What is known of one physical card. Ordered by PCI address, then by all the rest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,26 +51,6 @@ pub struct Card {
     pub fabric: Option<Fabric>,
     /// Whether it works.
     pub health: Health,
-}
-
-/// CUDA compute capability: 9.0 on Hopper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ComputeCapability {
-    /// The number before the dot.
-    pub major: u32,
-    /// The number after the dot.
-    pub minor: u32,
-}
-
-impl ComputeCapability {
-    /// Whether the driver can set how long each process computes before the next one's turn (`nvidia-smi compute-policy
-    /// --set-timeslice`). It is the time after which kernels are interrupted between instructions, which takes Volta or
-    /// later, or the P100: a Tesla P4 (6.1) answers "Not Supported" (issue 41 of NVIDIA's DRA driver, and what its
-    /// maintainers say in pull request 1183).
-    #[must_use]
-    pub const fn has_time_slice_lengths(self) -> bool {
-        self.major >= 7 || (self.major == 6 && self.minor == 0)
-    }
 }
 
 /// Whether a card works. One that does not stays published with a `NoSchedule` taint.

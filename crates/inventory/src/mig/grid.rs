@@ -7,7 +7,7 @@ use super::engines::{self, Engine};
 use super::order::placement_orders;
 use super::packing::is_instance_limited;
 use crate::machine::{GpuInstance, GpuInstanceProfile, Mig, Placement};
-use crate::pool::Warning;
+use crate::warning::Warning;
 
 /// What a card is divided into, and what of it can run out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

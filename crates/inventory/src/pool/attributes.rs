@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 use tessera_api::{PciBusId, limits, version};
 
-use super::Warning;
+use crate::warning::Warning;
 
 /// The attributes of a device by name.
 pub type AttributeMap = BTreeMap<String, DeviceAttribute>;

@@ -5,8 +5,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::{Quantity, attribute, version};
 
 use super::attributes::{AttributeMap, Attributes, semantic_version};
-use super::{Warning, taints};
+use super::taints;
 use crate::machine::{Card, Machine};
+use crate::warning::Warning;
 
 /// What all devices of a machine say alike.
 pub struct Versions {

@@ -3,7 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
 use tessera_api::limits;
 
-use super::{Contents, PackedContents, Warning, counters, taints};
+use super::{Contents, PackedContents, counters, taints};
+use crate::warning::Warning;
 
 /// Devices that allocated or prepared claims hold, with the counter sets they draw on, as they were last published.
 ///

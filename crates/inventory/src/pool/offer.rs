@@ -1,8 +1,8 @@
 //! What of a card is offered, by its MIG mode and by what others made of it.
 
-use super::Warning;
 use crate::machine::Card;
 use crate::mig::Grid;
+use crate::warning::Warning;
 
 /// What of a card is offered. Never everything at once: counters keep apart what is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,8 @@ use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use serde_json::Error as JsonError;
 
-use super::{Contents, Pool, Slice, Warning};
+use super::{Contents, Pool, Slice};
+use crate::warning::Warning;
 
 /// A [`Pool`] that is kept.
 ///

@@ -8,10 +8,11 @@ use tessera_api::{
 };
 
 use super::attributes::Attributes;
+use super::counters;
 use super::description::{Description, bytes, number};
-use super::{Warning, counters};
 use crate::machine::{Card, ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use crate::mig::{Grid, GridProfile};
+use crate::warning::Warning;
 
 /// Memory slices that are told of a partition.
 const MOST_SLICES: u32 = 8;

@@ -12,11 +12,12 @@ use tessera_api::{DeviceName, DeviceType, Quantity, attribute, capacity, limits}
 
 use super::attributes::AttributeMap;
 use super::attributes::Attributes;
+use super::counters;
 use super::description::Description;
 use super::partition::Partition;
-use super::{Warning, counters};
 use crate::machine::Card;
 use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
+use crate::warning::Warning;
 
 /// The smallest share of memory, of which default shares are multiples: no CUDA context fits into less.
 const MEMORY_STEP: i64 = 128 << 20;

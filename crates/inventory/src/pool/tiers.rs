@@ -7,7 +7,8 @@ use tessera_api::{DeviceName, DeviceType, limits};
 
 use super::batch::{Batch, Batches};
 use super::slice::partitions_name_suffix;
-use super::{Held, Tier, Warning};
+use super::{Held, Tier};
+use crate::warning::Warning;
 
 /// What is to be published, in the order of trying.
 pub struct Tiers<B> {

@@ -7,10 +7,11 @@ use tessera_api::{DeviceName, DeviceType, attribute, capacity};
 
 use super::attributes::Attributes;
 use super::description::{Description, bytes, number};
-use super::{Warning, counters, partition};
+use super::{counters, partition};
 use crate::machine::Card;
 use crate::mig::Grid;
 use crate::topology::{Group, Groups, Topology};
+use crate::warning::Warning;
 
 /// Makes the devices of whole cards.
 pub struct WholeCards<'a> {

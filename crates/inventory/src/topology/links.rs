@@ -1,7 +1,7 @@
 //! From the facts of cards and pairs to the tables of a [`Topology`].
 
 use super::{Square, Topology};
-use crate::Machine;
+use crate::machine::Machine;
 use crate::machine::{Card, CommonAncestor, FabricState, NvLinkRemote, NvLinkVersion, Pairs};
 
 /// Reads the connections of `machine`, its cards sorted by PCI address.
@@ -57,7 +57,7 @@ fn reach_through_switches(one: &Card, other: &Card, pairs: &Pairs) -> bool {
         (None, None) => None,
         (Some(one), Some(other)) => Some(
             (one.state, other.state) == (FabricState::Completed, FabricState::Completed)
-                && (&one.cluster_uuid, one.clique_id) == (&other.cluster_uuid, other.clique_id),
+                && (one.cluster, one.clique) == (other.cluster, other.clique),
         ),
         _ => Some(false),
     };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{
-    Card, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,
+    Card, ClusterUuid, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,
     GpuInstanceProfile, Health, Mig, NvLink, NvLinkRemote, NvLinkVersion, Pair, Placement,
 };
 
@@ -101,8 +101,15 @@ fn mig() -> impl Strategy<Value = Mig> {
         ofa_engines: u32::MAX,
         placements,
     });
-    let compute = (number(), placement(), prop::option::of(number()), prop::option::of(text())).prop_map(
-        |(id, placement, multiprocessors, uuid)| ComputeInstance { id, placement, multiprocessors, uuid },
+    let optional = (prop::option::of(number()), prop::option::of(text()));
+    let compute = (number(), number(), placement(), optional).prop_map(
+        |(id, profile_id, placement, (multiprocessors, uuid))| ComputeInstance {
+            id,
+            profile_id,
+            placement,
+            multiprocessors,
+            uuid,
+        },
     );
     let instance = (number(), number(), placement(), prop::collection::vec(compute, 0..4)).prop_map(
         |(id, profile_id, placement, compute_instances)| GpuInstance {
@@ -141,12 +148,8 @@ fn fabric() -> impl Strategy<Value = Fabric> {
         FabricState::Completed,
         FabricState::Failed,
     ]);
-    let cluster_uuid = prop_oneof![Just(None), Just(Some("5f0e3c6a".to_owned())), text().prop_map(Some)];
-    (state, cluster_uuid, any::<u32>()).prop_map(|(state, cluster_uuid, clique_id)| Fabric {
-        state,
-        cluster_uuid,
-        clique_id,
-    })
+    let cluster = prop_oneof![Just([0; 16]), Just([0x5f; 16]), any::<[u8; 16]>()].prop_map(ClusterUuid);
+    (state, cluster, any::<u32>()).prop_map(|(state, cluster, clique)| Fabric { state, cluster, clique })
 }
 
 fn health() -> impl Strategy<Value = Health> {

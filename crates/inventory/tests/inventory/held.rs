@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use proptest::prelude::*;
-use tessera_inventory::pool::{Contents, Held, PackedContents, PoolOptions, Warning};
+use tessera_inventory::Warning;
+use tessera_inventory::pool::{Contents, Held, PackedContents, PoolOptions};
 use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::any_machine;

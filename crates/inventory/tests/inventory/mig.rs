@@ -3,9 +3,10 @@
 use k8s_openapi::api::resource::v1::{Counter, Device};
 use tessera_api::node_config::{PartitioningMode, PlacementOrder};
 use tessera_api::{DeviceName, Quantity};
+use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
-use tessera_inventory::pool::{Held, PoolOptions, Warning};
+use tessera_inventory::pool::{Held, PoolOptions};
 use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::api_limits::violations;
@@ -233,6 +234,7 @@ fn instance(model: &Model, id: u32, profile: &str, start: u32, widths: &[u32]) -
     let profile = model.profile(profile);
     let compute = |(position, width): (usize, &u32)| ComputeInstance {
         id: position as u32,
+        profile_id: 0,
         placement: Placement { start: widths[..position].iter().sum(), size: *width },
         multiprocessors: None,
         uuid: Some(format!("MIG-{id}-{position}")),

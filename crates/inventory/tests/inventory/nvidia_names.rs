@@ -95,6 +95,7 @@ fn partitions_that_exist_have_a_uuid_and_say_where_they_lie() {
     let profile = mig.profiles.iter().find(|profile| profile.name == "3g.40gb").unwrap();
     let compute = ComputeInstance {
         id: 0,
+        profile_id: 2,
         placement: Placement { start: 0, size: 3 },
         multiprocessors: None,
         uuid: Some("MIG-5b696ac1-c323-589e-a082-e6045e980bf4".to_owned()),

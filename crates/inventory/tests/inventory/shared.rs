@@ -4,8 +4,9 @@ use k8s_openapi::api::resource::v1::Device;
 use proptest::prelude::*;
 use tessera_api::Quantity;
 use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_inventory::Warning;
 use tessera_inventory::machine::{Card, ComputeCapability};
-use tessera_inventory::pool::{PoolOptions, Warning};
+use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::{Machine, NoStaticPartitions, Pool};
 
 use crate::api_limits::violations;

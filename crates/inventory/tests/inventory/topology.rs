@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tessera_inventory::machine::{CommonAncestor, Fabric, FabricState, NvLinkRemote};
+use tessera_inventory::machine::{ClusterUuid, CommonAncestor, Fabric, FabricState, NvLinkRemote};
 use tessera_inventory::topology::{CardSet, Group, Groups};
 use tessera_inventory::{Machine, Topology};
 
@@ -164,10 +164,8 @@ fn links_to_switches_need_the_drivers_word() {
         }
         Topology::new(&machine)
     };
-    let fabric = |state, clique_id| {
-        let cluster_uuid = Some("5f0e3c6a-0000-4000-8000-0123456789ab".to_owned());
-        Some(Fabric { state, cluster_uuid, clique_id })
-    };
+    let cluster = ClusterUuid(0x5f0e_3c6a_0000_4000_8000_0123_4567_89ab_u128.to_be_bytes());
+    let fabric = |state, clique| Some(Fabric { state, cluster, clique });
     assert_eq!(with_access(None, &base).links(0, 1), 0);
     assert_eq!(with_access(Some(false), &base).links(0, 1), 0);
     assert_eq!(with_access(Some(true), &base).links(0, 1), 18);
@@ -195,8 +193,8 @@ fn links_to_switches_need_the_drivers_word() {
 fn a_fabric_of_one_machine_is_no_domain_of_its_own() {
     let mut machine = known_machines::named("hgx-h100").machine();
     for card in &mut machine.cards {
-        let cluster_uuid = Some("00000000-0000-0000-0000-000000000000".to_owned());
-        card.fabric = Some(Fabric { state: FabricState::Completed, cluster_uuid, clique_id: 0 });
+        let cluster = ClusterUuid([0; 16]);
+        card.fabric = Some(Fabric { state: FabricState::Completed, cluster, clique: 0 });
     }
     let topology = Topology::new(&machine);
     assert_eq!(topology.links(0, 7), 18);

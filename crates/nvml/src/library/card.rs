@@ -1,16 +1,16 @@
 use super::functions::{Functions, Handle};
 use super::{links, named};
-use crate::{AddressingMode, Card, ComputeMode, NvmlError, PciAddress};
+use crate::{AddressingMode, CardReadings, ComputeMode, NvmlError, PciBusId};
 
 /// Reads one card, each fact on its own.
-pub(super) fn read(functions: &Functions, handle: Handle, address: PciAddress) -> Card {
+pub(super) fn read(functions: &Functions, handle: Handle, address: PciBusId) -> CardReadings {
     let compute_mode = functions
         .compute_mode(handle)
         .and_then(|number| named("nvmlDeviceGetComputeMode", number, ComputeMode::from_number));
     let addressing_mode = functions
         .addressing_mode(handle)
         .and_then(|number| named("nvmlDeviceGetAddressingMode", number, AddressingMode::from_number));
-    Card {
+    CardReadings {
         address,
         index: functions.index(handle),
         minor: functions.minor(handle),
@@ -28,6 +28,6 @@ pub(super) fn read(functions: &Functions, handle: Handle, address: PciAddress) -
         memory_numa_node: NvmlError::reading(functions.memory_numa_node(handle)),
         cpu_affinity: NvmlError::reading(functions.cpu_affinity(handle)),
         links: links::read(functions, handle),
-        fabric: NvmlError::reading(functions.fabric(handle)),
+        fabric: NvmlError::reading(functions.fabric(handle)).map(Option::flatten),
     }
 }

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::Library;
 use super::functions::{EventSetHandle, Handle, RawEvent};
-use crate::{Event, EventWatch, NvmlError, PciAddress};
+use crate::{Event, EventWatch, NvmlError, PciBusId};
 
 /// How long one wait lasts, and so how long a watch may outlive its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ struct EventSet {
     library: Library,
     handle: EventSetHandle,
     /// Its cards. An event's card is looked up here: asking the driver hangs where the event says why.
-    cards: Mutex<Vec<(Handle, PciAddress)>>,
+    cards: Mutex<Vec<(Handle, PciBusId)>>,
 }
 
 struct Listener {
@@ -75,7 +75,7 @@ impl EventSet {
         }
     }
 
-    fn cards(&self) -> MutexGuard<'_, Vec<(Handle, PciAddress)>> {
+    fn cards(&self) -> MutexGuard<'_, Vec<(Handle, PciBusId)>> {
         self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,18 +2,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::functions::{Functions, Handle};
-use crate::{NvmlError, PciAddress};
+use crate::{NvmlError, PciBusId};
 
 /// The driver's handle of each card that was asked for. Looking one up takes NVML long while many clients use it; but a
 /// handle dies with its card, and may then mean nothing or another card.
 #[derive(Default)]
 pub(super) struct Handles {
-    by_address: Mutex<HashMap<PciAddress, Handle>>,
+    by_address: Mutex<HashMap<PciBusId, Handle>>,
 }
 
 impl Handles {
     /// A handle that just now stood for the card at `address`.
-    pub(super) fn get(&self, functions: &Functions, address: PciAddress) -> Result<Handle, NvmlError> {
+    pub(super) fn get(&self, functions: &Functions, address: PciBusId) -> Result<Handle, NvmlError> {
         // Never held over a call of the driver: one card that hangs must not hold up the others.
         let known = self.by_address.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied();
         if let Some(handle) = known

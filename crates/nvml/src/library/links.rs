@@ -1,15 +1,15 @@
 use nvml_wrapper_sys::bindings as sys;
+use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
 
 use super::functions::{Functions, Handle};
-use super::named;
-use crate::{NvLink, NvLinkRemote, NvmlError};
+use crate::{NvLinkReadings, NvmlError};
 
 /// More than any card has or is announced to have; bounds the search.
 const MOST_LINKS: u32 = 64;
 
 /// Reads every link of a card. NVML says how many there are only by refusing the others, and a card may lack one in the
 /// middle.
-pub(super) fn read(functions: &Functions, handle: Handle) -> Result<Vec<NvLink>, NvmlError> {
+pub(super) fn read(functions: &Functions, handle: Handle) -> Result<Vec<NvLinkReadings>, NvmlError> {
     let mut links = Vec::new();
     for link in 0..MOST_LINKS {
         match functions.link_state(handle, link) {
@@ -27,31 +27,38 @@ fn is_no_link(error: &NvmlError) -> bool {
     error.is_unsupported() || matches!(error, NvmlError::Call { code, .. } if *code == invalid)
 }
 
-fn read_link(functions: &Functions, handle: Handle, link: u32, active: bool) -> NvLink {
+fn read_link(functions: &Functions, handle: Handle, link: u32, active: bool) -> NvLinkReadings {
     if !active {
-        return NvLink {
+        return NvLinkReadings {
             link,
             active,
             version: Ok(None),
             megabytes_per_second: Ok(None),
-            remote_type: Ok(None),
-            remote_address: Ok(None),
+            remote: Ok(None),
         };
     }
-    let remote_type = functions.link_remote_type(handle, link).and_then(|number| match number {
-        sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN => Ok(None),
-        number => named("nvmlDeviceGetNvLinkRemoteDeviceType", number, NvLinkRemote::from_number).map(Some),
-    });
-    NvLink {
+    let version = functions.link_version(handle, link).map(NvLinkVersion::from_nvml);
+    NvLinkReadings {
         link,
         active,
-        version: NvmlError::reading(functions.link_version(handle, link)),
+        version: NvmlError::reading(version).map(Option::flatten),
         megabytes_per_second: NvmlError::reading(functions.link_speed(handle, link)),
-        remote_type: flat(remote_type),
-        remote_address: flat(functions.link_remote_address(handle, link)),
+        remote: NvmlError::reading(remote(functions, handle, link)),
     }
 }
 
-fn flat<T>(answer: Result<Option<T>, NvmlError>) -> Result<Option<T>, NvmlError> {
-    NvmlError::reading(answer).map(Option::flatten)
+fn remote(functions: &Functions, handle: Handle, link: u32) -> Result<NvLinkRemote, NvmlError> {
+    match functions.link_remote_type(handle, link)? {
+        sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU => {
+            let address = functions.link_remote_address(handle, link)?;
+            Ok(address.map_or(NvLinkRemote::Other, NvLinkRemote::Gpu))
+        }
+        sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH => Ok(NvLinkRemote::Switch),
+        sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_IBMNPU
+        | sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN => Ok(NvLinkRemote::Other),
+        number => Err(NvmlError::Nonsense {
+            function: "nvmlDeviceGetNvLinkRemoteDeviceType",
+            value: number.to_string(),
+        }),
+    }
 }

@@ -9,7 +9,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::Session;
 use super::functions::{ComputeInstanceHandle, Functions, GpuInstanceHandle, Handle};
 use crate::{
-    ComputeInstance, ComputeInstanceProfile, GpuInstance, MigModeSwitch, NvmlError, PciAddress, Placement,
+    ComputeInstance, ComputeInstanceProfile, GpuInstance, MigModeSwitch, NvmlError, PciBusId, Placement,
 };
 
 pub(super) use profiles::Profiles;
@@ -20,11 +20,11 @@ const RETRIES: usize = 4;
 /// The MIG side of the card at an address.
 pub(super) struct Mig<'session> {
     session: &'session Session,
-    address: PciAddress,
+    address: PciBusId,
 }
 
 impl super::Library {
-    pub(super) fn mig(&self, address: PciAddress) -> Mig<'_> {
+    pub(super) fn mig(&self, address: PciBusId) -> Mig<'_> {
         Mig { session: &self.session, address }
     }
 }
@@ -100,7 +100,8 @@ impl Mig<'_> {
         let profiles = &self.session.profiles;
         for profile in profiles.of_gpu_instance(functions, card, handle, info.profile_id)?.iter() {
             for compute in functions.compute_instances(handle, profile.id)? {
-                compute_instances.push(compute_instance(functions, card, info.id, compute)?);
+                let multiprocessors = Some(profile.multiprocessors);
+                compute_instances.push(compute_instance(functions, card, info.id, compute, multiprocessors)?);
             }
         }
         compute_instances.sort_by_key(|compute| compute.id);
@@ -142,7 +143,22 @@ impl Mig<'_> {
         let (functions, card) = self.card()?;
         let instance = functions.gpu_instance_by_id(card, gpu_instance)?;
         let compute = functions.create_compute_instance(instance, profile_id)?;
-        compute_instance(functions, card, gpu_instance, compute)
+        let multiprocessors = self.multiprocessors(functions, card, instance, profile_id);
+        compute_instance(functions, card, gpu_instance, compute, multiprocessors)
+    }
+
+    /// Multiprocessors of a profile of compute instances; `None` where that can't be read.
+    fn multiprocessors(
+        &self,
+        functions: &Functions,
+        card: Handle,
+        instance: GpuInstanceHandle,
+        profile_id: u32,
+    ) -> Option<u32> {
+        let gpu_profile = functions.gpu_instance_info(instance).ok()?.profile_id;
+        let profiles = self.session.profiles.of_gpu_instance(functions, card, instance, gpu_profile).ok()?;
+        let profile = profiles.iter().find(|profile| profile.id == profile_id)?;
+        Some(profile.multiprocessors)
     }
 
     pub(super) fn destroy_compute_instance(
@@ -161,6 +177,7 @@ fn compute_instance(
     card: Handle,
     gpu_instance: u32,
     handle: ComputeInstanceHandle,
+    multiprocessors: Option<u32>,
 ) -> Result<ComputeInstance, NvmlError> {
     let info = functions.compute_instance_info(handle)?;
     let device = match is_device_of(functions, info.device, gpu_instance, info.id)? {
@@ -168,7 +185,13 @@ fn compute_instance(
         false => find_device(functions, card, gpu_instance, info.id)?,
     };
     let uuid = device.map(|device| functions.uuid(device)).transpose()?;
-    Ok(ComputeInstance { id: info.id, profile_id: info.profile_id, placement: info.placement, uuid })
+    Ok(ComputeInstance {
+        id: info.id,
+        profile_id: info.profile_id,
+        placement: info.placement,
+        multiprocessors,
+        uuid,
+    })
 }
 
 /// Whether a handle is that of the MIG device of these two instances.

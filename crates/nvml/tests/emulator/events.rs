@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use tessera_nvml::{Event, EventWatch, Library, Nvml, PciAddress};
+use tessera_nvml::{Event, EventWatch, Library, Nvml, PciBusId};
 
 use crate::machine::EmulatedMachine;
 
@@ -32,7 +32,7 @@ impl Listening {
         Listening { machine, library, events, watch }
     }
 
-    fn address(&self, card: usize) -> PciAddress {
+    fn address(&self, card: usize) -> PciBusId {
         self.library.addresses().unwrap()[card].clone().unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tessera_nvml::{FabricState, LIBRARY_NAME, Library, Nvml, NvmlError, OpenError, PciAddress};
+use tessera_nvml::{FabricState, LIBRARY_NAME, Library, Nvml, NvmlError, OpenError, PciBusId};
 
 use crate::machine::EmulatedMachine;
 
@@ -10,7 +10,7 @@ fn open(machine: &EmulatedMachine) -> Library {
     Library::open_below(&machine.root()).unwrap()
 }
 
-fn addresses(library: &Library) -> Vec<PciAddress> {
+fn addresses(library: &Library) -> Vec<PciBusId> {
     library.addresses().unwrap().into_iter().map(Result::unwrap).collect()
 }
 
@@ -47,7 +47,7 @@ fn the_oldest_driver_that_will_do() {
     for address in addresses(&library) {
         let card = library.card(address).unwrap();
         // This driver has the first form of nvmlDeviceGetGpuFabricInfo only.
-        assert!(card.fabric.unwrap().is_some_and(|fabric| fabric.is_joined()));
+        assert!(card.fabric.unwrap().is_some_and(|fabric| fabric.state == FabricState::Completed));
         assert!(card.memory.unwrap().is_some());
         assert_eq!(card.links.unwrap().iter().filter(|link| link.active).count(), 18);
     }
@@ -144,7 +144,7 @@ fn a_lost_card_is_told_and_comes_back() {
     assert!(error.is_card_gone(), "{error}");
     assert!(library.card(all[2]).unwrap_err().is_card_gone());
     assert!(library.pair(all[1], all[2]).unwrap_err().is_card_gone());
-    let reachable: Vec<PciAddress> = library.addresses().unwrap().into_iter().flatten().collect();
+    let reachable: Vec<PciBusId> = library.addresses().unwrap().into_iter().flatten().collect();
     assert!(reachable.len() >= 7 && all.iter().filter(|it| **it != all[2]).all(|it| reachable.contains(it)));
     assert!(library.identify(all[3]).is_ok());
 
@@ -155,7 +155,7 @@ fn a_lost_card_is_told_and_comes_back() {
 #[test]
 fn no_card_at_an_address() {
     let machine = EmulatedMachine::new("t4");
-    let error = open(&machine).identify(PciAddress { domain: 9, bus: 9, device: 9 }).unwrap_err();
+    let error = open(&machine).identify(PciBusId::new(9, 9, 9, 0).unwrap()).unwrap_err();
     assert!(error.is_card_gone(), "{error}");
 }
 

@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 use tessera_nvml::{
-    ComputeMode, GpuInstance, GpuInstanceProfile, Library, MigMode, Nvml, PciAddress, Placement,
+    ComputeMode, GpuInstance, GpuInstanceProfile, Library, MigMode, Nvml, PciBusId, Placement,
 };
 
 use crate::machine::{EmulatedMachine, hardware};
 
-fn open(machine: &EmulatedMachine) -> (Library, PciAddress) {
+fn open(machine: &EmulatedMachine) -> (Library, PciBusId) {
     let library = Library::open_below(&machine.root()).unwrap();
     let card = library.addresses().unwrap()[0].clone().unwrap();
     (library, card)
 }
 
-fn profile(library: &Library, card: PciAddress, name: &str) -> GpuInstanceProfile {
+fn profile(library: &Library, card: PciBusId, name: &str) -> GpuInstanceProfile {
     let profiles = library.gpu_instance_profiles(card).unwrap().unwrap();
     profiles.into_iter().find(|profile| profile.name == name).unwrap()
 }
 
-fn make(library: &Library, card: PciAddress, name: &str, start: u32) -> GpuInstance {
+fn make(library: &Library, card: PciBusId, name: &str, start: u32) -> GpuInstance {
     let profile = profile(library, card, name);
     let placement = *profile.placements.iter().find(|placement| placement.start == start).unwrap();
     library.create_gpu_instance(card, profile.id, placement).unwrap()
@@ -28,7 +28,6 @@ fn make(library: &Library, card: PciAddress, name: &str, start: u32) -> GpuInsta
 fn expected(facts: &Value) -> Vec<GpuInstanceProfile> {
     let number = |profile: &Value, field: &str| profile[field].as_u64().unwrap_or(0) as u32;
     let profile = |profile: &Value| GpuInstanceProfile {
-        enumerator: number(profile, "enumerator"),
         id: number(profile, "id"),
         name: profile["name"].as_str().unwrap().to_owned(),
         compute_slices: number(profile, "computeSlices"),

@@ -1,6 +1,6 @@
 //! MIG while the driver fails: each call of each operation in turn, before it did its work and after.
 
-use tessera_nvml::{GpuInstance, GpuInstanceProfile, Library, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{GpuInstance, GpuInstanceProfile, Library, Nvml, NvmlError, PciBusId};
 
 use crate::machine::EmulatedMachine;
 
@@ -8,7 +8,7 @@ use crate::machine::EmulatedMachine;
 struct Bench {
     machine: EmulatedMachine,
     library: Library,
-    card: PciAddress,
+    card: PciBusId,
     profile: GpuInstanceProfile,
 }
 

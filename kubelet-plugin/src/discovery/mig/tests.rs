@@ -1,7 +1,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tessera_nvml::{Identity, NvmlError, Placement};
+use tessera_api::facts::{ComputeInstance, GpuInstanceProfile, Placement};
+use tessera_nvml::{Identity, NvmlError};
 
 use super::*;
 use crate::discovery::OwnPartition;
@@ -10,14 +11,13 @@ use tessera_journal::JournalError;
 /// A card whose instances a test makes and takes away.
 #[derive(Default)]
 struct Fake {
-    profiles: Mutex<Option<Vec<nvml::GpuInstanceProfile>>>,
-    instances: Mutex<Option<Vec<nvml::GpuInstance>>>,
+    profiles: Mutex<Option<Vec<GpuInstanceProfile>>>,
+    instances: Mutex<Option<Vec<GpuInstance>>>,
     looks: AtomicUsize,
     /// What becomes of the instances after this many looks.
-    later: Mutex<Option<(usize, Vec<nvml::GpuInstance>)>>,
+    later: Mutex<Option<(usize, Vec<GpuInstance>)>>,
 }
 
-const ADDRESS: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0 };
 const ON: Reading<MigMode> = Ok(Some(MigMode { current: true, pending: true }));
 const OFF: Reading<MigMode> = Ok(Some(MigMode { current: false, pending: false }));
 
@@ -25,9 +25,8 @@ fn failed<T>(function: &'static str) -> Result<T, NvmlError> {
     Err(NvmlError::Call { function, code: 999, text: "Unknown".into() })
 }
 
-fn slice() -> nvml::GpuInstanceProfile {
-    nvml::GpuInstanceProfile {
-        enumerator: 0,
+fn slice() -> GpuInstanceProfile {
+    GpuInstanceProfile {
         id: 19,
         name: "1g.10gb".into(),
         compute_slices: 1,
@@ -43,14 +42,15 @@ fn slice() -> nvml::GpuInstanceProfile {
     }
 }
 
-fn instance(id: u32, start: u32) -> nvml::GpuInstance {
-    let compute = nvml::ComputeInstance {
+fn instance(id: u32, start: u32) -> GpuInstance {
+    let compute = ComputeInstance {
         id: 0,
         profile_id: 3,
         placement: Placement { start: 0, size: 1 },
+        multiprocessors: Some(16),
         uuid: Some(format!("MIG-{id}")),
     };
-    nvml::GpuInstance {
+    GpuInstance {
         id,
         profile_id: 19,
         placement: Placement { start, size: 1 },
@@ -59,7 +59,7 @@ fn instance(id: u32, start: u32) -> nvml::GpuInstance {
 }
 
 impl Fake {
-    fn with(instances: impl Into<Vec<nvml::GpuInstance>>) -> Self {
+    fn with(instances: impl Into<Vec<GpuInstance>>) -> Self {
         let fake = Fake::default();
         *fake.profiles.lock().unwrap() = Some(vec![slice()]);
         *fake.instances.lock().unwrap() = Some(instances.into());
@@ -73,7 +73,7 @@ impl Fake {
         known: Option<Mig>,
     ) -> (Option<Mig>, usize) {
         let pci = "0000:3b:00.0".parse().unwrap();
-        let reader = MigReader { nvml: self, address: ADDRESS, pci, uuid: "GPU-1", own };
+        let reader = MigReader { nvml: self, pci, uuid: "GPU-1", own };
         let mut problems = Problems::default();
         let mig = reader.read(mode, Some(Architecture::HOPPER), known, &mut problems);
         (mig, problems.into_vec().len())
@@ -81,18 +81,18 @@ impl Fake {
 }
 
 impl Nvml for Fake {
-    fn identify(&self, _: PciAddress) -> Result<Identity, NvmlError> {
+    fn identify(&self, _: PciBusId) -> Result<Identity, NvmlError> {
         unreachable!("discovery does not identify")
     }
 
-    fn gpu_instance_profiles(&self, _: PciAddress) -> Reading<Vec<nvml::GpuInstanceProfile>> {
+    fn gpu_instance_profiles(&self, _: PciBusId) -> Reading<Vec<GpuInstanceProfile>> {
         match &*self.profiles.lock().unwrap() {
             Some(profiles) => Ok(Some(profiles.clone())),
             None => failed("nvmlDeviceGetGpuInstanceProfileInfoV"),
         }
     }
 
-    fn gpu_instances(&self, _: PciAddress) -> Result<Vec<nvml::GpuInstance>, NvmlError> {
+    fn gpu_instances(&self, _: PciBusId) -> Result<Vec<GpuInstance>, NvmlError> {
         let look = self.looks.fetch_add(1, Ordering::Relaxed);
         if let Some((_, later)) = self.later.lock().unwrap().take_if(|(after, _)| *after == look) {
             *self.instances.lock().unwrap() = Some(later);
@@ -101,21 +101,6 @@ impl Nvml for Fake {
             Some(instances) => Ok(instances.clone()),
             None => failed("nvmlDeviceGetGpuInstances"),
         }
-    }
-
-    fn compute_instance_profiles(
-        &self,
-        _: PciAddress,
-        _: u32,
-    ) -> Result<Vec<nvml::ComputeInstanceProfile>, NvmlError> {
-        let profile = nvml::ComputeInstanceProfile {
-            enumerator: 0,
-            id: 3,
-            compute_slices: 1,
-            multiprocessors: 16,
-            max_instances: 1,
-        };
-        Ok(vec![profile])
     }
 }
 
@@ -143,7 +128,11 @@ fn an_empty_cards_facts() {
 
 #[test]
 fn instances_of_others_are_told_with_all_that_is_in_them() {
-    let own = Own(vec![OwnPartition { placement: (6, 1), gpu_instance: Some(9), present: vec![] }]);
+    let own = Own(vec![OwnPartition {
+        placement: Placement { start: 6, size: 1 },
+        gpu_instance: Some(9),
+        present: vec![],
+    }]);
     let fake = Fake::with([instance(9, 6), instance(13, 0)]);
     let (mig, problems) = fake.read(ON, Some(&own), None);
     let mig = mig.unwrap();

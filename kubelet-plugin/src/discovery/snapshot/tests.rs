@@ -1,13 +1,14 @@
 use std::sync::Mutex;
 
-use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, Pair};
+use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
+use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, PairReadings};
 
 use super::*;
 
 /// A machine whose cards a test may break.
 #[derive(Clone, Default)]
 struct Fake {
-    cards: Arc<Mutex<Vec<Result<tessera_nvml::Card, NvmlError>>>>,
+    cards: Arc<Mutex<Vec<Result<tessera_nvml::CardReadings, NvmlError>>>>,
 }
 
 const LOST: u32 = 15;
@@ -17,17 +18,13 @@ fn failed(function: &'static str, code: u32) -> NvmlError {
     NvmlError::Call { function, code, text: "Text".into() }
 }
 
-fn address(bus: u8) -> PciAddress {
-    PciAddress { domain: 0, bus, device: 0 }
-}
-
 fn pci(bus: u8) -> PciBusId {
-    pci_bus_id(address(bus)).unwrap()
+    PciBusId::new(0, bus, 0, 0).unwrap()
 }
 
-fn card(bus: u8) -> tessera_nvml::Card {
-    tessera_nvml::Card {
-        address: address(bus),
+fn card(bus: u8) -> tessera_nvml::CardReadings {
+    tessera_nvml::CardReadings {
+        address: pci(bus),
         index: Ok(0),
         minor: Ok(0),
         pci_device_id: Ok(0x2330_10de),
@@ -49,17 +46,17 @@ fn card(bus: u8) -> tessera_nvml::Card {
 }
 
 impl Fake {
-    fn with(cards: impl IntoIterator<Item = tessera_nvml::Card>) -> Self {
+    fn with(cards: impl IntoIterator<Item = tessera_nvml::CardReadings>) -> Self {
         Fake { cards: Arc::new(Mutex::new(cards.into_iter().map(Ok).collect())) }
     }
 
-    fn change(&self, position: usize, change: impl FnOnce(&mut tessera_nvml::Card)) {
+    fn change(&self, position: usize, change: impl FnOnce(&mut tessera_nvml::CardReadings)) {
         change(self.cards.lock().unwrap()[position].as_mut().unwrap());
     }
 }
 
 impl Nvml for Fake {
-    fn identify(&self, _address: PciAddress) -> Result<Identity, NvmlError> {
+    fn identify(&self, _address: PciBusId) -> Result<Identity, NvmlError> {
         unreachable!("discovery does not identify")
     }
 
@@ -71,7 +68,7 @@ impl Nvml for Fake {
         Ok(CudaVersion { major: 13, minor: 0 })
     }
 
-    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+    fn addresses(&self) -> Result<Vec<Result<PciBusId, NvmlError>>, NvmlError> {
         let cards = self.cards.lock().unwrap();
         Ok(cards
             .iter()
@@ -79,14 +76,14 @@ impl Nvml for Fake {
             .collect())
     }
 
-    fn card(&self, address: PciAddress) -> Result<tessera_nvml::Card, NvmlError> {
+    fn card(&self, address: PciBusId) -> Result<tessera_nvml::CardReadings, NvmlError> {
         let cards = self.cards.lock().unwrap();
         let found = cards.iter().flatten().find(|card| card.address == address);
         found.cloned().ok_or_else(|| failed("nvmlDeviceGetHandleByPciBusId_v2", 6))
     }
 
-    fn pair(&self, _one: PciAddress, _other: PciAddress) -> Result<Pair, NvmlError> {
-        Ok(Pair {
+    fn pair(&self, _one: PciBusId, _other: PciBusId) -> Result<PairReadings, NvmlError> {
+        Ok(PairReadings {
             common_ancestor: Ok(Some(tessera_nvml::CommonAncestor::Node)),
             nvlink: Ok(Some(tessera_nvml::PeerToPeer::NotSupported)),
         })
@@ -179,22 +176,21 @@ fn what_is_reserved_outside_mig_mode_outlives_a_restart() {
 
 #[test]
 fn what_a_link_leads_to_does_not_flicker() {
-    let link = |link, to| tessera_nvml::NvLink {
+    let link = |link, to| tessera_nvml::NvLinkReadings {
         link,
         active: true,
-        version: Ok(Some(2)),
+        version: Ok(Some(NvLinkVersion::V2_0)),
         megabytes_per_second: Ok(None),
-        remote_type: Ok(Some(tessera_nvml::NvLinkRemote::Gpu)),
-        remote_address: Ok(Some(address(to))),
+        remote: Ok(Some(NvLinkRemote::Gpu(pci(to)))),
     };
-    let fake = Fake::with([tessera_nvml::Card { links: Ok(vec![link(0, 2), link(1, 3)]), ..card(1) }]);
+    let fake =
+        Fake::with([tessera_nvml::CardReadings { links: Ok(vec![link(0, 2), link(1, 3)]), ..card(1) }]);
     let mut discovery = discovery();
     discovery.read_once(&fake);
     let before = discovery.machine();
-    let unanswered = tessera_nvml::NvLink {
+    let unanswered = tessera_nvml::NvLinkReadings {
         version: Err(failed("nvmlDeviceGetNvLinkVersion", UNKNOWN)),
-        remote_type: Err(failed("nvmlDeviceGetNvLinkRemoteDeviceType", UNKNOWN)),
-        remote_address: Err(failed("nvmlDeviceGetNvLinkRemotePciInfo_v2", UNKNOWN)),
+        remote: Err(failed("nvmlDeviceGetNvLinkRemotePciInfo_v2", UNKNOWN)),
         ..link(1, 3)
     };
     fake.change(0, |card| card.links = Ok(vec![link(0, 2), unanswered.clone()]));
@@ -202,22 +198,22 @@ fn what_a_link_leads_to_does_not_flicker() {
     assert_eq!(discovery.machine(), before);
 
     // Another link than before: nothing is known of it.
-    fake.change(0, |card| card.links = Ok(vec![tessera_nvml::NvLink { link: 2, ..unanswered }]));
+    fake.change(0, |card| card.links = Ok(vec![tessera_nvml::NvLinkReadings { link: 2, ..unanswered }]));
     discovery.read_once(&fake);
     let links = card_of(&discovery, 1).unwrap().nvlinks.unwrap();
     assert_eq!(links.len(), 1);
-    assert_eq!(links[0].remote, tessera_inventory::machine::NvLinkRemote::Other);
+    assert_eq!(links[0].remote, NvLinkRemote::Other);
 }
 
 /// A machine whose card is switched to MIG mode after it was asked for the mode, and before it was asked for its links.
 #[derive(Clone, Default)]
 struct Switching {
     fake: Fake,
-    before: Arc<Mutex<Option<tessera_nvml::Card>>>,
+    before: Arc<Mutex<Option<tessera_nvml::CardReadings>>>,
 }
 
 impl Nvml for Switching {
-    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError> {
+    fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError> {
         self.fake.identify(address)
     }
 
@@ -229,31 +225,30 @@ impl Nvml for Switching {
         self.fake.cuda_version()
     }
 
-    fn addresses(&self) -> Result<Vec<Result<PciAddress, NvmlError>>, NvmlError> {
+    fn addresses(&self) -> Result<Vec<Result<PciBusId, NvmlError>>, NvmlError> {
         self.fake.addresses()
     }
 
-    fn card(&self, address: PciAddress) -> Result<tessera_nvml::Card, NvmlError> {
+    fn card(&self, address: PciBusId) -> Result<tessera_nvml::CardReadings, NvmlError> {
         self.before.lock().unwrap().take().map_or_else(|| self.fake.card(address), Ok)
     }
 
-    fn pair(&self, one: PciAddress, other: PciAddress) -> Result<Pair, NvmlError> {
+    fn pair(&self, one: PciBusId, other: PciBusId) -> Result<PairReadings, NvmlError> {
         self.fake.pair(one, other)
     }
 }
 
 #[test]
 fn links_stay_when_the_mode_changes_between_two_questions() {
-    let link = tessera_nvml::NvLink {
+    let link = tessera_nvml::NvLinkReadings {
         link: 0,
         active: true,
-        version: Ok(Some(2)),
+        version: Ok(Some(NvLinkVersion::V2_0)),
         megabytes_per_second: Ok(None),
-        remote_type: Ok(Some(tessera_nvml::NvLinkRemote::Switch)),
-        remote_address: Ok(None),
+        remote: Ok(Some(NvLinkRemote::Switch)),
     };
-    let down = tessera_nvml::NvLink { active: false, ..link.clone() };
-    let with = |link: &tessera_nvml::NvLink, mode| tessera_nvml::Card {
+    let down = tessera_nvml::NvLinkReadings { active: false, ..link.clone() };
+    let with = |link: &tessera_nvml::NvLinkReadings, mode| tessera_nvml::CardReadings {
         links: Ok(vec![link.clone()]),
         mig: Ok(Some(MigMode { current: mode, pending: mode })),
         ..card(1)
@@ -349,7 +344,7 @@ fn another_card_in_the_same_slot_inherits_nothing() {
 fn an_xid_marks_the_card() {
     let fake = Fake::with([card(1), card(2)]);
     let mut health = HealthBook::default();
-    health.note(&Event::Xid { card: Some(address(2)), xid: 48, gpu_instance: None, compute_instance: None });
+    health.note(&Event::Xid { card: Some(pci(2)), xid: 48, gpu_instance: None, compute_instance: None });
     let mut discovery = discovery();
     let fake: Arc<dyn Nvml> = Arc::new(fake);
     discovery.read(&fake, &health, None);

@@ -1,7 +1,6 @@
 use std::collections::BTreeSet;
 
 use tessera_inventory::layout::Layout;
-use tessera_inventory::machine;
 use tessera_nvml::{ComputeInstance, MigMode, Placement};
 
 use super::*;
@@ -11,17 +10,19 @@ const OFF: MigMode = MigMode { current: false, pending: false };
 const NAME: &str = "all-balanced";
 
 fn planned(start: u32) -> PlannedInstance {
-    PlannedInstance {
-        placement: machine::Placement { start, size: 2 },
-        profile_id: 14,
-        profile: "2g.20gb".into(),
-    }
+    PlannedInstance { placement: Placement { start, size: 2 }, profile_id: 14, profile: "2g.20gb".into() }
 }
 
 fn instance(id: u32, start: u32) -> GpuInstance {
     let placement = Placement { start, size: 2 };
     let uuid = Some(format!("MIG-{id}"));
-    let compute = ComputeInstance { id: 0, profile_id: 1, placement: Placement { start: 0, size: 2 }, uuid };
+    let compute = ComputeInstance {
+        id: 0,
+        profile_id: 1,
+        placement: Placement { start: 0, size: 2 },
+        multiprocessors: None,
+        uuid,
+    };
     GpuInstance { id, profile_id: 14, placement, compute_instances: vec![compute] }
 }
 

@@ -3,7 +3,7 @@ use std::fs;
 
 use tessera_api::PciBusId;
 
-use super::{Tools, address};
+use super::Tools;
 
 /// Most processes that an error names.
 const MOST: usize = 8;
@@ -13,7 +13,7 @@ const LONGEST_NAME: usize = 15;
 
 /// Who uses a card, or one of its GPU instances, for an error: `process 4711 (python3)`.
 pub(super) fn clients(tools: &Tools, card: PciBusId, gpu_instance: Option<u32>) -> String {
-    let processes = tools.nvml.processes(address(card)).ok().flatten().unwrap_or_default();
+    let processes = tools.nvml.processes(card).ok().flatten().unwrap_or_default();
     let wanted = processes
         .iter()
         .filter(|process| gpu_instance.is_none_or(|id| process.gpu_instance.is_none_or(|its| its == id)));

@@ -1,11 +1,6 @@
 use tessera_nvml::{GpuInstance, GpuInstanceProfile};
 
-use tessera_journal::{MemorySlices, PartitionChange};
-
-/// The memory slices of an instance.
-pub(super) fn slices(instance: &GpuInstance) -> MemorySlices {
-    MemorySlices { start: instance.placement.start, size: instance.placement.size }
-}
+use tessera_journal::PartitionChange;
 
 /// Whether an instance is what the change has made, or was making when it was cut off. An id is given again, and so is the
 /// UUID of an instance at the same place: only together do they tell it from one that somebody made since.
@@ -19,7 +14,7 @@ pub(super) fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> 
                 && (computes.is_empty() || computes.iter().any(|compute| is_same(compute.uuid.as_deref())))
         }
     };
-    is_it && instance.profile_id == change.profile_id && slices(instance) == change.placement
+    is_it && instance.profile_id == change.profile_id && instance.placement == change.placement
 }
 
 /// GPU instances for an error: `GPU instance 3 (1g.10gb at 6, without compute instance)`.

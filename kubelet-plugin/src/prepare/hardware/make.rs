@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError, Placement};
+use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError};
 
 use super::clients::clients;
-use super::instances::{describe, slices};
+use super::instances::describe;
 use super::plan::{CardPlan, Make};
-use super::{Tools, address, on_or_off};
+use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 
@@ -73,13 +73,12 @@ impl Maker<'_> {
     }
 
     fn partition(&self, make: &Make) -> Result<PartitionInstances, PrepareError> {
-        let (nvml, card) = (&self.tools.nvml, address(self.plan.card));
-        let wanted = make.change.placement;
-        let placement = Placement { start: wanted.start, size: wanted.size };
+        let (nvml, card) = (&self.tools.nvml, self.plan.card);
+        let placement = make.change.placement;
         let instance = nvml
             .create_gpu_instance(card, make.change.profile_id, placement)
             .map_err(|error| self.refused(make, error))?;
-        if slices(&instance) != wanted || instance.profile_id != make.change.profile_id {
+        if instance.placement != placement || instance.profile_id != make.change.profile_id {
             // By its placement it could not be found again.
             let _ = nvml.destroy_gpu_instance(card, instance.id);
             let source = NvmlError::Nonsense {
@@ -102,7 +101,7 @@ impl Maker<'_> {
         make: &Make,
         instance: &GpuInstance,
     ) -> Result<ComputeInstanceProfile, PrepareError> {
-        let offered = self.tools.nvml.compute_instance_profiles(address(self.plan.card), instance.id);
+        let offered = self.tools.nvml.compute_instance_profiles(self.plan.card, instance.id);
         let offered = offered.map_err(|error| self.hardware(&make.device, error))?;
         ComputeInstanceProfile::of_width(&offered, make.compute_slices).ok_or_else(|| {
             let possible = offered.iter().filter(|profile| profile.max_instances > 0);
@@ -132,7 +131,7 @@ impl Maker<'_> {
     }
 
     fn refused(&self, make: &Make, source: NvmlError) -> PrepareError {
-        let card = address(self.plan.card);
+        let card = self.plan.card;
         if source.is_insufficient_resources()
             && let Ok(instances) = self.tools.nvml.gpu_instances(card)
             && !instances.is_empty()
@@ -173,12 +172,12 @@ pub(super) fn switch_mode(
             PrepareError::Hardware { device: device.to_owned(), source: error }
         }
     };
-    let switch = tools.nvml.set_mig_mode(address(card), to).map_err(failed)?;
+    let switch = tools.nvml.set_mig_mode(card, to).map_err(failed)?;
     if switch.mode.current == to {
         return Ok(());
     }
     if switch.mode.pending == to {
-        let _ = tools.nvml.set_mig_mode(address(card), !to);
+        let _ = tools.nvml.set_mig_mode(card, !to);
     }
     Err(match switch.not_active {
         Some(error) => failed(error),

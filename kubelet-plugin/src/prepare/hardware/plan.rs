@@ -5,10 +5,10 @@ use tessera_api::config::MigModeAfterUse;
 use tessera_api::{DeviceName, PciBusId};
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
-use super::instances::{describe, is_of_change, slices};
+use super::instances::{describe, is_of_change};
 use super::share::ShareMake;
 use super::unmake::unmake;
-use super::{Tools, address, device_of_share, mode_id, partition_id};
+use super::{Tools, device_of_share, mode_id, partition_id};
 use crate::prepare::PrepareError;
 use crate::prepare::need::{DeviceNeed, PartitionNeed};
 use tessera_journal::{
@@ -99,7 +99,7 @@ pub(in crate::prepare) fn plan(
         .collect();
     if !waste.is_empty() {
         unmake(tools, card, &waste)?;
-        planner.identity = tools.nvml.identify(address(card)).map_err(|error| planner.hardware(error))?;
+        planner.identity = tools.nvml.identify(card).map_err(|error| planner.hardware(error))?;
         records = planner.records()?;
     }
     planner.plan(needs, whole.map(|need| &*need.name), &records).map(Some)
@@ -126,7 +126,7 @@ impl Planner<'_> {
     fn instances(&self) -> Result<Vec<GpuInstance>, PrepareError> {
         match self.identity.mig_mode {
             Some(true) => {
-                let instances = self.tools.nvml.gpu_instances(address(self.card));
+                let instances = self.tools.nvml.gpu_instances(self.card);
                 instances.map_err(|error| self.hardware(error))
             }
             _ => Ok(Vec::new()),
@@ -293,7 +293,7 @@ impl Planner<'_> {
             note,
         };
         let placed = |instance: &&GpuInstance| {
-            instance.profile_id == partition.profile_id && slices(instance) == partition.placement
+            instance.profile_id == partition.profile_id && instance.placement == partition.placement
         };
         if let Some(existing) = partition.existing {
             let there =
@@ -326,7 +326,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let in_the_way: Vec<&GpuInstance> =
-            instances.iter().filter(|instance| slices(instance).overlaps(partition.placement)).collect();
+            instances.iter().filter(|instance| instance.placement.overlaps(partition.placement)).collect();
         if !in_the_way.is_empty() {
             return Err(PrepareError::ForeignInstance {
                 device: need.name.clone(),
@@ -366,7 +366,7 @@ impl Planner<'_> {
     }
 
     fn describe(&self, instances: &[&GpuInstance]) -> String {
-        let profiles = self.tools.nvml.gpu_instance_profiles(address(self.card));
+        let profiles = self.tools.nvml.gpu_instance_profiles(self.card);
         describe(instances, &profiles.ok().flatten().unwrap_or_default())
     }
 

@@ -7,7 +7,7 @@ use super::clients::clients;
 use super::instances::is_of_change;
 use super::make::switch_mode;
 use super::share::{end_daemon, end_time_slices};
-use super::{Tools, address, on_or_off};
+use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
 
@@ -47,7 +47,7 @@ pub(in crate::prepare) fn unmake(
         Some(HardwareChange::MigMode(_)) => 2,
         _ => 1,
     });
-    let identity = match tools.nvml.identify(address(card)) {
+    let identity = match tools.nvml.identify(card) {
         Ok(identity) => Some(identity),
         Err(error) if error.is_card_gone() => None,
         Err(source) => return Err(PrepareError::Hardware { device: records[0].id.clone(), source }),
@@ -114,13 +114,13 @@ impl Unmaker<'_> {
         let instances = self
             .tools
             .nvml
-            .gpu_instances(address(self.card))
+            .gpu_instances(self.card)
             .map_err(|source| PrepareError::Hardware { device: record.id.clone(), source })?;
         Ok(instances.into_iter().find(|instance| is_of_change(instance, change)))
     }
 
     fn destroy(&self, record: &HardwareRecord, instance: &GpuInstance) -> Result<Left, PrepareError> {
-        let (nvml, card) = (&self.tools.nvml, address(self.card));
+        let (nvml, card) = (&self.tools.nvml, self.card);
         for compute in &instance.compute_instances {
             let destroyed = nvml.destroy_compute_instance(card, instance.id, compute.id);
             if self.gone(record, instance, destroyed)? == Left::Records {
@@ -156,7 +156,7 @@ impl Unmaker<'_> {
             return Ok(Left::Nothing);
         }
         if change.to {
-            let instances = self.tools.nvml.gpu_instances(address(self.card));
+            let instances = self.tools.nvml.gpu_instances(self.card);
             let instances =
                 instances.map_err(|source| PrepareError::Hardware { device: record.id.clone(), source })?;
             if !instances.is_empty() {

@@ -9,7 +9,7 @@ use tessera_nvml::{ComputeMode, Nvml};
 
 use super::Sharing;
 use crate::prepare::PrepareError;
-use crate::prepare::hardware::{address, device_of_share};
+use crate::prepare::hardware::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
 /// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.
@@ -30,12 +30,12 @@ impl Sharing {
     ) -> Result<(), PrepareError> {
         let (card, device) = (record.card, device_of_share(&record.id).to_owned());
         let hardware = |source| PrepareError::Hardware { device: device.clone(), source };
-        let mode = nvml.card(address(card)).and_then(|card| card.compute_mode).map_err(hardware)?;
+        let mode = nvml.card(card).and_then(|card| card.compute_mode).map_err(hardware)?;
         if let Some(mode) = mode.filter(|mode| *mode != ComputeMode::Default) {
             change.compute_mode_before = Some(name(mode).to_owned());
             record.change = tessera_journal::HardwareChange::TimeSlice(change.clone()).to_map();
             journal.put_hardware_unsynced(record)?;
-            nvml.set_compute_mode(address(card), ComputeMode::Default).map_err(hardware)?;
+            nvml.set_compute_mode(card, ComputeMode::Default).map_err(hardware)?;
         }
         // The driver's own time is there already.
         if change.interval == 0 {
@@ -65,7 +65,7 @@ impl Sharing {
             set.map_err(|unset| unset.of(device))?;
         }
         if let Some(before) = change.compute_mode_before.as_deref().and_then(mode_named) {
-            let card = address(record.card);
+            let card = record.card;
             let now = nvml.card(card).and_then(|card| card.compute_mode).map_err(hardware)?;
             if now == Some(ComputeMode::Default) {
                 nvml.set_compute_mode(card, before).map_err(hardware)?;

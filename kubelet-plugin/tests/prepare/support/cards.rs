@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tessera_api::PciBusId;
 use tessera_nvml::{
-    Architecture, ComputeMode, GpuInstance, Identity, NvmlError, PciAddress, Placement, Process, ProcessKind,
+    Architecture, ComputeMode, GpuInstance, Identity, NvmlError, Placement, Process, ProcessKind,
 };
 
 use profiles::{PROFILES, widest};
@@ -23,18 +24,18 @@ pub struct Cards {
 }
 
 struct State {
-    cards: BTreeMap<PciAddress, Slot>,
+    cards: BTreeMap<PciBusId, Slot>,
     delay: Duration,
     calls: usize,
     fault: Option<CallFault>,
     /// Cards about which no call returns, and how many calls wait there.
-    hung: BTreeMap<PciAddress, usize>,
+    hung: BTreeMap<PciBusId, usize>,
 }
 
 /// A card hangs until this is dropped.
 pub struct Hang<'a> {
     cards: &'a Cards,
-    address: PciAddress,
+    address: PciBusId,
 }
 
 struct Slot {
@@ -125,7 +126,7 @@ impl Cards {
         Hang { cards: self, address: address(index) }
     }
 
-    fn wait_while_hung(&self, address: PciAddress) {
+    fn wait_while_hung(&self, address: PciBusId) {
         let mut state = self.lock();
         if let Some(waiting) = state.hung.get_mut(&address) {
             *waiting += 1;
@@ -312,7 +313,7 @@ impl Cards {
                 .is_ok_and(|identity| identity.mig_mode.is_some_and(|mode| mode != slot.mode))
         };
         let switched = state.cards.iter().filter(|(_, slot)| is_switched(slot));
-        switched.map(|(address, _)| format!("gpu-{:02x}-00-mig-mode", address.bus)).collect()
+        switched.map(|(address, _)| format!("gpu-{:02x}-00-mig-mode", address.bus())).collect()
     }
 
     pub fn mode(&self, index: u8) -> Option<bool> {
@@ -362,8 +363,8 @@ fn process(pid: u32, gpu_instance: Option<u32>) -> Process {
     }
 }
 
-fn address(index: u8) -> PciAddress {
-    PciAddress { domain: 0, bus: index + 1, device: 0 }
+fn address(index: u8) -> PciBusId {
+    PciBusId::new(0, index + 1, 0, 0).unwrap()
 }
 
 fn lost() -> NvmlError {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tessera_emulator::mps::control::main()
+    tessera_emulator::mps_programs::control::main()
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tessera_emulator::mps::server::main()
+    tessera_emulator::mps_programs::server::main()
 }

@@ -4,8 +4,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Directory, Target};
 use crate::directory::{capabilities, functions, proc};
+use crate::failure::Failure;
 use crate::mig::mode;
-use crate::nvml::Failure;
 use crate::state::{self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Moment, Process, ProcessKind};
 
 /// XID of a card that fell off the bus.

@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::create::{CreateError, at};
 use super::dev::{self, MAJOR_CAPABILITIES, Nodes};
+use super::error::{CreateError, at};
 use crate::machine::{Card, Machine};
 use crate::state::mig::Mig;
 

@@ -1,12 +1,12 @@
 //! `DIR/dev`: the driver's device nodes.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-use super::create::{CreateError, at};
+use super::error::{CreateError, at};
+use super::files::remove;
 use crate::machine::Machine;
 
 /// Major number of `nvidia0`, …, `nvidiactl` and `nvidia-modeset` (Linux `Documentation/admin-guide/devices.txt`).
@@ -60,11 +60,7 @@ pub fn create(root: &Path, machine: &Machine) -> Result<Nodes, CreateError> {
 
 /// Makes one node in place of whatever is there.
 pub(super) fn node(path: &Path, major: u32, minor: u32, mode: u32) -> Result<Nodes, CreateError> {
-    // What a creation left that was cut short.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(path)(error)),
-        _ => {}
-    }
+    remove(path)?;
     let mode = Mode::from_raw_mode(mode);
     match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
         Ok(()) => {

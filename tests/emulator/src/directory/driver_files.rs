@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::create::{CreateError, at, link};
 use super::elf;
+use super::error::{CreateError, at};
+use super::files::link;
 use super::functions;
 use crate::machine::Machine;
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::create::{CreateError, at};
 use super::dev::{MAJOR_CAPABILITIES, MAJOR_NVIDIA, MAJOR_UVM};
+use super::error::{CreateError, at};
 use crate::machine::Machine;
 
 /// Makes the files.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::create::{CreateError, at, link};
+use super::error::{CreateError, at};
+use super::files::link;
 use crate::machine::{Machine, PciAddress, Remote};
 
 /// PCI class of a 3D controller, which compute cards are.

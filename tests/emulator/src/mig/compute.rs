@@ -1,7 +1,7 @@
 //! Compute instances.
 
+use crate::failure::Failure;
 use crate::hardware::mig::{GpuInstanceProfile, MigModel};
-use crate::nvml::Failure;
 use crate::state::mig::{ComputeInstance, GpuInstance, Mig};
 
 /// A kind of compute instance that a GPU instance offers.

@@ -1,7 +1,7 @@
 //! GPU instances.
 
+use crate::failure::Failure;
 use crate::hardware::mig::{GpuInstanceProfile, MigModel};
-use crate::nvml::Failure;
 use crate::state::mig::{GpuInstance, Mig};
 
 /// Where an instance lies: first memory slice, number of memory slices.

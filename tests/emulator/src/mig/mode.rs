@@ -1,7 +1,7 @@
 //! MIG mode of a card: when it switches, and what becomes of the instances.
 
+use crate::failure::Failure;
 use crate::hardware::mig::MigModel;
-use crate::nvml::Failure;
 use crate::state::mig::Mig;
 
 /// Takes the order to switch the mode; `used` says whether clients hold the card. Gives why the mode is not active although

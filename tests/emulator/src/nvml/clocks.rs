@@ -1,7 +1,9 @@
 //! Clocks and performance states.
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::Out;
+use crate::failure::Failure;
 use crate::hardware::board::{ApplicationsClocks, Clocks};
 
 /// `nvmlClockId_t`

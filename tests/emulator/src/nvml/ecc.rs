@@ -2,8 +2,10 @@
 
 use nvml_wrapper_sys::bindings::nvmlRowRemapperHistogramValues_t;
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::Out;
+use crate::failure::Failure;
 use crate::hardware::board::Architecture;
 
 fn ecc(view: &CardView<'_>) -> Result<u32, Failure> {

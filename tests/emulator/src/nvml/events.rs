@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::nvmlEventData_t;
 
-use super::call::{CardView, Context, Failure, Handle, guard, nvml_functions, system};
+use super::call::{guard, nvml_functions, system};
+use super::context::{CardView, Context};
 use super::ffi::Out;
+use super::handle::Handle;
 use super::session::Session;
+use crate::failure::Failure;
 use crate::state::{EVENT_XID_CRITICAL_ERROR, Event};
 
 /// `nvmlEventTypeSingleBitEccError` and `nvmlEventTypeDoubleBitEccError`

@@ -2,9 +2,11 @@
 
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t};
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::{Out, struct_version};
 use super::identity::uuid_bytes;
+use crate::failure::Failure;
 use crate::hardware::board::Architecture;
 
 /// `nvmlGpuFabricState_t`

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use super::call::Failure;
+use crate::failure::Failure;
 
 /// A pointer to which a value is written.
 #[repr(transparent)]

@@ -2,9 +2,11 @@
 
 use nvml_wrapper_sys::bindings::{nvmlFieldValue_t, nvmlValue_t};
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::Out;
 use super::{nvlink, power, utilization};
+use crate::failure::Failure;
 use crate::machine::Remote;
 
 /// `nvmlValueType_t`

@@ -1,6 +1,6 @@
 //! Opaque handles: `nvmlDevice_t`, `nvmlGpuInstance_t` and `nvmlComputeInstance_t`.
 
-use super::call::Failure;
+use crate::failure::Failure;
 
 /// An opaque object of the library.
 #[repr(transparent)]

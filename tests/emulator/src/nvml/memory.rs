@@ -2,8 +2,10 @@
 
 use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::call::{Device, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::Device;
 use super::ffi::{Out, check_version};
+use crate::failure::Failure;
 
 const MIB: u64 = 1 << 20;
 

@@ -6,8 +6,9 @@ mod gpu_instances;
 mod mode;
 mod profiles;
 
-use super::call::{Failure, Handle};
 use super::ffi::Out;
+use super::handle::Handle;
+use crate::failure::Failure;
 
 /// Gives handles of instances of one profile: `count` is only written, and the caller has room for as many as there can be.
 fn give(found: &[Handle], instances: Out<Handle>, count: Out<u32>) -> Result<(), Failure> {

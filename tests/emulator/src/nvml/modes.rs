@@ -2,8 +2,9 @@
 
 use nvml_wrapper_sys::bindings::{nvmlC2cModeInfo_v1_t, nvmlDeviceAddressingMode_v1_t};
 
-use super::call::{Failure, nvml_functions};
+use super::call::nvml_functions;
 use super::ffi::{Out, OutText, check_version};
+use crate::failure::Failure;
 use crate::hardware::board::{AddressingMode, Architecture};
 
 /// `NVML_COMPUTEMODE_EXCLUSIVE_THREAD`, which drivers since CUDA 8 refuse.

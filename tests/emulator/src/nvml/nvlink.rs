@@ -2,9 +2,11 @@
 
 use nvml_wrapper_sys::bindings::nvmlPciInfo_t;
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::{Out, characters};
-use super::identity::pci_info;
+use super::pci::pci_info;
+use crate::failure::Failure;
 use crate::machine::{Link, Remote};
 
 /// `NVML_NVLINK_MAX_LINKS`
@@ -157,8 +159,8 @@ nvml_functions! {
     }
 
     /// `nvmlDeviceGetNvLinkRemotePciInfo`
-    fn nvmlDeviceGetNvLinkRemotePciInfo(view: CardView, number: u32, info: Out<super::identity::PciInfoV2>) {
-        info.set(super::identity::PciInfoV2::from(&remote_pci(&view, number)?))
+    fn nvmlDeviceGetNvLinkRemotePciInfo(view: CardView, number: u32, info: Out<super::pci::PciInfoV2>) {
+        info.set(super::pci::PciInfoV2::from(&remote_pci(&view, number)?))
     }
 
     /// `nvmlDeviceGetNvLinkRemotePciInfo_v2`

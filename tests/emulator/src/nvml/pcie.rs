@@ -1,7 +1,9 @@
 //! The PCIe link of a card.
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::Out;
+use crate::failure::Failure;
 
 /// `NVML_BUS_TYPE_PCIE`
 const BUS_TYPE_PCIE: u32 = 2;

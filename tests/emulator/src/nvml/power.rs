@@ -1,7 +1,9 @@
 //! Power of a card.
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::Out;
+use crate::failure::Failure;
 
 /// `NVML_FEATURE_ENABLED`
 const ENABLED: u32 = 1;

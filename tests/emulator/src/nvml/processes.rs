@@ -2,8 +2,10 @@
 
 use nvml_wrapper_sys::bindings::{nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t};
 
-use super::call::{Device, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::Device;
 use super::ffi::Out;
+use crate::failure::Failure;
 use crate::state::ProcessKind;
 
 /// Partition of a process that is in none.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::call::Failure;
+use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::state::generation::Generation;
 use crate::state::{State, Store, StoreError};

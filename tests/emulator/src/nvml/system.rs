@@ -2,10 +2,12 @@
 
 use std::ffi::c_char;
 
-use super::call::{Context, Failure, guard, nvml_functions, suffer};
-use super::failure::error_string;
+use super::call::{guard, nvml_functions};
+use super::context::Context;
+use super::faults::suffer;
 use super::ffi::{Out, OutText};
 use super::session;
+use crate::failure::{Failure, error_string};
 use crate::machine::build::cuda_number;
 use crate::state::Moment;
 

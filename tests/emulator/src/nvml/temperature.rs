@@ -2,8 +2,10 @@
 
 use nvml_wrapper_sys::bindings::{nvmlMarginTemperature_v1_t, nvmlTemperature_v1_t};
 
-use super::call::{CardView, Failure, nvml_functions};
+use super::call::nvml_functions;
+use super::context::CardView;
 use super::ffi::{Out, check_version};
+use crate::failure::Failure;
 
 /// `NVML_TEMPERATURE_GPU`, the only sensor there is.
 const SENSOR_GPU: u32 = 0;

@@ -1,7 +1,10 @@
 //! Where cards are: how they meet, and which CPUs and memory are near them.
 
-use super::call::{CardView, Context, Failure, Handle, device, nvml_functions, system};
+use super::call::{device, nvml_functions, system};
+use super::context::{CardView, Context};
 use super::ffi::Out;
+use super::handle::Handle;
+use crate::failure::Failure;
 use crate::machine::{Level, Machine};
 
 /// Bits of one word of an affinity mask (`unsigned long`).

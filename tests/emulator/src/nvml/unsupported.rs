@@ -4,7 +4,9 @@
 //! `data/nvml-functions.txt` lists all functions of the header; a test holds the built library to it. To take in a newer
 //! header, add its functions to that file and their names to the list here that fits their first argument.
 
-use super::call::{Failure, Handle, device, system};
+use super::call::{device, system};
+use super::handle::Handle;
+use crate::failure::Failure;
 
 /// Functions whose first argument is a card: the handle is checked first, then a lost card, as for any other call.
 macro_rules! of_a_card {

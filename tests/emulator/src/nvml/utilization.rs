@@ -2,8 +2,9 @@
 
 use nvml_wrapper_sys::bindings::{nvmlFBCStats_t, nvmlProcessUtilizationSample_t, nvmlUtilization_t};
 
-use super::call::{Failure, nvml_functions};
+use super::call::nvml_functions;
 use super::ffi::Out;
+use crate::failure::Failure;
 
 /// Time over which the driver samples, µs. NVML documents between 1/6 and 1 second.
 const SAMPLING_PERIOD: u32 = 167_000;

@@ -1,8 +1,8 @@
 //! What is read of each card.
 
 use super::library::{Device, Library, SmiError};
-use super::mig::{self, read::MigDevice};
-use crate::nvml::ffi::struct_version;
+use super::memory::Memory;
+use super::mig_device::{self, MigDevice};
 
 /// What is read of one card; a field that the card does not have is its NVML error.
 pub(super) struct Reading {
@@ -45,24 +45,6 @@ impl Pci {
     /// `00000000:3B:00.0`
     pub fn id(&self) -> String {
         self.id.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
-    }
-}
-
-/// `nvmlMemory_v2_t`
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(super) struct Memory {
-    version: u32,
-    pub total: u64,
-    pub reserved: u64,
-    pub free: u64,
-    pub used: u64,
-}
-
-impl Memory {
-    /// An empty one, as the library wants to get it.
-    pub fn versioned() -> Self {
-        Memory { version: struct_version::<Memory>(2), ..Memory::default() }
     }
 }
 
@@ -115,7 +97,7 @@ impl Reading {
             memory,
             bar1: library.value("nvmlDeviceGetBAR1MemoryInfo", device),
             mig: library.pair("nvmlDeviceGetMigMode", device),
-            mig_devices: mig::read::devices(library, device),
+            mig_devices: mig_device::devices(library, device),
             persistence: library.value("nvmlDeviceGetPersistenceMode", device),
             temperature: library.value_of("nvmlDeviceGetTemperature", device, 0),
             power: library.value("nvmlDeviceGetPowerUsage", device),

@@ -3,7 +3,7 @@
 mod act;
 mod arguments;
 mod list;
-pub(super) mod read;
+mod read;
 
 use super::card::Reading;
 use super::library::{Library, SmiError};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::nvml::Failure;
+use crate::failure::Failure;
 
 /// A call that fails or takes its time on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

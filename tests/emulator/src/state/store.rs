@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::State;
 use super::generation::Generation;
+use crate::failure::Failure;
 use crate::machine::Machine;
 
 /// Where a machine is kept: `DIR/state`.
@@ -47,6 +48,13 @@ impl StoreError {
     pub fn is_permission(&self) -> bool {
         matches!(self, StoreError::File { source, .. }
             if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem))
+    }
+}
+
+/// What NVML says where the machine's files could not be read or changed.
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        if error.is_permission() { Failure::NO_PERMISSION } else { Failure::UNKNOWN }
     }
 }
 

@@ -82,7 +82,7 @@ fn no_function_minds_nulls() {
         for first in firsts.iter().copied() {
             let code = call(&library, name, first);
             answers.insert(code);
-            let known = code == 0 || tessera_emulator::nvml::Failure(code).name().is_some();
+            let known = code == 0 || tessera_emulator::failure::Failure(code).name().is_some();
             assert!(known, "{name}({first:#x}, 0, …) answers {code}");
             assert_ne!(code, 999, "{name}({first:#x}, 0, …) does not know what it does");
         }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use tessera_emulator::failure::Failure;
 use tessera_emulator::hardware::{MigModel, mig_model, mig_model_names};
 use tessera_emulator::mig::{compute, gpu, mode};
-use tessera_emulator::nvml::Failure;
 use tessera_emulator::state::Mig;
 
 #[derive(Clone, Debug)]

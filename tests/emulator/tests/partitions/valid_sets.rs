@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_emulator::failure::Failure;
 use tessera_emulator::hardware::mig::GpuInstanceProfile;
 use tessera_emulator::hardware::{MigModel, mig_model, mig_model_names};
 use tessera_emulator::mig::gpu;
-use tessera_emulator::nvml::Failure;
 use tessera_emulator::state::Mig;
 
 /// Profile and start of every instance.

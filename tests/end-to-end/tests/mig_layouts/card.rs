@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use tessera_api::PciBusId;
 use tessera_api::{DEFAULT_DRIVER_NAME, ProfileSpelling};
 use tessera_harness::strangers::EmulatedMachine;
 use tessera_inventory::{Machine, Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;
-use tessera_nvml::{GpuInstanceProfile, Library, Nvml, NvmlError, PciAddress};
+use tessera_nvml::{GpuInstanceProfile, Library, Nvml, NvmlError};
 
 use crate::counted::Partition;
 
 pub struct EmulatedCard {
     emulated: EmulatedMachine,
     library: Library,
-    address: PciAddress,
+    address: PciBusId,
     profiles: Vec<GpuInstanceProfile>,
 }
 
@@ -41,8 +42,7 @@ impl EmulatedCard {
         discovery.read_once(&self.library);
         let machine = discovery.machine().unwrap();
         let mut cards = machine.cards.into_iter();
-        let first =
-            cards.find(|card| card.pci.bus() == self.address.bus && card.pci.domain() == self.address.domain);
+        let first = cards.find(|card| card.pci == self.address);
         let machine = Machine { cards: first.into_iter().collect(), ..Machine::default() };
         let pool = Pool::new(&machine, &PoolOptions::new(DEFAULT_DRIVER_NAME));
         assert_eq!(pool.warnings, [], "{}", self.hardware());

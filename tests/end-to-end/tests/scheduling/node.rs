@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tessera_api::{DeviceName, NodeConfig, PciBusId, ProfileSpelling};
 use tessera_inventory::{Machine, Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;
-use tessera_nvml::{Library, Nvml, PciAddress, Placement};
+use tessera_nvml::{Library, Nvml, Placement};
 
 use crate::DRIVER;
 use crate::machine::EmulatedMachine;
@@ -72,7 +72,7 @@ impl EmulatedNode {
         match self.try_make(device) {
             Ok(instance) => {
                 if let Some(instance) = instance {
-                    self.library.destroy_gpu_instance(address(device), instance).unwrap();
+                    self.library.destroy_gpu_instance(card(device), instance).unwrap();
                 }
                 true
             }
@@ -82,7 +82,7 @@ impl EmulatedNode {
 
     pub fn release(&mut self, device: &str) {
         if let Some(instance) = self.made.remove(device).unwrap() {
-            self.library.destroy_gpu_instance(address(device), instance).unwrap();
+            self.library.destroy_gpu_instance(card(device), instance).unwrap();
         }
     }
 
@@ -96,7 +96,7 @@ impl EmulatedNode {
         if on_card.any(|other| matches!(other.parse(), Ok(DeviceName::Card(_)))) {
             return Err("the whole card is in use".to_owned());
         }
-        let address = address(device);
+        let address = card(device);
         let profiles = self.library.gpu_instance_profiles(address).unwrap().unwrap();
         let is_meant = |name: &str| ProfileSpelling::of_profile(name).as_ref() == Ok(&partition.profile);
         let profile = profiles.iter().find(|profile| is_meant(&profile.name)).unwrap();
@@ -109,9 +109,4 @@ impl EmulatedNode {
 
 fn card(device: &str) -> PciBusId {
     device.parse::<DeviceName>().unwrap().card()
-}
-
-fn address(device: &str) -> PciAddress {
-    let card = card(device);
-    PciAddress { domain: card.domain(), bus: card.bus(), device: card.device() }
 }

@@ -1,7 +1,7 @@
 //! Static SM partitions.
 
 use anyhow::{Context, Result};
-use tessera_nvml::{Card, Library};
+use tessera_nvml::{CardReadings, Library};
 
 use super::client::Starter;
 use super::daemon::{Daemon, Programs};
@@ -13,7 +13,7 @@ const INVALID: &str = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION";
 pub(super) fn run(
     programs: &Programs,
     starter: &Starter,
-    card: &Card,
+    card: &CardReadings,
     uuid: &str,
     library: &Library,
     trials: &mut Trials,

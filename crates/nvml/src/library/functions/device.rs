@@ -5,7 +5,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{Functions, Handle, function};
 use crate::{
     Architecture, Brand, ClusterUuid, ComputeCapability, CpuSet, Fabric, FabricState, Memory, NvmlError,
-    PciAddress, Process, ProcessKind, Utilization,
+    PciBusId, Process, ProcessKind, Utilization,
 };
 
 /// How versioned structures of NVML say what they are: size and version in one number.
@@ -23,6 +23,13 @@ pub(super) fn empty_pci_info() -> sys::nvmlPciInfo_t {
         pciSubSystemId: 0,
         busId: [0; 32],
     }
+}
+
+/// `None` where the numbers are no PCI address, which is how some drivers say "no such thing". NVML says nothing of the
+/// function: every card is function 0.
+pub(super) fn pci_bus_id(info: &sys::nvmlPciInfo_t) -> Option<PciBusId> {
+    let (bus, device) = (u8::try_from(info.bus).ok()?, u8::try_from(info.device).ok()?);
+    PciBusId::new(info.domain, bus, device, 0).ok().filter(|address| address.domain() != u32::MAX)
 }
 
 impl Functions {
@@ -50,10 +57,10 @@ impl Functions {
         function!(self, nvmlDeviceGetArchitecture).read(card, 0).map(Architecture)
     }
 
-    pub(in crate::library) fn address(&self, card: Handle) -> Result<PciAddress, NvmlError> {
+    pub(in crate::library) fn address(&self, card: Handle) -> Result<PciBusId, NvmlError> {
         let function = function!(self, nvmlDeviceGetPciInfo_v3);
         let info = function.read(card, empty_pci_info())?;
-        PciAddress::from_numbers(info.domain, info.bus, info.device)
+        pci_bus_id(&info)
             .ok_or_else(|| function.nonsense(format!("{:x}:{:x}:{:x}", info.domain, info.bus, info.device)))
     }
 
@@ -128,8 +135,9 @@ impl Functions {
         Ok(CpuSet::from_words(&words))
     }
 
-    /// The newest form that the driver knows; they differ only in the health they add, which nobody here reads.
-    pub(in crate::library) fn fabric(&self, card: Handle) -> Result<Fabric, NvmlError> {
+    /// `None` where the driver says that the card has no fabric. Asks in the newest form that the driver knows: the newer ones
+    /// only add health, which is not read here.
+    pub(in crate::library) fn fabric(&self, card: Handle) -> Result<Option<Fabric>, NvmlError> {
         let versioned = function!(self, nvmlDeviceGetGpuFabricInfoV);
         // SAFETY: the structure is made of integers and arrays of them, for which all bits zero is a value.
         let mut empty: sys::nvmlGpuFabricInfo_v3_t = unsafe { std::mem::zeroed() };
@@ -226,7 +234,43 @@ fn process_of(process: &sys::nvmlProcessInfo_t, kind: ProcessKind) -> Process {
     }
 }
 
-fn fabric_of(cluster: [u8; 16], status: u32, clique: u32, state: u8) -> Result<Fabric, u8> {
-    let state = FabricState::from_number(state).ok_or(state)?;
-    Ok(Fabric { state, status, cluster: ClusterUuid(cluster), clique })
+/// `Err` for a state that is not in the header (`nvmlGpuFabricState_t`).
+fn fabric_of(cluster: [u8; 16], status: u32, clique: u32, state: u8) -> Result<Option<Fabric>, u8> {
+    let state = match u32::from(state) {
+        sys::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED => return Ok(None),
+        sys::NVML_GPU_FABRIC_STATE_NOT_STARTED => FabricState::NotStarted,
+        sys::NVML_GPU_FABRIC_STATE_IN_PROGRESS => FabricState::InProgress,
+        sys::NVML_GPU_FABRIC_STATE_COMPLETED if status == sys::nvmlReturn_enum_NVML_SUCCESS => {
+            FabricState::Completed
+        }
+        sys::NVML_GPU_FABRIC_STATE_COMPLETED => FabricState::Failed,
+        _ => return Err(state),
+    };
+    Ok(Some(Fabric { state, cluster: ClusterUuid(cluster), clique }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outside_pci_are_no_address() {
+        let address =
+            |domain, bus, device| pci_bus_id(&sys::nvmlPciInfo_t { domain, bus, device, ..empty_pci_info() });
+        assert_eq!(address(0, 256, 0), None);
+        assert_eq!(address(0, 0, 32), None);
+        assert_eq!(address(u32::MAX, 0, 0), None);
+        assert_eq!(address(8, 1, 2), PciBusId::new(8, 1, 2, 0).ok());
+    }
+
+    #[test]
+    fn a_failed_registration_is_not_a_completed_one() {
+        let state =
+            |state, status| fabric_of([1; 16], status, 1, state).map(|fabric| fabric.map(|it| it.state));
+        assert_eq!(state(3, 0), Ok(Some(FabricState::Completed)));
+        assert_eq!(state(3, 999), Ok(Some(FabricState::Failed)));
+        assert_eq!(state(2, 0), Ok(Some(FabricState::InProgress)));
+        assert_eq!(state(0, 0), Ok(None));
+        assert_eq!(state(4, 0), Err(4));
+    }
 }

@@ -1,8 +1,8 @@
 use nvml_wrapper_sys::bindings::{self as sys, field_id, nvmlDevice_t, nvmlReturn_t};
 
-use super::device::empty_pci_info;
+use super::device::{empty_pci_info, pci_bus_id};
 use super::{Function, Functions, Handle, function};
-use crate::{NvmlError, PciAddress};
+use crate::{NvmlError, PciBusId};
 
 type ReadLink<T> = unsafe extern "C" fn(nvmlDevice_t, u32, *mut T) -> nvmlReturn_t;
 
@@ -39,10 +39,10 @@ impl Functions {
         &self,
         card: Handle,
         link: u32,
-    ) -> Result<Option<PciAddress>, NvmlError> {
+    ) -> Result<Option<PciBusId>, NvmlError> {
         let info =
             function!(self, nvmlDeviceGetNvLinkRemotePciInfo_v2).read_link(card, link, empty_pci_info())?;
-        Ok(PciAddress::from_numbers(info.domain, info.bus, info.device))
+        Ok(pci_bus_id(&info))
     }
 
     /// Megabytes a second in one direction. Hopper dropped the fields for single links in favour of one field for all.

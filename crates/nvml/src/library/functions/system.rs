@@ -1,7 +1,7 @@
 use std::ffi::c_int;
 
 use super::{Functions, Handle, function};
-use crate::{NvmlError, PciAddress};
+use crate::{NvmlError, PciBusId};
 
 impl Functions {
     pub(in crate::library) fn init(&self) -> Result<(), NvmlError> {
@@ -57,11 +57,11 @@ impl Functions {
         Ok(Handle(handle))
     }
 
-    pub(in crate::library) fn handle_by_address(&self, address: PciAddress) -> Result<Handle, NvmlError> {
+    pub(in crate::library) fn handle_by_address(&self, address: PciBusId) -> Result<Handle, NvmlError> {
         let function = function!(self, nvmlDeviceGetHandleByPciBusId_v2);
         let get = function.get()?;
         // Eight digits of domain, as NVML itself writes it.
-        let text = format!("{:08X}:{:02X}:{:02X}.0\0", address.domain, address.bus, address.device);
+        let text = format!("{:08X}:{:02X}:{:02X}.0\0", address.domain(), address.bus(), address.device());
         let mut handle = std::ptr::null_mut();
         // SAFETY: reads a terminated text, writes one handle.
         function.check(unsafe { get(text.as_ptr().cast(), &raw mut handle) })?;

@@ -53,7 +53,6 @@ impl Profiles {
             placements.sort_unstable();
             placements.dedup();
             profiles.push(GpuInstanceProfile {
-                enumerator,
                 id: info.id,
                 name,
                 compute_slices: info.compute_slices,

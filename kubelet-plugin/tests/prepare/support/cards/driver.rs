@@ -1,9 +1,9 @@
 use std::{fs, thread};
 
+use tessera_api::PciBusId;
 use tessera_nvml::{
-    Architecture, Card, ComputeInstance, ComputeInstanceProfile, ComputeMode, GpuInstance,
-    GpuInstanceProfile, Identity, MigMode, MigModeSwitch, Nvml, NvmlError, PciAddress, Placement, Process,
-    Reading,
+    Architecture, CardReadings, ComputeInstance, ComputeInstanceProfile, ComputeMode, GpuInstance,
+    GpuInstanceProfile, Identity, MigMode, MigModeSwitch, Nvml, NvmlError, Placement, Process, Reading,
 };
 
 use super::profiles::{PROFILES, compute_profile, profile, widest};
@@ -38,7 +38,7 @@ impl Cards {
 
     fn with<T>(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         work: impl FnOnce(&mut Slot) -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
         self.wait_while_hung(address);
@@ -51,7 +51,7 @@ impl Cards {
 
     pub(super) fn create(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         profile_id: u32,
         placement: Placement,
     ) -> Result<GpuInstance, NvmlError> {
@@ -65,11 +65,7 @@ impl Cards {
             if size != placement.size || !starts.contains(&placement.start) {
                 return Err(error(function, 2));
             }
-            let overlaps = |other: &GpuInstance| {
-                let other = other.placement;
-                placement.start < other.start + other.size && other.start < placement.start + placement.size
-            };
-            if slot.instances.iter().any(overlaps) {
+            if slot.instances.iter().any(|other| other.placement.overlaps(placement)) {
                 return Err(error(function, 23));
             }
             // The smallest free one, so that ids are used again.
@@ -85,7 +81,7 @@ impl Cards {
 
     pub(super) fn create_compute(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
         profile_id: u32,
     ) -> Result<ComputeInstance, NvmlError> {
@@ -103,6 +99,7 @@ impl Cards {
                 id: 0,
                 profile_id,
                 placement: Placement { start: 0, size: profile_id },
+                multiprocessors: None,
                 uuid: Some(match card.get(12..) {
                     Some(rest) => format!("MIG-{made:08x}{rest}"),
                     None => format!("MIG-{card}-{made}"),
@@ -115,8 +112,8 @@ impl Cards {
         Ok(compute)
     }
 
-    fn write_capability(&self, address: PciAddress, gpu_instance: u32, compute_instance: Option<u32>) {
-        let minor = u32::from(address.bus) - 1;
+    fn write_capability(&self, address: PciBusId, gpu_instance: u32, compute_instance: Option<u32>) {
+        let minor = u32::from(address.bus()) - 1;
         let mig = self.proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"));
         let directory = compute_instance.map_or_else(|| mig.clone(), |id| mig.join(format!("ci{id}")));
         fs::create_dir_all(&directory).unwrap();
@@ -127,7 +124,7 @@ impl Cards {
 }
 
 impl Nvml for Cards {
-    fn identify(&self, address: PciAddress) -> Result<Identity, NvmlError> {
+    fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError> {
         let delay = {
             let mut state = self.lock();
             state.calls += 1;
@@ -141,12 +138,12 @@ impl Nvml for Cards {
         Ok("580.95.05".into())
     }
 
-    fn card(&self, address: PciAddress) -> Result<Card, NvmlError> {
+    fn card(&self, address: PciBusId) -> Result<CardReadings, NvmlError> {
         self.call("nvmlDeviceGetArchitecture", || {
             self.with(address, |slot| {
                 let identity = slot.identity.clone()?;
                 let mode = identity.mig_mode.map(|mode| MigMode { current: mode, pending: mode });
-                Ok(Card {
+                Ok(CardReadings {
                     address,
                     pci_device_id: Ok(0x2330_10DE),
                     index: Ok(identity.index),
@@ -170,7 +167,7 @@ impl Nvml for Cards {
         })
     }
 
-    fn set_compute_mode(&self, address: PciAddress, mode: ComputeMode) -> Result<(), NvmlError> {
+    fn set_compute_mode(&self, address: PciBusId, mode: ComputeMode) -> Result<(), NvmlError> {
         self.call("nvmlDeviceSetComputeMode", || {
             self.with(address, |slot| {
                 slot.compute_mode = mode;
@@ -179,11 +176,11 @@ impl Nvml for Cards {
         })
     }
 
-    fn processes(&self, address: PciAddress) -> Reading<Vec<Process>> {
+    fn processes(&self, address: PciBusId) -> Reading<Vec<Process>> {
         self.with(address, |slot| Ok(Some(slot.processes.clone())))
     }
 
-    fn gpu_instance_profiles(&self, address: PciAddress) -> Reading<Vec<GpuInstanceProfile>> {
+    fn gpu_instance_profiles(&self, address: PciBusId) -> Reading<Vec<GpuInstanceProfile>> {
         self.call("nvmlDeviceGetGpuInstanceProfileInfoV", || {
             self.with(address, |slot| {
                 if slot.identity.as_ref().unwrap().mig_mode.is_none() {
@@ -196,7 +193,7 @@ impl Nvml for Cards {
 
     fn compute_instance_profiles(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
     ) -> Result<Vec<ComputeInstanceProfile>, NvmlError> {
         let function = "nvmlGpuInstanceGetComputeInstanceProfileInfoV";
@@ -214,11 +211,11 @@ impl Nvml for Cards {
         })
     }
 
-    fn gpu_instances(&self, address: PciAddress) -> Result<Vec<GpuInstance>, NvmlError> {
+    fn gpu_instances(&self, address: PciBusId) -> Result<Vec<GpuInstance>, NvmlError> {
         self.call("nvmlDeviceGetGpuInstances", || self.with(address, |slot| Ok(slot.instances.clone())))
     }
 
-    fn set_mig_mode(&self, address: PciAddress, on: bool) -> Result<MigModeSwitch, NvmlError> {
+    fn set_mig_mode(&self, address: PciBusId, on: bool) -> Result<MigModeSwitch, NvmlError> {
         let function = "nvmlDeviceSetMigMode";
         self.call(function, || {
             self.with(address, |slot| {
@@ -250,14 +247,14 @@ impl Nvml for Cards {
 
     fn create_gpu_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         profile_id: u32,
         placement: Placement,
     ) -> Result<GpuInstance, NvmlError> {
         self.call("nvmlDeviceCreateGpuInstanceWithPlacement", || self.create(address, profile_id, placement))
     }
 
-    fn destroy_gpu_instance(&self, address: PciAddress, gpu_instance: u32) -> Result<(), NvmlError> {
+    fn destroy_gpu_instance(&self, address: PciBusId, gpu_instance: u32) -> Result<(), NvmlError> {
         let function = "nvmlGpuInstanceDestroy";
         self.call(function, || {
             self.with(address, |slot| {
@@ -276,7 +273,7 @@ impl Nvml for Cards {
 
     fn create_compute_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
         profile_id: u32,
     ) -> Result<ComputeInstance, NvmlError> {
@@ -286,7 +283,7 @@ impl Nvml for Cards {
 
     fn destroy_compute_instance(
         &self,
-        address: PciAddress,
+        address: PciBusId,
         gpu_instance: u32,
         compute_instance: u32,
     ) -> Result<(), NvmlError> {

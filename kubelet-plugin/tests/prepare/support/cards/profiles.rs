@@ -15,7 +15,6 @@ pub(super) fn profile(
     (id, name, slices, size, starts): &(u32, &str, u32, u32, &[u32]),
 ) -> GpuInstanceProfile {
     GpuInstanceProfile {
-        enumerator: *id,
         id: *id,
         name: (*name).to_owned(),
         compute_slices: *slices,

@@ -5,8 +5,11 @@ use nvml_wrapper_sys::bindings::{
     nvmlComputeInstanceProfileInfo_v2_t, nvmlComputeInstanceProfileInfo_v3_t,
 };
 
-use super::super::call::{Failure, GpuInstanceView, Handle, MigView, Object, nvml_functions};
+use super::super::call::nvml_functions;
+use super::super::context::{GpuInstanceView, MigView};
 use super::super::ffi::{Out, characters, struct_version};
+use super::super::handle::{Handle, Object};
+use crate::failure::Failure;
 use crate::mig::compute::{self, ComputeProfile, PROFILES};
 use crate::state::mig::{ComputeInstance, GpuInstance};
 

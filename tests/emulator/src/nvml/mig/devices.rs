@@ -2,8 +2,11 @@
 
 use nvml_wrapper_sys::bindings::nvmlDeviceAttributes_t;
 
-use super::super::call::{Device, Failure, Handle, Object, nvml_functions};
+use super::super::call::nvml_functions;
+use super::super::context::Device;
 use super::super::ffi::Out;
+use super::super::handle::{Handle, Object};
+use crate::failure::Failure;
 use crate::mig::compute;
 
 nvml_functions! {

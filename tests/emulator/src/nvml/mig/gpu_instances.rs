@@ -2,8 +2,11 @@
 
 use nvml_wrapper_sys::bindings::{nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t};
 
-use super::super::call::{CardView, Failure, Handle, Object, nvml_functions};
+use super::super::call::nvml_functions;
+use super::super::context::CardView;
 use super::super::ffi::Out;
+use super::super::handle::{Handle, Object};
+use crate::failure::Failure;
 use crate::mig::gpu;
 use crate::state::mig::GpuInstance;
 

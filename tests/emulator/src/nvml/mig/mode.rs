@@ -1,7 +1,8 @@
 //! MIG mode.
 
-use super::super::call::{Failure, nvml_functions};
+use super::super::call::nvml_functions;
 use super::super::ffi::Out;
+use crate::failure::Failure;
 use crate::mig::mode;
 
 nvml_functions! {

@@ -5,8 +5,10 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstanceProfileInfo_v3_t,
 };
 
-use super::super::call::{CardView, Failure, nvml_functions};
+use super::super::call::nvml_functions;
+use super::super::context::CardView;
 use super::super::ffi::{Out, characters, struct_version};
+use crate::failure::Failure;
 use crate::hardware::mig::GpuInstanceProfile;
 use crate::mig::gpu;
 

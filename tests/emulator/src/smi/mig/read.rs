@@ -1,12 +1,12 @@
 //! What NVML says of partitions.
 
 use nvml_wrapper_sys::bindings::{
-    nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_v2_t, nvmlDeviceAttributes_t,
-    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_v2_t, nvmlGpuInstanceInfo_t,
+    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
-use super::super::card::{Memory, Reading};
-use super::super::library::{Device, Library, SmiError};
+use super::super::card::Reading;
+use super::super::library::{Library, SmiError};
 use crate::nvml::ffi::struct_version;
 
 /// `nvmlGpuInstance_t` or `nvmlComputeInstance_t`.
@@ -48,17 +48,6 @@ pub(super) struct ComputeInstance {
     pub name: String,
     pub start: u32,
     pub size: u32,
-}
-
-/// A MIG device.
-pub(in super::super) struct MigDevice {
-    pub index: u32,
-    pub uuid: Result<String, u32>,
-    pub name: Result<String, u32>,
-    pub gpu_instance: Result<u32, u32>,
-    pub compute_instance: Result<u32, u32>,
-    pub memory: Result<Memory, u32>,
-    pub attributes: Result<nvmlDeviceAttributes_t, u32>,
 }
 
 fn name(characters: &[std::ffi::c_char]) -> String {
@@ -183,41 +172,4 @@ pub(super) fn compute_instances(
     }
     found.sort_by_key(|compute| compute.id);
     Ok(found)
-}
-
-/// The MIG devices of a card.
-pub(in super::super) fn devices(library: &Library, card: Device) -> Vec<MigDevice> {
-    let most: u32 = library.value("nvmlDeviceGetMaxMigDeviceCount", card).unwrap_or(0);
-    let handles = (0..most).filter_map(|index| {
-        let mut device: Device = std::ptr::null_mut();
-        let found = library.fill_of("nvmlDeviceGetMigDeviceHandleByIndex", card, index, &mut device);
-        found.ok().map(|()| (index, device))
-    });
-    handles
-        .map(|(index, device)| {
-            let mut memory = Memory::versioned();
-            let memory = library.fill("nvmlDeviceGetMemoryInfo_v2", device, &mut memory).map(|()| memory);
-            // SAFETY: integers, for which zeros are valid.
-            let mut attributes: nvmlDeviceAttributes_t = unsafe { std::mem::zeroed() };
-            let attributes =
-                library.fill("nvmlDeviceGetAttributes_v2", device, &mut attributes).map(|()| attributes);
-            MigDevice {
-                index,
-                uuid: library.text("nvmlDeviceGetUUID", device),
-                name: library.text("nvmlDeviceGetName", device),
-                gpu_instance: library.value("nvmlDeviceGetGpuInstanceId", device),
-                compute_instance: library.value("nvmlDeviceGetComputeInstanceId", device),
-                memory,
-                attributes,
-            }
-        })
-        .collect()
-}
-
-impl MigDevice {
-    /// What it is called behind its card's name.
-    pub fn profile(&self) -> String {
-        let name = self.name.as_deref().unwrap_or("Unknown Error");
-        name.rsplit_once(" MIG ").map_or(name, |(_, profile)| profile).to_owned()
-    }
 }

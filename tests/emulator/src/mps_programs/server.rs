@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::log::Log;
-use super::place::Place;
-use super::wire::{self, Client, FromServer, FromServerProcess, Lines, ToServer, ToServerProcess};
-use super::{
-    DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_RESOURCE_CONFIGURATION, LAUNCH_FAILED, MPS_CLIENT_TERMINATED,
-    MPS_MAX_CLIENTS_REACHED, MPS_SERVER_NOT_READY, NO_DEVICE, OUT_OF_MEMORY,
-};
 use crate::cuda::contexts::Owner;
 use crate::cuda::device::{self, Device};
 use crate::cuda::direct::{CudaError, admit, hold};
 use crate::cuda::machine;
 use crate::machine::Machine;
+use crate::mps::place::Place;
+use crate::mps::wire::{self, Client, FromServer, FromServerProcess, Lines, ToServer, ToServerProcess};
+use crate::mps::{
+    DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_RESOURCE_CONFIGURATION, LAUNCH_FAILED, MPS_CLIENT_TERMINATED,
+    MPS_MAX_CLIENTS_REACHED, MPS_SERVER_NOT_READY, NO_DEVICE, OUT_OF_MEMORY, error_name,
+};
 use crate::state::{Context, ProcessKind};
 
 /// Memory of a card that a server holds itself. Chosen here: captures show some 30 MiB.
@@ -224,7 +224,7 @@ impl Server {
                 number
             }
             Err(code) => {
-                self.log.line(&format!("client {pid} refused: {}", super::error_name(code)));
+                self.log.line(&format!("client {pid} refused: {}", error_name(code)));
                 let _ = lines.send(&FromServer::Error(code));
                 return;
             }

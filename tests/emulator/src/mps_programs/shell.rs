@@ -4,8 +4,8 @@ use std::io::{self, BufRead};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use super::place::Place;
-use super::wire::{FromDaemon, Lines, ToDaemon};
+use crate::mps::place::Place;
+use crate::mps::wire::{FromDaemon, Lines, ToDaemon};
 
 /// What the real program prints where no daemon answers.
 const NO_DAEMON: &str = "Cannot find MPS control daemon process";

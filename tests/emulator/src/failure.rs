@@ -1,4 +1,4 @@
-use crate::state::StoreError;
+//! The errors of NVML: what a function of the library returns.
 
 /// `nvmlReturn_t` other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ macro_rules! failures {
         }
 
         /// `nvmlErrorString`.
-        pub(super) fn error_string(code: u32) -> &'static std::ffi::CStr {
+        pub(crate) fn error_string(code: u32) -> &'static std::ffi::CStr {
             match code {
                 0 => c"Success",
                 $($code => $text,)+
@@ -75,8 +75,17 @@ failures! {
     UNKNOWN = 999, c"Unknown Error";
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        if error.is_permission() { Failure::NO_PERMISSION } else { Failure::UNKNOWN }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_names() {
+        assert_eq!(Failure::from_name("GPU_IS_LOST"), Some(Failure::GPU_IS_LOST));
+        assert_eq!(Failure::from_name("NVML_ERROR_UNKNOWN"), Some(Failure::UNKNOWN));
+        assert_eq!(Failure::from_name("nonsense"), None);
+        for name in Failure::NAMES {
+            assert_eq!(Failure::from_name(name).and_then(Failure::name), Some(*name));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The stub control daemon.
 
 mod background;
+mod commands;
 mod server;
 
 use std::collections::BTreeMap;
@@ -13,18 +14,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
 pub use self::background::detach;
 use self::server::Server;
 use super::log::Log;
-use super::partitions::{Chunks, Partitions};
-use super::place::{Place, beside};
-use super::wire::{self, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
-use super::{MPS_SERVER_NOT_READY, limits};
-use crate::cuda::device;
+use crate::cuda::{contexts, device, machine};
+use crate::mps::partitions::{Chunks, Partitions};
+use crate::mps::place::{Place, beside};
+use crate::mps::wire::{self, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
+use crate::mps::{MPS_SERVER_NOT_READY, limits};
 
 /// Between two looks at something that another process does.
 const LOOK: Duration = Duration::from_millis(2);
@@ -153,9 +154,9 @@ impl Daemon {
             !ended
         });
         if !gone.is_empty()
-            && let Ok(store) = crate::cuda::machine::find()
+            && let Ok(store) = machine::find()
         {
-            crate::cuda::contexts::sweep(&store);
+            contexts::sweep(&store);
         }
         for pid in gone {
             self.log.line(&format!("Server {pid} exited"));
@@ -270,175 +271,11 @@ impl Daemon {
         inner.servers.push(server);
         Ok(pid)
     }
-
-    fn command(&self, words: &[&str]) -> String {
-        self.log.line(&format!("Received command: {}", words.join(" ")));
-        if words.first() == Some(&"quit") {
-            return self.quit(&words[1..]);
-        }
-        let mut inner = self.lock();
-        let inner = &mut *inner;
-        let of_server =
-            |inner: &mut Inner, pid: &str, work: &mut dyn FnMut(&mut Server) -> String| match inner
-                .servers
-                .iter_mut()
-                .find(|server| server.process.id().to_string() == pid)
-            {
-                Some(server) => work(server),
-                None => format!("Server {pid} not found"),
-            };
-        match words {
-            ["get_server_list"] => lines(inner.servers.iter().map(|server| server.process.id().to_string())),
-            ["start_server", "-uid", user] => match user.parse() {
-                Ok(user) if inner.servers.iter().all(|server| server.user != user) => {
-                    match self.start_server(inner, user) {
-                        Ok(_) => String::new(),
-                        Err(problem) => format!("Failed to start server: {problem}"),
-                    }
-                }
-                Ok(_) => String::new(),
-                Err(_) => format!("Invalid user id {user}"),
-            },
-            ["get_server_status", pid] => of_server(inner, pid, &mut |server| match server.clients() {
-                Some((_, true)) => "FAULT".to_owned(),
-                Some((_, false)) => "ACTIVE".to_owned(),
-                None => "INITIALIZING".to_owned(),
-            }),
-            ["get_client_list", pid] => of_server(inner, pid, &mut |server| {
-                let (clients, _) = server.clients().unwrap_or_default();
-                lines(clients.iter().map(|client| client.pid.to_string()))
-            }),
-            ["get_device_client_list", ..] | ["ps", ..] => {
-                let mut rows = Vec::new();
-                for server in &mut inner.servers {
-                    let pid = server.process.id();
-                    for client in server.clients().unwrap_or_default().0 {
-                        rows.push(format!("{} {pid} {} {}", client.pid, client.device, client.program));
-                    }
-                }
-                lines(rows.into_iter())
-            }
-            ["get_default_active_thread_percentage"] => format!("{:.1}", inner.percentage),
-            ["set_default_active_thread_percentage", text] => match limits::percentage(text) {
-                Some(percentage) => {
-                    inner.percentage = percentage;
-                    format!("{percentage:.1}")
-                }
-                None => format!("Invalid percentage {text}"),
-            },
-            ["get_active_thread_percentage", pid] => {
-                of_server(inner, pid, &mut |server| format!("{:.1}", server.percentage))
-            }
-            ["set_active_thread_percentage", pid, text] => match limits::percentage(text) {
-                Some(percentage) => of_server(inner, pid, &mut |server| {
-                    server.percentage = percentage;
-                    server.limit();
-                    format!("{percentage:.1}")
-                }),
-                None => format!("Invalid percentage {text}"),
-            },
-            ["get_default_device_pinned_mem_limit", device] => match number(device) {
-                Some(device) => inner.memory.get(&device).map_or(String::new(), |limit| limits::text(*limit)),
-                None => format!("Invalid device {device}"),
-            },
-            ["set_default_device_pinned_mem_limit", device, limit] => {
-                match (number(device), limits::bytes(limit)) {
-                    (Some(device), Some(limit)) => {
-                        inner.memory.insert(device, limit);
-                        String::new()
-                    }
-                    _ => format!("Invalid memory limit {limit} for device {device}"),
-                }
-            }
-            ["get_device_pinned_mem_limit", pid, device] => of_server(inner, pid, &mut |server| {
-                let limit = number(device).and_then(|device| server.memory.get(&device));
-                limit.map_or(String::new(), |limit| limits::text(*limit))
-            }),
-            ["set_device_pinned_mem_limit", pid, device, limit] => {
-                match (number(device), limits::bytes(limit)) {
-                    (Some(device), Some(limit)) => of_server(inner, pid, &mut |server| {
-                        server.memory.insert(device, limit);
-                        server.limit();
-                        String::new()
-                    }),
-                    _ => format!("Invalid memory limit {limit} for device {device}"),
-                }
-            }
-            ["lspart"] | ["sm_partition", ..] => self.partition(inner, words),
-            ["terminate_client", pid, client] => of_server(inner, pid, &mut |server| {
-                let Ok(client) = client.parse() else { return format!("Client {client} not found") };
-                server.tell(&ToServerProcess::Terminate(client));
-                match server.hear() {
-                    Some(FromServerProcess::Done(true)) => String::new(),
-                    _ => format!("Client {client} not found"),
-                }
-            }),
-            ["shutdown_server", pid, force @ ..] => of_server(inner, pid, &mut |server| {
-                server.tell(&ToServerProcess::Shutdown { force: force == ["-f"] });
-                String::new()
-            }),
-            _ => format!("Unknown command: {}", words.join(" ")),
-        }
-    }
-
-    /// Orders about static SM partitions.
-    fn partition(&self, inner: &mut Inner, words: &[&str]) -> String {
-        let Inner { servers, partitions: Some(partitions), .. } = inner else {
-            return "Static partitioning is not enabled".to_owned();
-        };
-        let clients = servers.iter_mut().flat_map(|server| server.clients().unwrap_or_default().0);
-        let used: Vec<String> = clients.filter_map(|client| client.partition).collect();
-        let answer = match words {
-            ["lspart"] => return partitions.list(&used),
-            ["sm_partition", "add", device, chunks] => partitions.add(device, chunks),
-            ["sm_partition", "rm", device, id] => partitions.remove(device, id, &used),
-            _ => return format!("Unknown command: {}", words.join(" ")),
-        };
-        for server in servers {
-            server.partition(Some(partitions));
-        }
-        answer
-    }
-
-    /// Ends all servers: waits for their clients, or ends those after a time.
-    fn quit(&self, words: &[&str]) -> String {
-        let patience = match words {
-            [] => None,
-            ["-t", seconds] => match seconds.parse() {
-                Ok(seconds) => Some(Duration::from_secs(seconds)),
-                Err(_) => return format!("Invalid timeout {seconds}"),
-            },
-            _ => return "Unknown option of quit".to_owned(),
-        };
-        let since = Instant::now();
-        let mut force = false;
-        let mut inner = self.lock();
-        inner.quitting = true;
-        for server in &mut inner.servers {
-            server.tell(&ToServerProcess::Shutdown { force: false });
-        }
-        drop(inner);
-        loop {
-            let mut inner = self.lock();
-            if inner.servers.is_empty() {
-                return String::new();
-            }
-            if !force && patience.is_some_and(|patience| since.elapsed() >= patience) {
-                force = true;
-                for server in &mut inner.servers {
-                    // Its contexts are lost, and its clients with them.
-                    let _ = server.process.kill();
-                }
-            }
-            drop(inner);
-            std::thread::sleep(LOOK);
-        }
-    }
 }
 
 /// The partitions of the first device that the daemon sees: those that use this stub have one.
 fn partitions() -> Result<Partitions, String> {
-    let store = crate::cuda::machine::find()?;
+    let store = machine::find()?;
     let machine = store.machine().map_err(|error| error.to_string())?;
     let state = store.state().map_err(|error| error.to_string())?;
     if !device::has_static_partitions(&machine) {
@@ -452,15 +289,4 @@ fn partitions() -> Result<Partitions, String> {
     let chunks = Chunks::of(capability.major.unsigned_abs(), multiprocessors, first.instances.is_some());
     let chunks = chunks.ok_or_else(|| format!("Static partitioning is not supported on {}", first.uuid))?;
     Ok(Partitions::new(&first.uuid, multiprocessors, chunks))
-}
-
-/// The number of a device that is named by number or by UUID, as NVIDIA's driver for Kubernetes does. By UUID only those are
-/// known here that the daemon was started with.
-fn number(device: &str) -> Option<usize> {
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
-    device.parse().ok().or_else(|| visible.split(',').position(|uuid| uuid == device))
-}
-
-fn lines(items: impl Iterator<Item = String>) -> String {
-    items.collect::<Vec<_>>().join("\n")
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use super::daemon::Mode;
-use super::place::Place;
 use super::{daemon, shell};
+use crate::mps::place::Place;
 
 /// Runs the program: `-d` and `-f` start a daemon, without options it is a shell to the running one.
 pub fn main() -> ExitCode {

@@ -1,11 +1,12 @@
 use serde::{Deserialize, Serialize};
-use tessera_api::PciBusId;
+
+use crate::PciBusId;
 
 /// One active NVLink of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLink {
-    /// What is at its other end.
+    /// The device at its other end.
     pub remote: NvLinkRemote,
     /// Its generation (`nvmlDeviceGetNvLinkVersion`).
     pub version: Option<NvLinkVersion>,
@@ -42,7 +43,7 @@ pub enum NvLinkVersion {
 }
 
 impl NvLinkVersion {
-    /// From NVML's number, 1 (1.0) to 7 (5.0); `None` for "invalid" and for what came later.
+    /// From NVML's number, 1 (1.0) to 7 (5.0); `None` for "invalid" and for later generations.
     #[must_use]
     pub const fn from_nvml(number: u32) -> Option<Self> {
         Some(match number {

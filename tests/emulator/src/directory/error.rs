@@ -1,0 +1,66 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::state::StoreError;
+
+/// Why a machine's directory cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// There is a machine in it already.
+    #[error("{0} holds an emulated machine already; remove it first, or choose another directory")]
+    Exists(PathBuf),
+    /// Something that is built with `gpu-emulator` does not lie beside it.
+    #[error(
+        "{path} is missing: it is built together with gpu-emulator (cargo build -p tessera-emulator) and must lie beside it"
+    )]
+    Missing {
+        /// What was looked for.
+        path: PathBuf,
+    },
+    /// The library beside `gpu-emulator` is none.
+    #[error("{path}: {problem}; build it anew (cargo build -p tessera-emulator)")]
+    Library {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: super::elf::NotALibrary,
+    },
+    /// A function that shall be left out is none of the library.
+    #[error("the library has no function {0}; gpu-emulator's data/nvml-functions.txt lists those it has")]
+    UnknownFunction(String),
+    /// A file cannot be made.
+    #[error("{path}: {source}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The state cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CreateError {
+    /// What NVML says where a file could not be changed.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            CreateError::File { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Failure::NO_PERMISSION
+            }
+            _ => Failure::UNKNOWN,
+        }
+    }
+}
+
+/// The error of a file that could not be made or changed.
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> CreateError {
+    let path = path.to_owned();
+    move |source| CreateError::File { path, source }
+}
