@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_allocator::claim::{Claim, Class};
 use tessera_allocator::convert::ConvertError;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::explain::{Reason, UnusablePool};
 use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
@@ -62,14 +62,13 @@ impl World {
     /// An object has something in it that the API server would not accept.
     pub fn new(objects: Objects) -> Result<Self, CommandError> {
         let slices = objects.tainted_slices();
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in &slices {
-            builder.add(slice).map_err(|error| {
+            inventory.add(slice).map_err(|error| {
                 let name = slice.metadata.name.as_deref().unwrap_or_default();
                 CommandError::Asked(format!("ResourceSlice {name}: {error}"))
             })?;
         }
-        let inventory = builder.build();
         let mut held = Held::new();
         for claim in objects.claims.values() {
             held.add(&inventory, claim).map_err(|error| of_claim(claim, &error))?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_allocator::claim::{Claim, Class};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::{Allocator, Classes, Features};
 
@@ -50,11 +50,10 @@ impl Answers for Server {
                 }
             }
         }
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in request.slices.iter().flatten() {
-            builder.add(slice).map_err(|error| error.to_string())?;
+            inventory.add(slice).map_err(|error| error.to_string())?;
         }
-        let inventory = builder.build();
         let mut held = Held::new();
         for claim in request.allocated.iter().flatten() {
             held.add(&inventory, claim).map_err(|error| error.to_string())?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_allocator::claim::{Claim, Class};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::{Allocator, Classes};
@@ -41,11 +41,11 @@ type Failure = Box<dyn std::error::Error>;
 
 fn measure(line: &str, selectors: &mut SelectorCache) -> Result<Value, Failure> {
     let line: Line = serde_json::from_str(line)?;
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for slice in &line.slices {
-        builder.add(slice)?;
+        inventory.add(slice)?;
     }
-    let inventory = builder.build();
+    inventory.shrink_to_fit();
     let mut held = Held::new();
     for claim in &line.allocated {
         held.add(&inventory, claim)?;

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_allocator::claim::{Claim, Class};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::explain::{Explanation, Reason, UnusablePool};
@@ -30,11 +30,10 @@ fn list<T: DeserializeOwned>(value: &Value) -> Vec<T> {
 
 impl World {
     fn new(request: &Value) -> Self {
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in list::<ResourceSlice>(&request["slices"]) {
-            builder.add(&slice).expect("good quantities");
+            inventory.add(&slice).expect("good quantities");
         }
-        let inventory = builder.build();
         let mut held = Held::new();
         for claim in list::<ResourceClaim>(&request["allocated"]) {
             held.add(&inventory, &claim).expect("good quantities");

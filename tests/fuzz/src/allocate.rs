@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_allocator::claim::{Claim, Class};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
@@ -74,14 +74,13 @@ pub fn run(data: &[u8], parts: &[&str]) {
 }
 
 fn inventory(slices: &[ResourceSlice]) -> Inventory {
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     let mut devices = 0;
     for slice in slices {
-        if builder.add(slice).is_ok() {
+        if inventory.add(slice).is_ok() {
             devices += slice.spec.devices.as_ref().map_or(0, Vec::len);
         }
     }
-    let inventory = builder.build();
     assert_eq!(inventory.device_count(), devices, "a refused slice leaves no device, an accepted one all");
     for device in inventory.devices() {
         let found = inventory.find(device.driver_name(), device.pool(), device.name());

@@ -111,8 +111,7 @@ impl<'a> Search<'a, '_> {
             let Some(mut total) = self.consumed(slot, *cell)? else { return Ok(false) };
             let capacity = &inventory.values.capacities[*cell as usize];
             if let Some(held) = self.allocator.held.get(device.index) {
-                let of = held.consumed.iter().find(|(name, ..)| *name == capacity.name);
-                total = total.saturating_add(of.map_or(0, |(_, taken, _)| *taken));
+                total = total.saturating_add(held.consumed(inventory.text(capacity.name)));
             }
             if let Some(shared) = self.shared.get(&candidate) {
                 let of = shared.taken.iter().find(|(name, _)| *name == capacity.name);

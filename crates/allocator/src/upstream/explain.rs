@@ -263,9 +263,7 @@ impl<'a> Search<'a, '_> {
         for cell in device.capacity_cells() {
             let capacity = &inventory.values.capacities[*cell as usize];
             let held = self.allocator.held.get(device.index);
-            let taken = held
-                .and_then(|held| held.consumed.iter().find(|(name, ..)| *name == capacity.name))
-                .map_or(0, |(_, taken, _)| *taken);
+            let taken = held.map_or(0, |held| held.consumed(inventory.text(capacity.name)));
             let left = capacity.amount.nanos().saturating_sub(taken);
             let needed = match self.consumed(slot, *cell) {
                 Ok(needed) => needed,
