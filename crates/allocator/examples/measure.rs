@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 
 const MOST_REPETITIONS: usize = 2_000;
 const LONGEST: Duration = Duration::from_secs(2);

@@ -9,9 +9,13 @@
 pub mod amount;
 pub mod claim;
 pub mod convert;
+pub mod error;
+pub mod explain;
+pub mod features;
 pub mod held;
 pub mod inventory;
 pub mod names;
 pub mod node;
 pub mod selectors;
 pub mod upstream;
+mod validity;

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::error::AllocateError;
+use tessera_allocator::explain::{Explanation, Reason, UnusablePool};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::explain::{Explanation, Reason, UnusablePool};
-use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::Generator;
 
 struct World {

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::convert::ConvertError;
+use tessera_allocator::error::AllocateError;
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::{Oracle, ours};
 
 fn slice(devices: &Value) -> Value {

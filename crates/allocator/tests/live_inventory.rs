@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use proptest::prelude::*;
 use serde_json::Value;
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::Generator;
 
 /// What is done to the inventory.

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Ask, Claim, Class, DeviceRequest, Request};
+use tessera_allocator::claim::{Ask, Claim, Class, Classes, DeviceRequest, Request};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::{Generator, ours};
 
 #[test]

@@ -5,12 +5,13 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_allocator::amount::Amount;
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::features::Features;
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes, Features};
+use tessera_allocator::upstream::Allocator;
 
 #[derive(Deserialize)]
 struct Line {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceClass, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_api::{DeviceName, Quantity};
 use tessera_cel::{PublishedAttribute, Selector};
 use tessera_harness::workspace;

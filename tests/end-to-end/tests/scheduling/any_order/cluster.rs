@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice};
 use serde_json::json;
-use tessera_allocator::claim::Claim;
+use tessera_allocator::claim::{Claim, Classes};
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_api::{NodeConfig, Quantity};
 use tessera_inventory::pool::Contents;
 use tessera_inventory::{Machine, Pool, PoolOptions};

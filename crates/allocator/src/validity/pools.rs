@@ -3,7 +3,8 @@
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
-use super::{AllocateError, Features};
+use crate::error::AllocateError;
+use crate::features::Features;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::names::Name;
 use crate::node::{Node, NodeSelector};

@@ -2,9 +2,9 @@
 
 use hashbrown::HashMap;
 
-use super::UpstreamBugs;
 use super::pools::Pool;
 use crate::amount::Nanos;
+use crate::features::UpstreamBugs;
 use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::names::Name;
