@@ -5,6 +5,7 @@ use std::fmt;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourceSlice};
 use serde::Serialize;
+use tessera_allocator::inventory::DeviceRef;
 use tessera_cel::{PublishedAttribute, QuantityError, split_name};
 
 /// Names a device.
@@ -16,6 +17,16 @@ pub struct DeviceId {
     pub pool: String,
     /// Name in the pool.
     pub device: String,
+}
+
+impl From<DeviceRef<'_>> for DeviceId {
+    fn from(device: DeviceRef<'_>) -> Self {
+        DeviceId {
+            driver: device.driver_name().to_owned(),
+            pool: device.pool().to_owned(),
+            device: device.name().to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for DeviceId {
@@ -46,15 +57,14 @@ impl Place<'_> {
 
 /// The devices in kube-scheduler's order: by driver, pool and name of the slice, and then as listed. Of each pool only
 /// the newest generation counts.
-pub fn devices(slices: &[ResourceSlice]) -> Vec<Place<'_>> {
+pub fn devices<'s>(slices: impl Iterator<Item = &'s ResourceSlice> + Clone) -> Vec<Place<'s>> {
     let mut newest: HashMap<(&str, &str), i64> = HashMap::new();
-    for slice in slices {
+    for slice in slices.clone() {
         let pool = &slice.spec.pool;
         let generation = newest.entry((&slice.spec.driver, &pool.name)).or_insert(pool.generation);
         *generation = (*generation).max(pool.generation);
     }
     let mut current: Vec<&ResourceSlice> = slices
-        .iter()
         .filter(|slice| {
             let pool = &slice.spec.pool;
             newest[&(slice.spec.driver.as_str(), pool.name.as_str())] == pool.generation

@@ -9,13 +9,14 @@ mod nearest;
 mod obstacle;
 mod request;
 
+use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
+use tessera_cluster::outcome::{self, NodeOutcome, Reason};
+use tessera_cluster::subject::Subject;
+use tessera_cluster::{Asker, Cluster, ObjectError};
 
-use crate::outcome::{self, NodeOutcome, Reason};
-use crate::output::CommandError;
-use crate::subject::Subject;
-use crate::world::World;
+use crate::subject;
 
 pub use fleet::Fleet;
 pub use given::Given;
@@ -83,13 +84,13 @@ impl NodeDiagnosis {
 ///
 /// # Errors
 /// An object has something in it that the API server would not accept.
-pub fn explain(world: &mut World, subject: &Subject) -> Result<Explanation, CommandError> {
+pub fn explain(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Explanation, ObjectError> {
     let mut explanation = Explanation {
-        subject: subject.title.clone(),
+        subject: subject::title(subject),
         fits: false,
-        obstacles: subject.obstacles.clone(),
+        obstacles: subject::obstacles(cluster.objects(), subject),
         hints: Vec::new(),
-        given: given::of(world, subject)?,
+        given: given::of(cluster, subject, asker)?,
         nodes: Vec::new(),
         nearest: Vec::new(),
         untried: Vec::new(),
@@ -101,35 +102,34 @@ pub fn explain(world: &mut World, subject: &Subject) -> Result<Explanation, Comm
     }
     let waiting: Vec<_> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
     let claims = outcome::converted(&waiting)?;
-    let nodes = world.nodes.clone();
-    let outcomes = outcome::of_nodes(world, subject)?;
+    let nodes = cluster.nodes();
+    let outcomes = outcome::of_nodes(cluster, subject, asker)?;
     explanation.fits = subject.obstacles.is_empty() && outcomes.iter().any(|node| node.fits);
-    let slices = world.slices.clone();
-    let mut fleet = Fleet::new(world, &slices, &[]);
+    let mut fleet = Fleet::new(cluster, &[]);
     explanation.hints = fleet.hints(&claims);
     for (node, outcome) in nodes.iter().zip(outcomes) {
         let mut diagnosis = NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new() };
         if !diagnosis.outcome.fits && !matches!(diagnosis.outcome.reason, Some(Reason::Node(_))) {
             let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
-            (diagnosis.requests, diagnosis.together) = diagnose(world, &mut fleet, node, &claims);
+            (diagnosis.requests, diagnosis.together) = diagnose(cluster, &mut fleet, node, &claims, asker);
         }
         explanation.nodes.push(diagnosis);
     }
     if !explanation.fits {
         (explanation.nearest, explanation.untried) =
-            nearest::of(world, &mut fleet, subject, &nodes, &explanation.nodes)?;
+            nearest::of(cluster, &mut fleet, subject, &nodes, &explanation.nodes, asker)?;
     }
     Ok(explanation)
 }
 
 fn diagnose(
-    world: &mut World,
+    cluster: &Cluster,
     fleet: &mut Fleet<'_>,
-    node: &k8s_openapi::api::core::v1::Node,
+    node: &Node,
     claims: &[Claim],
+    asker: &mut Asker,
 ) -> (Vec<RequestDiagnosis>, Vec<String>) {
-    let held = world.held.clone();
-    let (by_claim, troubles) = request::diagnose(world, fleet, node, claims, &held);
+    let (by_claim, troubles) = request::diagnose(cluster, fleet, node, claims, cluster.held(), asker);
     let mut requests = Vec::new();
     let mut together = Vec::new();
     for (claim, of_claim) in claims.iter().zip(by_claim) {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::objects::Objects;
+use tessera_cluster::Objects;
 
 /// Largest file that is read, in bytes: a hostile or mistaken path ends in an error, not in all memory taken.
 const FILE_LIMIT: u64 = 1 << 30;

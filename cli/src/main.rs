@@ -3,8 +3,8 @@
 //! Exit codes: 0 it fits (or matches), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
 
+mod api_server;
 mod arguments;
-mod cluster;
 mod commands;
 mod defaults;
 mod devices;
@@ -12,15 +12,12 @@ mod explain;
 mod files;
 mod hints;
 mod lines;
-mod node_fit;
-mod objects;
-mod outcome;
 mod output;
 mod quantities;
 mod shallow;
+mod share_ids;
 mod source;
 mod subject;
-mod world;
 
 use std::io::Write;
 use std::process::ExitCode;

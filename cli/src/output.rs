@@ -24,7 +24,10 @@ pub enum CommandError {
     File(#[from] crate::files::FileError),
     /// The cluster did not answer as it should.
     #[error(transparent)]
-    Cluster(#[from] crate::cluster::ClusterError),
+    Cluster(#[from] crate::api_server::ClusterError),
+    /// An object cannot be what an API server has.
+    #[error(transparent)]
+    Object(#[from] tessera_cluster::ObjectError),
     /// Standard output or input failed.
     #[error("{0}")]
     Stream(#[from] std::io::Error),

@@ -1,9 +1,10 @@
 //! Objects of the cluster or of files, as the command line says.
 
+use tessera_cluster::Objects;
+
+use crate::api_server::{self, Wanted};
 use crate::arguments::SourceArguments;
-use crate::cluster::{self, Wanted};
 use crate::files;
-use crate::objects::Objects;
 use crate::output::{CommandError, warn};
 
 /// Objects, and where they come from.
@@ -24,7 +25,7 @@ impl Source {
     /// Files or cluster could not be read.
     pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Self, CommandError> {
         if arguments.files.is_empty() {
-            let cluster::Loaded { objects, namespace, warnings } = cluster::load(arguments, wanted)?;
+            let api_server::Loaded { objects, namespace, warnings } = api_server::load(arguments, wanted)?;
             warn(&warnings);
             return Ok(Source { objects, namespace, given: None });
         }
@@ -36,8 +37,8 @@ impl Source {
             return Ok(Source { objects: loaded.objects, namespace: default, given: None });
         }
         // Without nodes and devices of their own, the files are about those of the cluster.
-        let cluster::Loaded { mut objects, namespace, warnings } =
-            cluster::load(arguments, wanted).map_err(|error| {
+        let api_server::Loaded { mut objects, namespace, warnings } = api_server::load(arguments, wanted)
+            .map_err(|error| {
                 CommandError::Asked(format!(
                     "the files have no ResourceSlice and no Node, and the cluster: {error}"
                 ))

@@ -1,56 +1,12 @@
-//! What is asked about: a pod with its claims, or a claim.
+//! What the command line names, and how it is called.
 
-mod extended;
+use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaim};
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_cluster::subject::{PodObstacle, Subject, of_claim, of_pod};
+use tessera_cluster::{Key, Objects};
 
 use crate::hints;
-use crate::objects::{Objects, display};
 use crate::output::CommandError;
-
-/// A pod with its claims, or one claim.
-#[derive(Debug, Clone)]
-pub struct Subject {
-    /// `pod/NAME` or `claim/NAME`.
-    pub title: String,
-    /// The pod, where it is one.
-    pub pod: Option<Pod>,
-    /// The claims, in kube-scheduler's order.
-    pub claims: Vec<Wanted>,
-    /// What keeps the pod from being scheduled whatever devices there are.
-    pub obstacles: Vec<String>,
-}
-
-/// A claim and how it comes to be.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    /// The claim.
-    pub claim: ResourceClaim,
-    /// What makes it, where it does not exist yet: a template or an extended resource.
-    pub made_from: Option<String>,
-    /// The extended resource it stands for: nodes with a device plugin for that do not need it.
-    pub extended_resources: Vec<String>,
-}
-
-impl Wanted {
-    /// Whether it has devices already.
-    pub fn is_allocated(&self) -> bool {
-        self.claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
-    }
-
-    /// Whether the node serves the extended resources of this claim by a device plugin.
-    pub fn is_served_by(&self, node: &Node) -> bool {
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        !self.extended_resources.is_empty()
-            && self.extended_resources.iter().all(|resource| {
-                allocatable
-                    .and_then(|all| all.get(resource))
-                    .is_some_and(|quantity| !quantity.0.trim_start_matches('0').is_empty())
-            })
-    }
-}
 
 /// What `pod/NAME` or `claim/NAME` names.
 ///
@@ -61,7 +17,7 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
         return Err(CommandError::Asked(format!("{name:?} names nothing; write pod/{name} or claim/{name}")));
     };
     let key = (namespace.to_owned(), name.to_owned());
-    let missing = |kind: &str, known: Vec<&crate::objects::Key>| {
+    let missing = |kind: &str, known: Vec<&Key>| {
         let here = known.iter().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect();
         let near = hints::nearest(name, &here).map(|near| format!(": did you mean {near}?"));
         let elsewhere = known
@@ -88,92 +44,23 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
     }
 }
 
-/// Every pod that is not bound to a node yet; where there is no pod at all, every claim without devices.
-pub fn waiting(objects: &Objects) -> Vec<Subject> {
-    if objects.pods.is_empty() {
-        let claims = objects.claims.values().map(of_claim);
-        return claims.filter(|subject| !subject.claims.iter().all(Wanted::is_allocated)).collect();
+/// `pod/NAME` or `claim/NAME`.
+pub fn title(subject: &Subject) -> String {
+    let claim = subject.claims.first().and_then(|wanted| wanted.claim.metadata.name.as_deref());
+    match &subject.pod {
+        Some(pod) => format!("pod/{}", pod.metadata.name.as_deref().unwrap_or_default()),
+        None => format!("claim/{}", claim.unwrap_or_default()),
     }
-    let unbound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    objects.pods.values().filter(unbound).map(|pod| of_pod(objects, pod)).collect()
 }
 
-/// The claim as if a pod used it alone.
-pub fn of_claim(claim: &ResourceClaim) -> Subject {
-    let name = claim.metadata.name.as_deref().unwrap_or_default();
-    let wanted = Wanted { claim: claim.clone(), made_from: None, extended_resources: Vec::new() };
-    Subject { title: format!("claim/{name}"), pod: None, claims: vec![wanted], obstacles: Vec::new() }
-}
-
-/// The pod with its claims; those that do not exist yet as they will be made.
-pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
-    let mut subject = Subject {
-        title: format!("pod/{}", pod.metadata.name.as_deref().unwrap_or_default()),
-        pod: Some(pod.clone()),
-        claims: Vec::new(),
-        obstacles: Vec::new(),
-    };
-    let Some(spec) = &pod.spec else { return subject };
-    for gate in spec.scheduling_gates.iter().flatten() {
-        subject.obstacles.push(format!(
-            "the scheduling gate {} is on the pod: kube-scheduler does not look at it until that is removed",
-            gate.name
-        ));
-    }
-    for reference in spec.resource_claims.iter().flatten() {
-        match claim_of(objects, pod, reference) {
-            Ok(Some(wanted)) => subject.claims.push(wanted),
-            Ok(None) => {}
-            Err(obstacle) => subject.obstacles.push(obstacle),
-        }
-    }
-    subject.claims.extend(extended::claim(objects, pod));
-    subject.obstacles.extend(extended::unprovided(objects, pod));
-    subject
-}
-
-fn claim_of(objects: &Objects, pod: &Pod, reference: &PodResourceClaim) -> Result<Option<Wanted>, String> {
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let existing = |name: &str| {
-        let claim = objects.claims.get(&(namespace.clone(), name.to_owned()))?;
-        Some(Wanted { claim: claim.clone(), made_from: None, extended_resources: Vec::new() })
-    };
-    if let Some(name) = &reference.resource_claim_name {
-        return existing(name)
-            .map(Some)
-            .ok_or_else(|| format!("the ResourceClaim {name} does not exist in namespace {namespace}"));
-    }
-    let Some(template) = &reference.resource_claim_template_name else {
-        return Err(format!("the pod's claim {} names neither a claim nor a template", reference.name));
-    };
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    if let Some(status) = statuses.into_iter().flatten().find(|status| status.name == reference.name) {
-        return match &status.resource_claim_name {
-            // The template asked for no claim.
-            None => Ok(None),
-            Some(name) => existing(name)
-                .map(Some)
-                .ok_or_else(|| format!("the ResourceClaim {name} does not exist in namespace {namespace}")),
-        };
-    }
-    let key = (namespace.clone(), template.clone());
-    let Some(found) = objects.templates.get(&key) else {
-        return Err(format!("the ResourceClaimTemplate {} does not exist", display(&key)));
-    };
-    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-    let spec = found.spec.as_ref();
-    let claim = ResourceClaim {
-        metadata: ObjectMeta {
-            name: Some(format!("{pod_name}-{}", reference.name)),
-            namespace: Some(namespace),
-            ..ObjectMeta::default()
-        },
-        spec: spec.and_then(|spec| spec.spec.clone()),
-        status: None,
-    };
-    Ok(Some(Wanted {
-        claim,
-        made_from: Some(format!("template {template}")),
-        extended_resources: Vec::new(),
-    }))
+/// What keeps it waiting whatever devices there are.
+pub fn obstacles(objects: &Objects, subject: &Subject) -> Vec<String> {
+    let said = subject.obstacles.iter().map(|obstacle| {
+        let PodObstacle::NoExtendedResource(resource) = obstacle else { return obstacle.to_string() };
+        let specs = objects.classes.values().filter_map(|class| class.spec.as_ref());
+        let known: BTreeSet<String> = specs.filter_map(|spec| spec.extended_resource_name.clone()).collect();
+        let near = hints::nearest(resource, &known).map(|near| format!(": did you mean {near}?"));
+        format!("{obstacle}{}", near.unwrap_or_default())
+    });
+    said.collect()
 }

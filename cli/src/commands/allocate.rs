@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde::Serialize;
+use tessera_cluster::Cluster;
+use tessera_cluster::outcome::{self, NodeOutcome, Reason};
+use tessera_cluster::subject::{Subject, Wanted, of_pod, waiting};
 
+use crate::api_server;
 use crate::arguments::AllocateArguments;
-use crate::cluster;
 use crate::lines;
-use crate::outcome::{self, NodeOutcome, Reason};
 use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::share_ids::asker;
 use crate::source::Source;
-use crate::subject::{self, Subject, Wanted};
-use crate::world::World;
+use crate::subject::{self, title};
 
 /// Nodes that are shown without `-v`.
 const NODES_SHOWN: usize = 20;
@@ -36,13 +38,13 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut server)?;
         return Ok(Verdict::Yes);
     }
-    let Source { objects, namespace, given } = Source::load(&arguments.source, cluster::Wanted::All)?;
+    let Source { objects, namespace, given } = Source::load(&arguments.source, api_server::Wanted::All)?;
     let subjects = match &arguments.subject {
         Some(name) => vec![subject::named(&objects, name, &namespace)?],
-        None => subject::waiting(given.as_ref().unwrap_or(&objects))
+        None => waiting(given.as_ref().unwrap_or(&objects))
             .into_iter()
             // Again from all objects: a template may be in the cluster.
-            .map(|subject| subject.pod.as_ref().map_or(subject.clone(), |pod| subject::of_pod(&objects, pod)))
+            .map(|subject| subject.pod.as_ref().map_or(subject.clone(), |pod| of_pod(&objects, pod)))
             .collect(),
     };
     if subjects.is_empty() {
@@ -50,14 +52,20 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
             "nothing waits for devices; name a pod/NAME or claim/NAME, or give files with -f".to_owned(),
         ));
     }
-    let mut world = World::new(objects)?;
+    let cluster = Cluster::of(objects)?;
+    let mut asker = asker();
     let mut reports = Vec::new();
     for subject in &subjects {
-        let nodes = outcome::of_nodes(&mut world, subject)?;
+        let nodes = outcome::of_nodes(&cluster, subject, &mut asker)?;
         let fits = subject.obstacles.is_empty() && nodes.iter().any(|node| node.fits);
         reports.push((
             subject,
-            Report { subject: subject.title.clone(), fits, obstacles: subject.obstacles.clone(), nodes },
+            Report {
+                subject: title(subject),
+                fits,
+                obstacles: subject::obstacles(cluster.objects(), subject),
+                nodes,
+            },
         ));
     }
     let fits = reports.iter().all(|(_, report)| report.fits);
@@ -76,7 +84,7 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
 
 fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> String {
     let fitting: Vec<&NodeOutcome> = report.nodes.iter().filter(|node| node.fits).collect();
-    let mut text = paint.bold(&subject.title);
+    let mut text = paint.bold(&report.subject);
     let verdict = format!("fits on {} of {} nodes", fitting.len(), report.nodes.len());
     text += ": ";
     text += &if fitting.is_empty() { paint.bad(&verdict) } else { paint.good(&verdict) };
@@ -135,7 +143,7 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
             None => continue,
             Some(Reason::Node(reason)) => reason.clone(),
             Some(Reason::Devices(reason)) => {
-                format!("{reason} (kubectl gpu explain {} says why)", subject.title)
+                format!("{reason} (kubectl gpu explain {} says why)", report.subject)
             }
             Some(Reason::Error(error)) => format!("kube-scheduler gives up the pod: {error}"),
         };

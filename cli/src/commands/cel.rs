@@ -6,8 +6,8 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde::Serialize;
 use tessera_cel::{COST_LIMIT, CompileError, Features, Selector};
 
+use crate::api_server::Wanted;
 use crate::arguments::CelArguments;
-use crate::cluster::Wanted;
 use crate::devices::{self, DeviceId, Place};
 use crate::hints;
 use crate::lines;
@@ -82,7 +82,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
         .map_err(|error| CommandError::Asked(format!("the expression is no selector: {error}")))?;
     let slices: Vec<ResourceSlice> =
         Source::load(&arguments.source, Wanted::Devices)?.objects.slices.into_values().collect();
-    let places = devices::devices(&slices);
+    let places = devices::devices(slices.iter());
     if places.is_empty() {
         return Err(CommandError::Asked("there is no device: no ResourceSlice lists one".to_owned()));
     }

@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use tessera_cluster::Cluster;
+use tessera_cluster::outcome::Reason;
+use tessera_cluster::subject::Subject;
+
+use crate::api_server;
 use crate::arguments::ExplainArguments;
-use crate::cluster;
 use crate::commands::allocate::some_of;
 use crate::explain::{self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
-use crate::outcome::Reason;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::share_ids::asker;
 use crate::source::Source;
-use crate::subject::{self, Subject};
-use crate::world::World;
+use crate::subject;
 
 /// Groups of nodes, reasons, helps and names of a list that are shown without `-v`.
 const SHOWN: usize = 4;
@@ -23,10 +26,10 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 /// # Errors
 /// The objects could not be read, or it names nothing.
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
-    let source = Source::load(&arguments.source, cluster::Wanted::All)?;
+    let source = Source::load(&arguments.source, api_server::Wanted::All)?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
-    let mut world = World::new(source.objects)?;
-    let explanation = explain::explain(&mut world, &subject)?;
+    let cluster = Cluster::of(source.objects)?;
+    let explanation = explain::explain(&cluster, &subject, &mut asker())?;
     match arguments.output {
         Some(format) => output::structured(format, &explanation)?,
         None => {
@@ -58,7 +61,7 @@ impl Screen {
             (false, true) => self.paint.good("has its devices"),
             (false, false) => self.paint.bad("waits"),
         };
-        let _ = writeln!(text, "{}: {verdict}", self.paint.bold(&subject.title));
+        let _ = writeln!(text, "{}: {verdict}", self.paint.bold(&explanation.subject));
         for obstacle in &explanation.obstacles {
             let _ = writeln!(text, "  {}", self.paint.bad(&printable(obstacle)));
         }

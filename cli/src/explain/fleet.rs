@@ -5,17 +5,17 @@ mod selectors;
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
-use tessera_allocator::upstream::explain::Reason;
+use k8s_openapi::api::resource::v1::DeviceClass;
+use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
+use tessera_allocator::explain::Reason;
 use tessera_cel::Quantity;
+use tessera_cluster::Cluster;
 
 use self::counters::CounterUsers;
 use self::selectors::Selectors;
 use super::Obstacle;
 use crate::devices::{self, DeviceId, Place};
 use crate::hints;
-use crate::world::World;
 
 /// Devices, who uses counters, and selectors.
 pub struct Fleet<'s> {
@@ -23,15 +23,15 @@ pub struct Fleet<'s> {
     pub places: Vec<Place<'s>>,
     by_id: HashMap<DeviceId, usize>,
     evaluated: Vec<Option<tessera_cel::Device>>,
-    classes: HashMap<String, DeviceClass>,
+    classes: HashMap<&'s str, &'s DeviceClass>,
     counters: CounterUsers,
     selectors: Selectors,
 }
 
 impl<'s> Fleet<'s> {
-    /// The devices of the slices. The claims named in `without` hold nothing.
-    pub fn new(world: &World, slices: &'s [ResourceSlice], without: &[String]) -> Self {
-        let places = devices::devices(slices);
+    /// The devices of the cluster. The claims named in `without` hold nothing.
+    pub fn new(cluster: &'s Cluster, without: &[String]) -> Self {
+        let places = devices::devices(cluster.objects().slices.values());
         let by_id = places.iter().enumerate().map(|(index, place)| (place.id.clone(), index)).collect();
         let evaluated = places
             .iter()
@@ -46,8 +46,8 @@ impl<'s> Fleet<'s> {
                 .ok()
             })
             .collect();
-        let counters = CounterUsers::new(&world.objects, &places, without);
-        let classes = world.objects.classes.iter().map(|((_, name), class)| (name.clone(), class.clone()));
+        let counters = CounterUsers::new(cluster.objects(), &places, without);
+        let classes = cluster.objects().classes.iter().map(|((_, name), class)| (name.as_str(), class));
         let classes = classes.collect();
         Fleet { by_id, evaluated, classes, counters, selectors: Selectors::default(), places }
     }
@@ -74,7 +74,7 @@ impl<'s> Fleet<'s> {
 
     /// All selectors of a request, those of its class first.
     pub fn selectors_of(&self, request: &DeviceRequest) -> Vec<String> {
-        let class = self.classes.get(&request.class).and_then(|class| class.spec.as_ref());
+        let class = self.classes.get(request.class.as_str()).and_then(|class| class.spec.as_ref());
         let of_class = class
             .and_then(|spec| spec.selectors.as_ref())
             .into_iter()
@@ -141,7 +141,7 @@ impl<'s> Fleet<'s> {
         for claim in claims {
             for request in requests(claim) {
                 if !self.has_class(&request.class) {
-                    let known = self.classes.keys().cloned().collect();
+                    let known = self.classes.keys().map(|name| (*name).to_owned()).collect();
                     let near = hints::nearest(&request.class, &known)
                         .map(|near| format!(": did you mean {near}?"))
                         .unwrap_or_default();
@@ -154,7 +154,6 @@ impl<'s> Fleet<'s> {
                 }
             }
             for constraint in &claim.constraints {
-                use tessera_allocator::claim::Rule;
                 let (Rule::MatchAttribute(name) | Rule::DistinctAttribute(name)) = &constraint.rule else {
                     continue;
                 };

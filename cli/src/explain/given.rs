@@ -1,19 +1,18 @@
 //! Why an allocated claim got what it got.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::held::Held;
 use tessera_allocator::node::NodeSelector;
 use tessera_cel::{AttributeValue, DeviceView};
+use tessera_cluster::outcome::{converted, results};
+use tessera_cluster::subject::{Subject, Wanted};
+use tessera_cluster::{Asker, Cluster, ObjectError, reference};
 
 use super::Fleet;
 use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
-use crate::outcome::results;
-use crate::output::CommandError;
-use crate::subject::Subject;
-use crate::world::{World, convert, reference};
 
 /// An allocated claim.
 #[derive(Debug, Serialize)]
@@ -56,39 +55,37 @@ pub struct GivenDevice {
 ///
 /// # Errors
 /// A claim has something in it that is not a quantity.
-pub fn of(world: &mut World, subject: &Subject) -> Result<Vec<Given>, CommandError> {
+pub fn of(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Vec<Given>, ObjectError> {
     let mut given = Vec::new();
     for wanted in &subject.claims {
         let Some(allocation) = wanted.claim.status.as_ref().and_then(|status| status.allocation.as_ref())
         else {
             continue;
         };
-        given.push(one(world, &wanted.claim, allocation)?);
+        given.push(one(cluster, wanted, allocation, asker)?);
     }
     Ok(given)
 }
 
 fn one(
-    world: &mut World,
-    claim: &ResourceClaim,
+    cluster: &Cluster,
+    wanted: &Wanted,
     allocation: &AllocationResult,
-) -> Result<Given, CommandError> {
-    let slices = world.slices.clone();
-    let mut fleet = Fleet::new(world, &slices, &[reference(claim)]);
-    let converted = convert(claim)?;
-    let node = node_of(world, allocation);
-    let held = world.held_without(&[claim])?;
+    asker: &mut Asker,
+) -> Result<Given, ObjectError> {
+    let claim = &wanted.claim;
+    let mut fleet = Fleet::new(cluster, &[reference(claim)]);
+    let claims = converted(&[wanted])?;
+    let node = node_of(cluster, allocation);
+    let held = cluster.held_without(&[claim])?;
     let requests = match &node {
-        Some(node) => {
-            let claims = std::slice::from_ref(&converted);
-            request::diagnose(world, &mut fleet, node, claims, &held).0.concat()
-        }
+        Some(node) => request::diagnose(cluster, &mut fleet, node, &claims, &held, asker).0.concat(),
         None => Vec::new(),
     };
     let own = results(allocation);
     let devices = own.iter().map(|result| device(&fleet, &requests, own, result)).collect();
     let today = match &node {
-        Some(node) => today(world, node, &converted, allocation, &held),
+        Some(node) => today(cluster, node, &claims, allocation, &held, asker),
         None => "it is not bound to one node".to_owned(),
     };
     let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
@@ -105,11 +102,12 @@ fn one(
 }
 
 /// The only node that the allocation allows.
-fn node_of(world: &World, allocation: &AllocationResult) -> Option<Node> {
+fn node_of(cluster: &Cluster, allocation: &AllocationResult) -> Option<Node> {
     let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
-    let mut possible = world.nodes.iter().filter(|node| selector.matches(&(*node).into()).unwrap_or(false));
-    let only = possible.next()?;
-    possible.next().is_none().then(|| only.clone())
+    let mut possible = cluster.nodes();
+    possible.retain(|node| selector.matches(&(&**node).into()).unwrap_or(false));
+    let only = possible.pop()?;
+    possible.is_empty().then(|| only.into_owned())
 }
 
 fn device(
@@ -155,16 +153,17 @@ fn describe(device: &tessera_cel::Device) -> String {
 
 /// Whether kube-scheduler would give the same again.
 fn today(
-    world: &mut World,
+    cluster: &Cluster,
     node: &Node,
-    converted: &Claim,
+    claims: &[Claim],
     allocation: &AllocationResult,
     held: &Held,
+    asker: &mut Asker,
 ) -> String {
     let names = |results: &[DeviceRequestAllocationResult]| {
         results.iter().map(|result| result.device.clone()).collect::<Vec<_>>()
     };
-    match world.allocate(node, std::slice::from_ref(converted), held) {
+    match cluster.allocate(node, claims, held, asker) {
         Ok(Some(allocations)) => {
             let now = allocations.first().map(|allocation| names(results(allocation))).unwrap_or_default();
             if now == names(results(allocation)) {

@@ -1,18 +1,18 @@
 //! What would make it fit: every change is tried with the allocator.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceToleration, ResourceClaim};
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
 use tessera_allocator::held::Held;
+use tessera_cluster::outcome::{self, Reason};
+use tessera_cluster::subject::Subject;
+use tessera_cluster::{Asker, Cluster, ObjectError, reference};
 
 use super::fleet::requests;
 use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
-use crate::outcome::{self, Reason};
-use crate::output::CommandError;
-use crate::subject::Subject;
-use crate::world::{World, reference};
 
 /// Allocations that are tried in all: an explanation must not take longer than its reader waits.
 pub const TRIES: usize = 400;
@@ -23,8 +23,9 @@ const CLAIMS_OF_NODE: usize = 48;
 /// Claims that a change names.
 const CLAIMS_NAMED: usize = 3;
 
-struct Search<'w> {
-    world: &'w mut World,
+struct Search<'c> {
+    cluster: &'c Cluster,
+    asker: &'c mut Asker,
     tries: usize,
     /// Whether something was not tried for lack of tries.
     ran_out: bool,
@@ -36,17 +37,19 @@ struct Search<'w> {
 /// The changes that would do and the nodes where each would; the nodes for which there were not tries enough. Nodes where
 /// the fewest devices are missing come first.
 pub fn of(
-    world: &mut World,
+    cluster: &Cluster,
     fleet: &mut Fleet<'_>,
     subject: &Subject,
-    nodes: &[Node],
+    nodes: &[Cow<'_, Node>],
     diagnoses: &[NodeDiagnosis],
-) -> Result<(Vec<Nearest>, Vec<String>), CommandError> {
+    asker: &mut Asker,
+) -> Result<(Vec<Nearest>, Vec<String>), ObjectError> {
     let mut search =
-        Search { world, tries: TRIES, ran_out: false, counts: HashMap::new(), found: Vec::new() };
+        Search { cluster, asker, tries: TRIES, ran_out: false, counts: HashMap::new(), found: Vec::new() };
     let mut untried = Vec::new();
     let mut short: Vec<(&Node, &NodeDiagnosis)> = nodes
         .iter()
+        .map(|node| &**node)
         .zip(diagnoses)
         .filter(|(_, diagnosis)| matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))))
         .collect();
@@ -69,9 +72,9 @@ pub fn of(
 }
 
 impl Search<'_> {
-    fn node(&mut self, node: &Node, diagnosis: &NodeDiagnosis, claims: &[Claim]) -> Result<(), CommandError> {
+    fn node(&mut self, node: &Node, diagnosis: &NodeDiagnosis, claims: &[Claim]) -> Result<(), ObjectError> {
         self.claims_end(node, diagnosis, claims)?;
-        let held = self.world.held.clone();
+        let held = self.cluster.held();
         let mut changes: Vec<(String, Vec<Claim>)> = Vec::new();
         let mut fewer: Vec<(usize, usize)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
@@ -119,10 +122,10 @@ impl Search<'_> {
             changes.push((format!("it tolerates {}", taints.join(", ")), changed));
         }
         for (claim, number) in fewer {
-            self.fewer(node, claims, (claim, number), &held);
+            self.fewer(node, claims, (claim, number), held);
         }
         for (change, changed) in changes {
-            if self.fits(node, &changed, &held) {
+            if self.fits(node, &changed, held) {
                 self.add(change, Vec::new(), node);
             }
         }
@@ -154,7 +157,7 @@ impl Search<'_> {
         node: &Node,
         diagnosis: &NodeDiagnosis,
         claims: &[Claim],
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), ObjectError> {
         let mut names: Vec<&String> = Vec::new();
         for by in diagnosis.requests.iter().flat_map(|request| &request.reasons).flat_map(|reason| &reason.by)
         {
@@ -164,12 +167,14 @@ impl Search<'_> {
         }
         let all: Vec<ResourceClaim> = names
             .iter()
-            .filter_map(|name| self.world.objects.claims.values().find(|claim| reference(claim) == **name))
+            .filter_map(|name| {
+                self.cluster.objects().claims.values().find(|claim| reference(claim) == **name)
+            })
             .cloned()
             .collect();
         let mut single = false;
         for claim in &all {
-            let held = self.world.held_without(&[claim])?;
+            let held = self.cluster.held_without(&[claim])?;
             if self.fits(node, claims, &held) {
                 self.add(format!("{} ends", describe(claim)), vec![reference(claim)], node);
                 single = true;
@@ -179,14 +184,14 @@ impl Search<'_> {
             return Ok(());
         }
         let mut needed: Vec<&ResourceClaim> = all.iter().collect();
-        if !self.fits(node, claims, &self.world.held_without(&needed)?) {
+        if !self.fits(node, claims, &self.cluster.held_without(&needed)?) {
             return Ok(());
         }
         // The last in order stay if they can.
         for claim in all.iter().rev() {
             let fewer: Vec<&ResourceClaim> =
                 needed.iter().copied().filter(|kept| !std::ptr::eq(*kept, claim)).collect();
-            if self.fits(node, claims, &self.world.held_without(&fewer)?) {
+            if self.fits(node, claims, &self.cluster.held_without(&fewer)?) {
                 needed = fewer;
             }
         }
@@ -205,7 +210,7 @@ impl Search<'_> {
             return false;
         }
         self.tries -= 1;
-        outcome::fits_with(self.world, node, claims, held)
+        matches!(self.cluster.allocate(node, claims, held, self.asker), Ok(Some(_)))
     }
 
     fn add(&mut self, change: String, claims: Vec<String>, node: &Node) {
@@ -256,7 +261,7 @@ fn nearest_devices(
     fleet: &mut Fleet<'_>,
     diagnoses: &[NodeDiagnosis],
     subject: &Subject,
-) -> Result<Vec<Nearest>, CommandError> {
+) -> Result<Vec<Nearest>, ObjectError> {
     let waiting: Vec<_> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
     let mut found = Vec::new();
     for claim in outcome::converted(&waiting)? {

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
 use tessera_allocator::held::Held;
+use tessera_cluster::{Asker, Cluster};
 
 use super::{Fleet, Obstacle};
 use crate::devices::DeviceId;
-use crate::world::World;
 
 /// One request, or one alternative of a request.
 #[derive(Debug, Clone, Serialize)]
@@ -65,13 +65,14 @@ pub struct DeviceVerdict {
 
 /// All requests on a node, by claim, and what is wrong with pools.
 pub fn diagnose(
-    world: &mut World,
+    cluster: &Cluster,
     fleet: &mut Fleet<'_>,
     node: &Node,
     claims: &[Claim],
     held: &Held,
+    asker: &mut Asker,
 ) -> (Vec<Vec<RequestDiagnosis>>, Vec<String>) {
-    let Ok(report) = world.explain(node, claims, held) else {
+    let Ok(report) = cluster.explain(node, claims, held, asker) else {
         // The allocator's answer for the node is this same error.
         return (vec![Vec::new(); claims.len()], Vec::new());
     };
@@ -84,10 +85,13 @@ pub fn diagnose(
         let verdicts: Vec<DeviceVerdict> = found
             .devices
             .into_iter()
-            .map(|(id, reason)| DeviceVerdict {
-                obstacle: reason.map(|reason| fleet.obstacle(&id, reason)),
-                place: fleet.place(&id),
-                id,
+            .map(|found| {
+                let id = DeviceId::from(found.device);
+                DeviceVerdict {
+                    obstacle: found.reason.map(|reason| fleet.obstacle(&id, reason)),
+                    place: fleet.place(&id),
+                    id,
+                }
             })
             .collect();
         diagnoses[found.claim].push(RequestDiagnosis {

@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
+use tessera_cluster::Key;
 
 use super::document::{Document, Step};
 use super::{FileError, Loaded};
 use crate::defaults;
-use crate::objects::{self, Key};
 use crate::quantities;
 
 /// Adds the object of a document, or the objects of its list.
@@ -167,8 +167,13 @@ impl Found<'_, '_> {
         };
         let namespace =
             namespace.map(|default| metadata.namespace.get_or_insert_with(|| default.to_owned()).clone());
-        objects::insert(kept, kind, (namespace.unwrap_or_default(), name), object)
-            .map_err(|duplicate| self.error(&[], duplicate.to_string()))
+        let key = (namespace.unwrap_or_default(), name);
+        if kept.contains_key(&key) {
+            let name = tessera_cluster::display(&key);
+            return Err(self.error(&[], format!("{kind} {name} is given twice; remove one of the two")));
+        }
+        kept.insert(key, object);
+        Ok(())
     }
 }
 

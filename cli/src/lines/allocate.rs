@@ -4,14 +4,16 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::features::Features;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes, Features};
+use tessera_allocator::upstream::Allocator;
 
 use super::Answers;
 use crate::quantities;
+use crate::share_ids::share_id;
 
 #[derive(Deserialize)]
 struct Request {
@@ -50,11 +52,10 @@ impl Answers for Server {
                 }
             }
         }
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in request.slices.iter().flatten() {
-            builder.add(slice).map_err(|error| error.to_string())?;
+            inventory.add(slice).map_err(|error| error.to_string())?;
         }
-        let inventory = builder.build();
         let mut held = Held::new();
         for claim in request.allocated.iter().flatten() {
             held.add(&inventory, claim).map_err(|error| error.to_string())?;
@@ -72,7 +73,7 @@ impl Answers for Server {
         let shares = &mut self.shares;
         let mut share_id = || {
             *shares += 1;
-            format!("00000000-0000-4000-8000-{shares:012x}")
+            share_id(*shares)
         };
         let answer = allocator.allocate(&(&node).into(), &claims, &mut self.selectors, &mut share_id);
         Ok(match answer {

@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 
 const MOST_REPETITIONS: usize = 2_000;
 const LONGEST: Duration = Duration::from_secs(2);
@@ -41,11 +41,11 @@ type Failure = Box<dyn std::error::Error>;
 
 fn measure(line: &str, selectors: &mut SelectorCache) -> Result<Value, Failure> {
     let line: Line = serde_json::from_str(line)?;
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for slice in &line.slices {
-        builder.add(slice)?;
+        inventory.add(slice)?;
     }
-    let inventory = builder.build();
+    inventory.shrink_to_fit();
     let mut held = Held::new();
     for claim in &line.allocated {
         held.add(&inventory, claim)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use k8s_openapi::api::resource::v1::{DeviceToleration, OpaqueDeviceConfiguration};
 
 use crate::amount::Amount;
@@ -100,6 +101,38 @@ pub struct Class {
     pub selectors: Vec<Option<Arc<str>>>,
     /// `config`
     pub config: Vec<Option<OpaqueDeviceConfiguration>>,
+}
+
+/// The DeviceClasses by name.
+#[derive(Debug, Clone, Default)]
+pub struct Classes(HashMap<String, Class>);
+
+impl FromIterator<Class> for Classes {
+    fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
+        let mut all = HashMap::new();
+        for class in classes {
+            // Of two with one name the first counts.
+            all.entry(class.name.clone()).or_insert(class);
+        }
+        Classes(all)
+    }
+}
+
+impl Classes {
+    /// Puts a class in, in place of one with its name.
+    pub fn insert(&mut self, class: Class) {
+        self.0.insert(class.name.clone(), class);
+    }
+
+    /// Takes out the class with this name.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    /// The class with this name.
+    pub fn get(&self, name: &str) -> Option<&Class> {
+        self.0.get(name)
+    }
 }
 
 impl Claim {

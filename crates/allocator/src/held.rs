@@ -1,21 +1,40 @@
 //! What claims hold already.
 
-use hashbrown::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use hashbrown::{Equivalent, HashMap};
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 
 use crate::amount::{Amount, Nanos};
 use crate::convert::ConvertError;
-use crate::inventory::{DeviceIndex, DeviceRef, Inventory};
-use crate::names::Name;
+use crate::inventory::{Change, DeviceIndex, DeviceRef, Inventory};
 
 /// What claims hold of an inventory's devices, by the rules of kube-scheduler: admin access holds nothing, a share of
 /// a device holds its consumed capacity, anything else the whole device.
 ///
-/// Results for devices that the inventory does not have hold nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Kept by the devices' ids, and so also for devices that the inventory does not have, or not yet. Beside that it knows
+/// where in one inventory these devices are: hand it every [`Change`] of that inventory, see [`Self::follow`].
+#[derive(Debug, Clone, Default)]
 pub struct Held {
-    devices: HashMap<DeviceIndex, HeldDevice>,
+    /// What is held of the devices of which this says nothing.
+    base: Option<Arc<Held>>,
+    /// Over a base also devices of which nothing is held any more.
+    by_id: HashMap<DeviceId, Arc<HeldDevice>>,
+    /// The same by place in the inventory.
+    by_index: HashMap<DeviceIndex, Arc<HeldDevice>>,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DeviceId {
+    driver: Box<str>,
+    pool: Box<str>,
+    device: Box<str>,
+}
+
+/// Driver, pool and name of a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct DeviceIdRef<'t>(&'t str, &'t str, &'t str);
 
 /// What is held of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,16 +45,59 @@ pub(crate) struct HeldDevice {
     pub shares: u32,
     /// Shares with consumed capacity; the device counts as shared only with one of these.
     pub capacity_shares: u32,
-    /// Sum of consumed capacity, with how many shares name it.
-    pub consumed: Vec<(Name, Nanos, u32)>,
+    /// Sum of consumed capacity by name, with how many shares name it.
+    consumed: Vec<(Box<str>, Nanos, u32)>,
     /// Who holds it: `namespace/name` of claims, one entry a result, in order.
     pub holders: Vec<String>,
+}
+
+impl DeviceId {
+    fn borrowed(&self) -> DeviceIdRef<'_> {
+        DeviceIdRef(&self.driver, &self.pool, &self.device)
+    }
+}
+
+impl Hash for DeviceId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.borrowed().hash(state);
+    }
+}
+
+impl Hash for DeviceIdRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0, self.1, self.2).hash(state);
+    }
+}
+
+impl Equivalent<DeviceId> for DeviceIdRef<'_> {
+    fn equivalent(&self, key: &DeviceId) -> bool {
+        *self.0 == *key.driver && *self.1 == *key.pool && *self.2 == *key.device
+    }
+}
+
+impl<'t> From<&'t DeviceRequestAllocationResult> for DeviceIdRef<'t> {
+    fn from(result: &'t DeviceRequestAllocationResult) -> Self {
+        DeviceIdRef(&result.driver, &result.pool, &result.device)
+    }
+}
+
+impl PartialEq for Held {
+    /// Whether the same is held of the same devices.
+    fn eq(&self, other: &Self) -> bool {
+        self.all() == other.all()
+    }
 }
 
 impl Held {
     /// Nothing is held.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What `base` holds, to be changed without copying it: for asking what would be if a claim ended. It does not follow
+    /// changes of the inventory.
+    pub fn over(base: Arc<Held>) -> Self {
+        Held { base: Some(base), ..Held::default() }
     }
 
     /// Takes what `claim.status.allocation` says.
@@ -54,6 +116,34 @@ impl Held {
         self.change(inventory, claim, false)
     }
 
+    /// Finds the held devices again after a change of the inventory.
+    pub fn follow(&mut self, inventory: &Inventory, change: &Change) {
+        if change.all {
+            self.by_index.clear();
+            for (id, held) in &self.by_id {
+                for index in inventory.indexes_of(&id.driver, &id.pool, &id.device) {
+                    self.by_index.insert(index, Arc::clone(held));
+                }
+            }
+            return;
+        }
+        if !self.by_index.is_empty() {
+            for index in change.gone.clone() {
+                self.by_index.remove(&index);
+            }
+        }
+        if self.by_id.is_empty() {
+            return;
+        }
+        for index in change.new.clone() {
+            let device = DeviceRef { inventory, index };
+            let id = DeviceIdRef(device.driver_name(), device.pool(), device.name());
+            if let Some(held) = self.by_id.get(&id) {
+                self.by_index.insert(index, Arc::clone(held));
+            }
+        }
+    }
+
     fn change(
         &mut self,
         inventory: &Inventory,
@@ -68,31 +158,64 @@ impl Held {
         let holder = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
         let mut changes = Vec::with_capacity(results.len());
         for result in results.iter().filter(|result| result.admin_access != Some(true)) {
-            changes.push((result, consumed(inventory, result)?));
+            changes.push((result, consumed(result)?));
         }
         for (result, consumed) in changes {
+            let id = DeviceIdRef::from(result);
+            let mut held = self.of(id).cloned().unwrap_or_default();
+            let device = Arc::make_mut(&mut held);
+            device.change(result, &consumed, &holder, is_added);
+            let is_gone = device.is_free() && self.base.is_none();
             for index in inventory.indexes_of(&result.driver, &result.pool, &result.device) {
-                let device = self.devices.entry(index).or_default();
-                device.change(result, &consumed, &holder, is_added);
-                if device.whole == 0 && device.shares == 0 {
-                    self.devices.remove(&index);
+                if is_gone {
+                    self.by_index.remove(&index);
+                } else {
+                    self.by_index.insert(index, Arc::clone(&held));
                 }
+            }
+            if is_gone {
+                self.by_id.remove(&id);
+            } else if let Some(known) = self.by_id.get_mut(&id) {
+                *known = held;
+            } else {
+                let owned = DeviceId { driver: id.0.into(), pool: id.1.into(), device: id.2.into() };
+                self.by_id.insert(owned, held);
             }
         }
         Ok(())
     }
 
+    fn of(&self, id: DeviceIdRef<'_>) -> Option<&Arc<HeldDevice>> {
+        self.by_id.get(&id).or_else(|| self.base.as_ref()?.of(id))
+    }
+
     pub(crate) fn get(&self, index: DeviceIndex) -> Option<&HeldDevice> {
-        if self.devices.is_empty() { None } else { self.devices.get(&index) }
+        let own = if self.by_index.is_empty() { None } else { self.by_index.get(&index) };
+        match own {
+            Some(held) => Some(&**held).filter(|held| !held.is_free()),
+            None => self.base.as_ref()?.get(index),
+        }
     }
 
     pub(crate) fn is_whole(&self, index: DeviceIndex) -> bool {
         self.get(index).is_some_and(|device| device.whole > 0)
     }
 
-    /// Number of devices of which something is held.
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty() && self.base.as_ref().is_none_or(|base| base.is_empty())
+    }
+
+    /// Number of devices of which something is held, whether or not the inventory has them.
     pub fn device_count(&self) -> usize {
-        self.devices.len()
+        self.all().len()
+    }
+
+    fn all(&self) -> HashMap<DeviceIdRef<'_>, &HeldDevice> {
+        let mut all = self.base.as_ref().map(|base| base.all()).unwrap_or_default();
+        all.extend(self.by_id.iter().map(|(id, held)| (id.borrowed(), &**held)));
+        all.retain(|_, held| !held.is_free());
+        all
     }
 
     /// Who holds a device, wholly or a share of it: `namespace/name` of claims.
@@ -102,10 +225,19 @@ impl Held {
 }
 
 impl HeldDevice {
+    /// How much of the capacity with this name is consumed.
+    pub fn consumed(&self, capacity: &str) -> Nanos {
+        self.consumed.iter().find(|(name, ..)| **name == *capacity).map_or(0, |(_, amount, _)| *amount)
+    }
+
+    fn is_free(&self) -> bool {
+        self.whole == 0 && self.shares == 0
+    }
+
     fn change(
         &mut self,
         result: &DeviceRequestAllocationResult,
-        consumed: &[(Option<Name>, Nanos)],
+        consumed: &[(&str, Nanos)],
         holder: &str,
         is_added: bool,
     ) {
@@ -127,12 +259,14 @@ impl HeldDevice {
         }
         count(&mut self.capacity_shares);
         for (name, amount) in consumed {
-            let Some(name) = *name else { continue };
-            if !self.consumed.iter().any(|(known, ..)| *known == name) {
-                self.consumed.push((name, 0, 0));
-                self.consumed.sort_unstable();
-            }
-            let Some(entry) = self.consumed.iter_mut().find(|(known, ..)| *known == name) else { continue };
+            let place = match self.consumed.binary_search_by(|(known, ..)| (**known).cmp(name)) {
+                Ok(place) => place,
+                Err(place) => {
+                    self.consumed.insert(place, ((*name).into(), 0, 0));
+                    place
+                }
+            };
+            let entry = &mut self.consumed[place];
             entry.1 = entry.1.saturating_add(if is_added { *amount } else { -*amount });
             count(&mut entry.2);
         }
@@ -140,17 +274,13 @@ impl HeldDevice {
     }
 }
 
-fn consumed(
-    inventory: &Inventory,
-    result: &DeviceRequestAllocationResult,
-) -> Result<Vec<(Option<Name>, Nanos)>, ConvertError> {
+fn consumed(result: &DeviceRequestAllocationResult) -> Result<Vec<(&str, Nanos)>, ConvertError> {
     result
         .consumed_capacity
         .iter()
         .flatten()
         .map(|(name, quantity)| match Amount::parse(&quantity.0) {
-            // A capacity that no device has matters to none.
-            Ok(amount) => Ok((inventory.names.find(name), amount.nanos())),
+            Ok(amount) => Ok((name.as_str(), amount.nanos())),
             Err(reason) => Err(ConvertError::Quantity {
                 at: format!("result for device {}, capacity {name}, {:?}", result.device, quantity.0),
                 reason,

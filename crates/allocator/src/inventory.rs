@@ -1,22 +1,29 @@
 //! All devices that drivers publish, small enough to hold a large cluster's.
 
-mod builder;
+mod change;
+mod compact;
 mod device;
 mod value;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::names::{Name, Names};
 use crate::node::NodeSelector;
 
-pub use builder::InventoryBuilder;
+pub use change::Change;
 pub use device::DeviceRef;
 pub(crate) use device::{Device, DeviceIndex, Extra, NO_EXTRA, Taint};
 pub(crate) use value::{Capacity, Consumption, Distinct, Policy, Range, Shape, Value, Values, Version};
 
-/// Devices of all slices, with indexes by node and pool. Never changes; build another when slices change.
+/// Devices of all slices, with indexes by node and pool. Slices go in by [`Self::add`] and [`Self::update`] and out by
+/// [`Self::remove`] while it lives; it answers as one made anew of the slices it has, in their order: a slice that is
+/// updated keeps its place.
+///
+/// A device's index stays the same until its slice is updated or removed. Then and when more was taken out than is left,
+/// indices change; every change says which, as a [`Change`], and what refers to devices by index must follow it: a
+/// [`crate::held::Held`] does so by its `follow`. A [`DeviceRef`] borrows the inventory and so cannot outlive any of this.
 #[derive(Debug, Default)]
 pub struct Inventory {
     /// Tells this inventory from others: memoised answers of selectors are about one inventory.
@@ -31,19 +38,27 @@ pub struct Inventory {
     pub(crate) on_node: HashMap<Name, Vec<u32>>,
     pub(crate) shared: Vec<u32>,
     pub(crate) pools: Vec<PoolSlices>,
+    pub(crate) pool_index: HashMap<(Name, Name), u32>,
+    /// Slices by name.
+    pub(crate) by_name: HashTable<u32>,
     pub(crate) by_id: HashTable<DeviceIndex>,
     /// Further devices with an id that another device has, too.
     pub(crate) same_id: HashMap<DeviceIndex, Vec<DeviceIndex>>,
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) defects: HashMap<DeviceIndex, String>,
+    /// Slices and devices of slices.
+    in_use: usize,
+    /// Slices and devices that were taken out and take memory still.
+    garbage: usize,
 }
 
-/// A ResourceSlice without its devices, which are `inventory.devices[first_device..end_device]`.
-#[derive(Debug)]
+/// A ResourceSlice without its devices, which are `inventory.devices[first_device..end_device]`. The default stands for
+/// one that was taken out.
+#[derive(Debug, Default)]
 pub(crate) struct Slice {
+    /// It was put in, and not taken out.
+    pub is_there: bool,
     pub name: String,
-    /// Place of the name among all slices' names.
-    pub rank: u32,
     pub pool: u32,
     pub generation: i64,
     pub resource_slice_count: i64,
@@ -63,6 +78,11 @@ impl Slice {
     pub fn device_count(&self) -> u32 {
         self.end_device - self.first_device
     }
+
+    /// The node that alone it concerns.
+    fn own_node(&self, names: &Names) -> Option<Name> {
+        self.node_name.filter(|name| !names.text(*name).is_empty() && self.counter_sets.is_empty())
+    }
 }
 
 /// A counter set of a pool.
@@ -77,12 +97,11 @@ pub(crate) struct CounterSet {
 pub(crate) struct PoolSlices {
     pub driver: Name,
     pub name: Name,
-    /// Place among all pools by driver and name.
-    pub rank: u32,
     pub slices: Vec<u32>,
+    /// Their newest generation.
     pub newest: i64,
-    /// The slices of the newest generation together have no fault, so no part of them has one.
-    pub is_valid: bool,
+    /// See [`Inventory::is_faultless`].
+    is_faultless: OnceLock<bool>,
 }
 
 /// How many bytes an inventory takes.
@@ -97,12 +116,13 @@ pub struct Footprint {
 impl Inventory {
     /// Number of devices.
     pub fn device_count(&self) -> usize {
-        self.devices.len()
+        self.slices.iter().map(|slice| slice.device_count() as usize).sum()
     }
 
     /// All devices, slice by slice.
     pub fn devices(&self) -> impl Iterator<Item = DeviceRef<'_>> {
-        (0..self.devices.len() as u32).map(|index| DeviceRef { inventory: self, index })
+        let indexes = self.slices.iter().flat_map(|slice| slice.first_device..slice.end_device);
+        indexes.map(|index| DeviceRef { inventory: self, index })
     }
 
     /// Names of the nodes that have slices of their own.
@@ -122,7 +142,7 @@ impl Inventory {
             return Vec::new();
         };
         let id = (driver, pool, device);
-        let hash = builder::hash_id(&self.hasher, id);
+        let hash = change::hash_id(&self.hasher, id);
         let Some(first) = self.by_id.find(hash, |index| self.id(*index) == id) else { return Vec::new() };
         let mut all = vec![*first];
         all.extend(self.same_id.get(first).into_iter().flatten());
@@ -163,10 +183,11 @@ impl Inventory {
             + self.extras.bytes()
             + self.devices.capacity() * size_of::<Device>()
             + self.cells.capacity() * 4
-            + self.by_id.capacity() * 5
+            + (self.by_id.capacity() + self.by_name.capacity()) * 5
+            + self.pool_index.capacity() * 13
             + slices
             + pools
             + nodes;
-        Footprint { devices: self.devices.len(), bytes }
+        Footprint { devices: self.device_count(), bytes }
     }
 }

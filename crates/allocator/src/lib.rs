@@ -2,16 +2,20 @@
 //!
 //! Pure: no I/O, no clock, no threads; ids of shares come from the caller.
 //!
-//! Read slices with [`inventory::InventoryBuilder::add`], what is allocated with [`held::Held::add`], claims with
+//! Read slices with [`inventory::Inventory::add`], what is allocated with [`held::Held::add`], claims with
 //! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then ask
 //! [`upstream::Allocator::allocate`].
 
 pub mod amount;
 pub mod claim;
 pub mod convert;
+pub mod error;
+pub mod explain;
+pub mod features;
 pub mod held;
 pub mod inventory;
 pub mod names;
 pub mod node;
 pub mod selectors;
 pub mod upstream;
+mod validity;

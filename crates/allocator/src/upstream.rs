@@ -1,55 +1,26 @@
 //! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
 //! the same order, with the same errors. The search differs, the first solution in Kubernetes' order is the answer.
+//!
+//! This is the enumeration: in which order devices are tried. What may be tried together is [`crate::validity`]'s to say.
 
 mod bounds;
-mod capacity;
-mod constraints;
-mod counters;
-mod eligible;
-mod error;
-pub mod explain;
-mod features;
 mod mix;
-mod plan;
-mod pools;
 mod prune;
-mod result;
 mod search;
-mod take;
 
-use hashbrown::HashMap;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use crate::claim::{Claim, Class};
+use crate::claim::{Claim, Classes};
+use crate::error::AllocateError;
+use crate::explain::{self, Explanation};
+use crate::features::{Features, UpstreamBugs};
 use crate::held::Held;
 use crate::inventory::Inventory;
 use crate::node::Node;
 use crate::selectors::SelectorCache;
+use crate::validity::{Assignment, Basis};
 
-pub use error::AllocateError;
-pub use features::{Features, UpstreamBugs};
-
-/// The DeviceClasses by name.
-#[derive(Debug, Clone, Default)]
-pub struct Classes(HashMap<String, Class>);
-
-impl FromIterator<Class> for Classes {
-    fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
-        let mut all = HashMap::new();
-        for class in classes {
-            // Of two with one name the first counts.
-            all.entry(class.name.clone()).or_insert(class);
-        }
-        Classes(all)
-    }
-}
-
-impl Classes {
-    /// The class with this name.
-    pub fn get(&self, name: &str) -> Option<&Class> {
-        self.0.get(name)
-    }
-}
+use search::{Limits, Search};
 
 /// An allocator for one state of the cluster: cheap to make, one for every pod.
 #[derive(Debug, Clone, Copy)]
@@ -103,16 +74,35 @@ impl<'a> Allocator<'a> {
         selectors: &mut SelectorCache,
         share_id: &mut dyn FnMut() -> String,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
-        selectors.begin(self.inventory);
-        let pools = pools::gather(self.inventory, node, self.features)?;
-        let mut search = search::Search::new(*self, node, claims, selectors, pools);
-        search.prepare()?;
+        let mut assignment = Assignment::new(self.basis(), node, claims, selectors)?;
+        assignment.prepare()?;
+        let limits = Limits { effort: self.effort_limit, patience: self.patience };
+        let mut search = Search::new(assignment, limits);
         if search.run()? {
-            return search.allocation_results(share_id).map(Some);
+            return search.assignment.allocation_results(share_id).map(Some);
         }
-        if search.pools.iter().any(|pool| pool.fault.is_some()) {
+        if search.assignment.pools.iter().any(|pool| pool.fault.is_some()) {
             return Err(AllocateError::InvalidPools);
         }
         Ok(None)
+    }
+
+    /// Why each device can or cannot be had for each request on this node. A device is looked at alone: what other
+    /// requests of the same claims would take is not counted.
+    ///
+    /// # Errors
+    /// The node's pools cannot be told; see [`AllocateError`].
+    pub fn explain(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        selectors: &mut SelectorCache,
+    ) -> Result<Explanation<'a>, AllocateError> {
+        explain::explain(self.basis(), node, claims, selectors)
+    }
+
+    fn basis(&self) -> Basis<'a> {
+        let Allocator { inventory, held, classes, features, bugs, .. } = *self;
+        Basis { inventory, held, classes, features, bugs }
     }
 }

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::error::AllocateError;
+use tessera_allocator::explain::{Explanation, Reason, UnusablePool};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::explain::{Explanation, Reason, UnusablePool};
-use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::Generator;
 
 struct World {
@@ -30,11 +31,10 @@ fn list<T: DeserializeOwned>(value: &Value) -> Vec<T> {
 
 impl World {
     fn new(request: &Value) -> Self {
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in list::<ResourceSlice>(&request["slices"]) {
-            builder.add(&slice).expect("good quantities");
+            inventory.add(&slice).expect("good quantities");
         }
-        let inventory = builder.build();
         let mut held = Held::new();
         for claim in list::<ResourceClaim>(&request["allocated"]) {
             held.add(&inventory, &claim).expect("good quantities");

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::convert::ConvertError;
+use tessera_allocator::error::AllocateError;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::{Oracle, ours};
 
 fn slice(devices: &Value) -> Value {
@@ -179,14 +180,14 @@ fn exponents_that_stall_kubernetes_take_no_time() {
 fn a_refused_quantity_is_named_with_its_place() {
     let devices = json!([{"name": "d0"}, {"name": "d1", "capacity": {"memory": {"value": "NaN"}}}]);
     let slice: ResourceSlice = serde_json::from_value(slice(&devices)).expect("a slice");
-    let mut builder = InventoryBuilder::new();
-    let error = builder.add(&slice).expect_err("NaN is no quantity");
+    let mut inventory = Inventory::new();
+    let error = inventory.add(&slice).expect_err("NaN is no quantity");
     assert!(matches!(error, ConvertError::Quantity { .. }));
     let text = error.to_string();
     for part in ["slice s", "device d1", "capacity memory", "such as 40Gi"] {
         assert!(text.contains(part), "{part:?} is missing in {text:?}");
     }
-    assert_eq!(builder.build().device_count(), 0, "a refused slice leaves nothing behind");
+    assert_eq!(inventory.device_count(), 0, "a refused slice leaves nothing behind");
 }
 
 #[test]
@@ -285,7 +286,7 @@ fn a_million_devices() {
     const SLICES: usize = 80;
     const DEVICES: usize = 12_500;
     let begin = Instant::now();
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for number in 0..SLICES {
         let mut slice: ResourceSlice = serde_json::from_value(slice(&json!([]))).expect("a slice");
         slice.metadata.name = Some(format!("s{number:03}"));
@@ -302,9 +303,8 @@ fn a_million_devices() {
             ..Default::default()
         };
         slice.spec.devices = Some((0..DEVICES).map(device).collect());
-        builder.add(&slice).expect("good quantities");
+        inventory.add(&slice).expect("good quantities");
     }
-    let inventory = builder.build();
     let footprint = inventory.footprint();
     assert_eq!(footprint.devices, SLICES * DEVICES);
     assert!(
@@ -379,10 +379,9 @@ fn a_search_without_end_is_given_up() {
     published["spec"]["devices"]["constraints"] = json!([
         {"distinctAttribute": "gpu.example.com/a"}, {"distinctAttribute": "gpu.example.com/b"},
     ]);
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     let slice: ResourceSlice = serde_json::from_value(slice(&json!(devices))).expect("a slice");
-    builder.add(&slice).expect("good quantities");
-    let inventory = builder.build();
+    inventory.add(&slice).expect("good quantities");
     let classes = Classes::from_iter([Class { name: "any".to_owned(), ..Class::default() }]);
     let published: ResourceClaim = serde_json::from_value(published).expect("a claim");
     let claims = [Claim::try_from(&published).expect("good quantities")];

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Ask, Claim, Class, DeviceRequest, Request};
+use tessera_allocator::claim::{Ask, Claim, Class, Classes, DeviceRequest, Request};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{DeviceRef, InventoryBuilder};
+use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_oracle::{Generator, ours};
 
 #[test]
@@ -30,12 +30,11 @@ fn the_same_request_has_the_same_answer() {
 
 /// The places of devices in the order in which they are tried.
 fn places(request: &Value) -> HashMap<[String; 3], usize> {
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for slice in request["slices"].as_array().expect("a list") {
         let slice: ResourceSlice = serde_json::from_value(slice.clone()).expect("a slice");
-        builder.add(&slice).expect("a good slice");
+        inventory.add(&slice).expect("a good slice");
     }
-    let inventory = builder.build();
     let node: core::Node = serde_json::from_value(request["node"].clone()).expect("a node");
     let (node, held) = (Node::from(&node), Held::new());
     let classes = Classes::from_iter([Class { name: "any".to_owned(), ..Class::default() }]);
@@ -148,12 +147,11 @@ fn release_restores_the_exact_state() {
     let mut changed = 0;
     for id in 0..300 {
         let request = generator.request(id);
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in request["slices"].as_array().expect("a list") {
             let slice: ResourceSlice = serde_json::from_value(slice.clone()).expect("a slice");
-            builder.add(&slice).expect("a good slice");
+            inventory.add(&slice).expect("a good slice");
         }
-        let inventory = builder.build();
         let claims: Vec<ResourceClaim> =
             serde_json::from_value(request["allocated"].clone()).expect("claims");
         let mut held = Held::new();

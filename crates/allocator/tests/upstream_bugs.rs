@@ -3,8 +3,8 @@
 #![allow(clippy::expect_used)]
 
 use serde_json::{Value, json};
+use tessera_allocator::features::UpstreamBugs;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::UpstreamBugs;
 use tessera_oracle::ours;
 
 /// The answers to a kept case with one bug only, and with none.

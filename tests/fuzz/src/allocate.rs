@@ -4,12 +4,13 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::error::AllocateError;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{AllocateError, Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 
 use tessera_oracle::Generator;
 
@@ -74,14 +75,13 @@ pub fn run(data: &[u8], parts: &[&str]) {
 }
 
 fn inventory(slices: &[ResourceSlice]) -> Inventory {
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     let mut devices = 0;
     for slice in slices {
-        if builder.add(slice).is_ok() {
+        if inventory.add(slice).is_ok() {
             devices += slice.spec.devices.as_ref().map_or(0, Vec::len);
         }
     }
-    let inventory = builder.build();
     assert_eq!(inventory.device_count(), devices, "a refused slice leaves no device, an accepted one all");
     for device in inventory.devices() {
         let found = inventory.find(device.driver_name(), device.pool(), device.name());

@@ -5,12 +5,13 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tessera_allocator::amount::Amount;
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
+use tessera_allocator::features::Features;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes, Features};
+use tessera_allocator::upstream::Allocator;
 
 #[derive(Deserialize)]
 struct Line {
@@ -56,11 +57,10 @@ fn try_answer(
         }
     }
     let text = |error: tessera_allocator::convert::ConvertError| format!("bad request: {error}");
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for slice in line.slices.iter().flatten() {
-        builder.add(slice).map_err(text)?;
+        inventory.add(slice).map_err(text)?;
     }
-    let inventory = builder.build();
     let mut held = Held::new();
     for claim in line.allocated.iter().flatten() {
         held.add(&inventory, claim).map_err(text)?;

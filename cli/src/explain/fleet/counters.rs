@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tessera_cluster::outcome::results;
+use tessera_cluster::{Objects, reference};
+
 use crate::devices::{DeviceId, Place};
-use crate::objects::Objects;
-use crate::outcome::results;
-use crate::world::reference;
 
 /// Driver, pool, counter set and counter.
 type Key = (String, String, String, String);

@@ -6,8 +6,8 @@ use tessera_cel::Quantity;
 use super::ConvertError;
 use crate::amount::Amount;
 use crate::inventory::{
-    Capacity, Consumption, CounterSet, Device, Extra, Inventory, InventoryBuilder, NO_EXTRA, Policy, Range,
-    Shape, Slice, Taint, Value, Version,
+    Capacity, Change, Consumption, CounterSet, Device, Extra, Inventory, NO_EXTRA, Policy, Range, Shape,
+    Slice, Taint, Value, Version,
 };
 use crate::names::Name;
 
@@ -18,72 +18,81 @@ fn amount(quantity: &str, at: impl Fn() -> String) -> Result<Amount, ConvertErro
     Amount::parse(quantity).map_err(|reason| ConvertError::Quantity { at: at(), reason })
 }
 
-impl InventoryBuilder {
-    /// Adds a slice. The order in which slices are added matters in one case, as it does to Kubernetes: where the
+impl Inventory {
+    /// Puts a slice in, after all others. The order of slices matters in one case, as it does to Kubernetes: where the
     /// slices of a pool disagree about their number, the first one that concerns the node is right.
     ///
     /// # Errors
-    /// A quantity is not one, or there are too many devices; the slice is then not part of the inventory.
-    pub fn add(&mut self, slice: &ResourceSlice) -> Result<(), ConvertError> {
-        let before = (self.inventory.devices.len(), self.inventory.cells.len());
-        let result = self.try_add(slice);
-        if result.is_err() {
-            self.inventory.devices.truncate(before.0);
-            self.inventory.cells.truncate(before.1);
-            self.inventory.defects.retain(|index, _| (*index as usize) < before.0);
-        }
-        result
+    /// A quantity is not one, or there are too many devices; the inventory is then as before.
+    pub fn add(&mut self, slice: &ResourceSlice) -> Result<Change, ConvertError> {
+        self.put(self.slices.len() as u32, slice)
     }
 
-    fn try_add(&mut self, slice: &ResourceSlice) -> Result<(), ConvertError> {
+    /// Puts a slice in where the one with its name is, which goes; as [`Self::add`] if there is none.
+    ///
+    /// # Errors
+    /// As for [`Self::add`].
+    pub fn update(&mut self, slice: &ResourceSlice) -> Result<Change, ConvertError> {
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        self.put(self.place_of(name).unwrap_or(self.slices.len() as u32), slice)
+    }
+
+    fn put(&mut self, place: u32, slice: &ResourceSlice) -> Result<Change, ConvertError> {
+        let before = (self.devices.len(), self.cells.len());
+        match self.read(place, slice) {
+            Ok(read) => Ok(self.put_in(place, read)),
+            Err(error) => {
+                self.devices.truncate(before.0);
+                self.cells.truncate(before.1);
+                self.defects.retain(|index, _| (*index as usize) < before.0);
+                Err(error)
+            }
+        }
+    }
+
+    /// The slice, with its devices behind all others.
+    fn read(&mut self, place: u32, slice: &ResourceSlice) -> Result<Slice, ConvertError> {
         let spec = &slice.spec;
         let slice_name = slice.metadata.name.clone().unwrap_or_default();
-        let driver = self.inventory.names.intern(&spec.driver);
-        let pool_name = self.inventory.names.intern(&spec.pool.name);
+        let driver = self.names.intern(&spec.driver);
+        let pool_name = self.names.intern(&spec.pool.name);
         let mut counter_sets = Vec::new();
         for set in spec.shared_counters.iter().flatten() {
-            let name = self.inventory.names.intern(&set.name);
+            let name = self.names.intern(&set.name);
             let mut counters = Vec::with_capacity(set.counters.len());
             for (counter, value) in &set.counters {
                 let value = amount(&value.value.0, || {
                     format!("slice {slice_name}, counter set {}, counter {counter}", set.name)
                 })?;
-                counters.push((self.inventory.names.intern(counter), value.nanos()));
+                counters.push((self.names.intern(counter), value.nanos()));
             }
             counter_sets.push(CounterSet { name, counters });
         }
-        let first_device = self.inventory.devices.len() as u32;
-        let slice_index = self.inventory.slices.len() as u32;
+        let first_device = self.devices.len() as u32;
         for device in spec.devices.iter().flatten() {
-            self.inventory.add_device(device, driver, slice_index, &slice_name)?;
+            self.add_device(device, driver, place, &slice_name)?;
         }
-        let end_device = self.inventory.devices.len() as u32;
-        let node_name = spec.node_name.as_ref().map(|name| self.inventory.names.intern(name));
-        let pool = self.pool(driver, pool_name);
-        self.inventory.slices.push(Slice {
+        Ok(Slice {
+            is_there: true,
             name: slice_name,
-            rank: 0,
-            pool,
+            pool: self.pool(driver, pool_name),
             generation: spec.pool.generation,
             resource_slice_count: spec.pool.resource_slice_count,
-            node_name,
+            node_name: spec.node_name.as_ref().map(|name| self.names.intern(name)),
             node_selector: spec.node_selector.as_ref().map(|selector| Box::new(selector.into())),
             all_nodes: spec.all_nodes.unwrap_or(false),
             per_device: spec.per_device_node_selection,
             counter_sets,
             first_device,
-            end_device,
+            end_device: self.devices.len() as u32,
             has_binding_conditions: spec
                 .devices
                 .iter()
                 .flatten()
                 .any(|device| device.binding_conditions.is_some()),
-        });
-        Ok(())
+        })
     }
-}
 
-impl Inventory {
     fn add_device(
         &mut self,
         device: &v1::Device,

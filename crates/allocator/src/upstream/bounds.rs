@@ -2,13 +2,12 @@
 //!
 //! A bound looks at no less than there is (each device alone, before anything is taken) and at no more than is asked for
 //! (of alternatives the one that takes least), so what it rules out has no solution. Where upstream would find an error
-//! on the way to "no solution", no bound may be asked: see [`Search::may_leave_out`].
+//! on the way to "no solution", no bound may be asked: see [`Assignment::may_leave_out`].
 
 use hashbrown::HashMap;
 
-use super::plan::{Slot, taint_prevents};
-use super::search::{NO, Search};
 use crate::amount::Nanos;
+use crate::validity::{Assignment, NO, Slot};
 
 /// Beyond this many candidates counters are not summed up.
 const MOST_CANDIDATES: usize = 1 << 16;
@@ -64,7 +63,7 @@ impl Slot<'_> {
     }
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> Assignment<'a, '_> {
     /// Whether a constraint is about so many devices that it pays to count before looking.
     pub(super) fn is_much_constrained(&self) -> bool {
         const MUCH: i64 = 4;
@@ -140,12 +139,6 @@ impl<'a> Search<'a, '_> {
             .collect()
     }
 
-    fn is_tainted(&self, slot: usize, candidate: u32) -> bool {
-        let ask = self.slots[slot].ask;
-        let extra = self.device(candidate).extra().filter(|_| self.allocator.features.device_taints);
-        extra.is_some_and(|extra| extra.taints.iter().any(|taint| taint_prevents(taint, ask)))
-    }
-
     fn lacks_devices(&self, slot: usize, possible: &Possible) -> bool {
         let of = &self.slots[slot];
         let found = possible[slot].len() as i64;
@@ -212,7 +205,7 @@ impl<'a> Search<'a, '_> {
     /// The number of kinds, the counters (kind, what is left), and what the used candidates take of them.
     #[expect(clippy::type_complexity, reason = "three lists that are used in one place")]
     fn counters_of(&mut self, used: &[u32]) -> (usize, Vec<(usize, Nanos)>, Vec<(u32, Vec<(usize, Nanos)>)>) {
-        let inventory = self.allocator.inventory;
+        let inventory = self.basis.inventory;
         let mut kinds: HashMap<&str, usize> = HashMap::new();
         let mut kind_of_name = HashMap::new();
         let mut index_of: HashMap<(u32, u32), usize> = HashMap::new();

@@ -1,7 +1,7 @@
 //! What need not be tried, because it cannot lead to a solution: used once a search turns out to be long.
 //!
 //! Only parts of the search without a solution are left out, so the first solution stays the first. Where upstream would
-//! find an error in such a part, or would remember something of it, nothing is left out (see [`Search::may_leave_out`]).
+//! find an error in such a part, or would remember something of it, nothing is left out (see [`Assignment::may_leave_out`]).
 //!
 //! - **Too few**: a request or a later one has fewer devices left that it could take, each looked at alone, than it
 //!   needs; or fewer values are left than a distinctAttribute constraint needs.
@@ -16,9 +16,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::bounds::CounterSums;
 use super::mix::mix;
-use super::plan::taint_prevents;
-use super::search::Search;
 use crate::amount::Nanos;
+use crate::validity::{Assignment, Pool};
 
 /// Most states that are remembered; beyond, the search goes on without remembering more.
 const MOST_STATES: usize = 1 << 20;
@@ -29,7 +28,7 @@ const MOST_PAIRS: usize = 1 << 18;
 
 /// Which devices are alike, and what was seen.
 #[derive(Debug, Default)]
-pub(crate) struct Pruning {
+pub(super) struct Pruning {
     /// By candidate: its component.
     component: Vec<u32>,
     /// By candidate: its kind; candidates of one kind in one component differ in nothing but their name.
@@ -110,7 +109,7 @@ impl Pruning {
     }
 }
 
-impl Search<'_, '_> {
+impl Assignment<'_, '_> {
     /// Whether parts of the search may be left out. Not where that could change the answer: a selector or capacity policy
     /// fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets by what was
     /// tried, or two drivers' pools share their counters; nor where there is too much to look at.
@@ -119,17 +118,12 @@ impl Search<'_, '_> {
             return false;
         }
         let mut names = HashSet::new();
-        let is_twice = |pool: &super::pools::Pool| {
-            !names.insert(self.allocator.inventory.pools[pool.pool as usize].name)
-        };
-        if self.allocator.bugs.counters_ignore_driver
-            && self.pools.len() > 1
-            && self.pools.iter().any(is_twice)
-        {
+        let is_twice = |pool: &Pool| !names.insert(self.basis.inventory.pools[pool.pool as usize].name);
+        if self.basis.bugs.counters_ignore_driver && self.pools.len() > 1 && self.pools.iter().any(is_twice) {
             return false;
         }
         for slot in 0..self.slots.len() {
-            let (claim, request, alternative) = self.place(slot);
+            let (claim, request, alternative) = self.slots[slot].place();
             let of = &self.slots[slot];
             let (is_all, count) = (of.is_all, of.count);
             for constraint in &self.constraints[claim] {
@@ -156,7 +150,7 @@ impl Search<'_, '_> {
     }
 
     /// Works out what is alike. Only for a search that has taken nothing.
-    pub(crate) fn begin_pruning(&mut self, sums: CounterSums) -> Pruning {
+    pub(super) fn begin_pruning(&mut self, sums: CounterSums) -> Pruning {
         let (component, local, firsts) = self.components();
         let mut pruning = Pruning {
             component,
@@ -195,11 +189,6 @@ impl Search<'_, '_> {
             pruning.total = pruning.total.wrapping_add(pruning.components[index].look());
         }
         pruning
-    }
-
-    fn place(&self, slot: usize) -> (usize, usize, usize) {
-        let slot = &self.slots[slot];
-        (slot.claim as usize, slot.request as usize, slot.alternative as usize)
     }
 
     /// Groups candidates that share counters: by candidate its group and place therein, by group its first candidate.
@@ -244,7 +233,7 @@ impl Search<'_, '_> {
         // What can be had twice differs from its like once it was had.
         let can_be_had_twice =
             self.is_shareable(candidate) || self.slots.iter().any(|slot| slot.admin_access);
-        let held = self.allocator.held.get(device.index);
+        let held = self.basis.held.get(device.index);
         let mut traits = vec![
             u64::from(self.is_shareable(candidate)),
             if can_be_had_twice { u64::from(local) + 1 } else { 0 },
@@ -253,12 +242,8 @@ impl Search<'_, '_> {
             held.map_or(0, |held| if held.shares > 0 { u64::from(candidate) + 2 } else { 1 }),
         ];
         for slot in 0..self.slots.len() {
-            let ask = self.slots[slot].ask;
             let is_match = matches!(self.is_selectable(slot, candidate), Ok(true));
-            let is_tainted = self.allocator.features.device_taints
-                && device
-                    .extra()
-                    .is_some_and(|extra| extra.taints.iter().any(|taint| taint_prevents(taint, ask)));
+            let is_tainted = self.is_tainted(slot, candidate);
             traits.push(u64::from(is_match) | u64::from(is_tainted) << 1);
         }
         traits.extend(device.capacity_cells().iter().map(|cell| u64::from(*cell)));
@@ -271,7 +256,7 @@ impl Search<'_, '_> {
     }
 
     /// The state in which a request begins, but for what is alike.
-    pub(crate) fn state_at(&self, pruning: &Pruning, slot: u32) -> u128 {
+    pub(super) fn state_at(&self, pruning: &Pruning, slot: u32) -> u128 {
         let of_constraints: Vec<_> =
             self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
         let claim = self.slots[slot as usize].claim as usize;
@@ -279,7 +264,7 @@ impl Search<'_, '_> {
     }
 
     /// Whether a request, or one that is to come, cannot be satisfied any more.
-    pub(crate) fn has_too_few(&mut self, slot: u32, device: i64, start: u32) -> bool {
+    pub(super) fn has_too_few(&mut self, slot: u32, device: i64, start: u32) -> bool {
         let needed = self.slots[slot as usize].count - device;
         if !self.has_candidates(slot as usize, needed, start) {
             return true;
@@ -313,19 +298,6 @@ impl Search<'_, '_> {
         true
     }
 
-    /// Whether a candidate could be taken by the slot now.
-    pub(super) fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
-        if !matches!(self.is_available(slot, candidate), Ok(true)) {
-            return false;
-        }
-        let (claim, request, alternative) = self.place(slot);
-        let device = self.device(candidate);
-        let is_allowed = self.constraints[claim]
-            .iter_mut()
-            .all(|constraint| constraint.would_accept(request, alternative, device));
-        is_allowed && self.counter_shortage(candidate).is_none()
-    }
-
     /// Whether a distinctAttribute constraint needs more values than there are.
     fn has_too_few_values(&mut self, from: usize) -> bool {
         let claim = self.slots[from].claim as usize;
@@ -336,7 +308,7 @@ impl Search<'_, '_> {
             let mut needed = 0;
             let mut values = HashSet::new();
             for slot in from..self.slots.len() {
-                let (of_claim, request, alternative) = self.place(slot);
+                let (of_claim, request, alternative) = self.slots[slot].place();
                 let of = &self.slots[slot];
                 let is_certain = slot == from || !of.is_alternative;
                 if of_claim != claim

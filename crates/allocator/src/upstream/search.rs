@@ -1,45 +1,16 @@
 //! The search: depth first, in upstream's order, without recursion.
 
-use hashbrown::HashMap;
-use smallvec::SmallVec;
-
-use super::constraints::ConstraintState;
-use super::counters::Counters;
-use super::plan::{MOST_RESULTS, Slot, SlotsOfClaims};
-use super::pools::Pool;
 use super::prune::Pruning;
-use super::{AllocateError, Allocator};
-use crate::amount::Nanos;
-use crate::claim::Claim;
-use crate::inventory::DeviceRef;
-use crate::names::Name;
-use crate::node::Node;
-use crate::selectors::SelectorCache;
+use crate::error::AllocateError;
+use crate::validity::{Assignment, MOST_RESULTS, Undo};
 
-/// A device that may be allocated on the node.
+/// How long a search may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
-    pub device: u32,
-    /// Index in the search's pools.
-    pub pool: u32,
-    pub slice: u32,
-}
-
-/// A device picked for a slot.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Picked {
-    pub slot: u32,
-    pub candidate: u32,
-}
-
-/// What one [`Search::take`] changed, to be undone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Undo {
-    pub slot: u32,
-    pub candidate: u32,
-    pub has_counters: bool,
-    pub is_marked: bool,
-    pub is_shared: bool,
+pub(super) struct Limits {
+    /// See [`super::Allocator::effort_limit`].
+    pub effort: u64,
+    /// See [`super::Allocator::patience`].
+    pub patience: u64,
 }
 
 /// A choice that the search may come back to.
@@ -95,132 +66,53 @@ enum Step {
     Found,
 }
 
-/// What of a shared device's capacity the search has taken.
-#[derive(Debug, Default)]
-pub(crate) struct SharedUse {
-    pub shares: u32,
-    pub taken: Vec<(Name, Nanos)>,
-}
-
-pub(super) const UNKNOWN: u8 = 0;
-pub(super) const NO: u8 = 1;
-pub(super) const YES: u8 = 2;
-
-/// The state of one allocation.
-pub(crate) struct Search<'a, 's> {
-    pub allocator: Allocator<'a>,
-    pub node: &'a Node,
-    pub claims: &'a [Claim],
-    pub selectors: &'s mut SelectorCache,
-    pub pools: Vec<Pool>,
-    pub candidates: Vec<Candidate>,
-    pub slots: Vec<Slot<'a>>,
-    pub slots_of: SlotsOfClaims,
-    pub constraints: Vec<Vec<ConstraintState>>,
-    pub(super) counters: Counters,
-    /// By candidate: how often it is in use by this search.
-    pub(super) in_flight: Vec<u32>,
-    pub(super) shared: HashMap<u32, SharedUse>,
-    /// What is picked, claim by claim.
-    pub picked: Vec<Picked>,
-    /// By claim: how many devices are picked for it.
-    pub counts: SmallVec<[u32; 4]>,
-    /// Alternatives of a solution other than the first: claim, request, alternative.
-    pub chosen: Vec<(u32, u32, u32)>,
+/// The search for the first whole assignment.
+pub(super) struct Search<'a, 's> {
+    pub assignment: Assignment<'a, 's>,
+    limits: Limits,
     stack: Vec<Frame>,
-    pub(super) effort: u64,
-    pub(super) pruning: Option<Pruning>,
+    effort: u64,
+    pruning: Option<Pruning>,
     has_begun_again: bool,
-    pub(super) has_admin_access: bool,
+    has_admin_access: bool,
 }
 
 impl<'a, 's> Search<'a, 's> {
-    pub fn new(
-        allocator: Allocator<'a>,
-        node: &'a Node,
-        claims: &'a [Claim],
-        selectors: &'s mut SelectorCache,
-        pools: Vec<Pool>,
-    ) -> Self {
-        let inventory = allocator.inventory;
-        let slices = pools.iter().filter(|pool| pool.is_usable()).flat_map(|pool| &pool.slices);
-        let count: u32 = slices.map(|index| inventory.slices[*index as usize].device_count()).sum();
-        let mut candidates = Vec::with_capacity(count as usize);
-        for (place, pool) in pools.iter().enumerate().filter(|(_, pool)| pool.is_usable()) {
-            for index in &pool.slices {
-                let slice = &inventory.slices[*index as usize];
-                candidates.extend((slice.first_device..slice.end_device).map(|device| Candidate {
-                    device,
-                    pool: place as u32,
-                    slice: *index,
-                }));
-            }
-        }
+    /// `assignment` is prepared, and has no device yet.
+    pub fn new(assignment: Assignment<'a, 's>, limits: Limits) -> Self {
         Search {
-            allocator,
-            node,
-            claims,
-            selectors,
-            counters: Counters::default(),
-            pools,
-            in_flight: vec![0; candidates.len()],
-            candidates,
-            slots: Vec::new(),
-            slots_of: SlotsOfClaims::new(),
-            constraints: Vec::new(),
-            shared: HashMap::new(),
-            picked: Vec::new(),
-            counts: SmallVec::from_elem(0, claims.len()),
-            chosen: Vec::new(),
+            has_admin_access: assignment.slots.iter().any(|slot| slot.admin_access),
+            assignment,
+            limits,
             stack: Vec::new(),
             effort: 0,
             pruning: None,
             has_begun_again: false,
-            has_admin_access: false,
         }
     }
 
-    pub fn device(&self, candidate: u32) -> DeviceRef<'a> {
-        DeviceRef { inventory: self.allocator.inventory, index: self.candidates[candidate as usize].device }
-    }
-
-    /// What is picked for a claim.
-    pub fn picked_for(&self, claim: usize) -> &[Picked] {
-        let start: u32 = self.counts[..claim].iter().sum();
-        &self.picked[start as usize..(start + self.counts[claim]) as usize]
-    }
-
-    /// The slot of a request in the solution: of several alternatives the chosen one.
-    pub fn chosen_slot(&self, claim: usize, request: usize) -> &Slot<'a> {
-        let (first, _) = self.slots_of[claim][request];
-        let of = |(at, of, _): &&(u32, u32, u32)| (*at as usize, *of as usize) == (claim, request);
-        let alternative = self.chosen.iter().find(of).map_or(0, |(.., alternative)| *alternative);
-        &self.slots[(first + alternative) as usize]
-    }
-
-    /// Whether there is a solution; it is then in `picked`.
+    /// Whether there is a solution; the assignment is then it.
     pub fn run(&mut self) -> Result<bool, AllocateError> {
-        self.has_admin_access = self.slots.iter().any(|slot| slot.admin_access);
         let mut step = Step::Request { claim: 0, request: 0 };
-        if self.allocator.patience < u64::MAX
-            && self.is_much_constrained()
-            && self.may_leave_out()
-            && self.count_up().is_none()
+        if self.limits.patience < u64::MAX
+            && self.assignment.is_much_constrained()
+            && self.assignment.may_leave_out()
+            && self.assignment.count_up().is_none()
         {
             return Ok(false);
         }
         loop {
-            if self.effort > self.allocator.patience && !self.has_begun_again {
+            if self.effort > self.limits.patience && !self.has_begun_again {
                 step = self.begin_again();
             }
-            if self.effort > self.allocator.effort_limit {
+            if self.effort > self.limits.effort {
                 return Err(AllocateError::TooLong(self.effort));
             }
             step = match step {
                 Step::Found => {
                     for frame in &self.stack {
                         if let Frame::List { claim, request, alternative, .. } = frame {
-                            self.chosen.push((*claim, *request, *alternative));
+                            self.assignment.chosen.push((*claim, *request, *alternative));
                         }
                     }
                     return Ok(true);
@@ -239,6 +131,36 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
+    fn take(&mut self, slot: u32, candidate: u32, must: bool) -> Result<Option<Undo>, AllocateError> {
+        self.effort += 1;
+        let taken = self.assignment.take(slot, candidate, must)?;
+        if let Some(undo) = taken {
+            self.note(undo, true);
+        }
+        Ok(taken)
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        self.assignment.undo(undo);
+        self.note(undo, false);
+    }
+
+    /// Tells the pruning what was taken or given back.
+    fn note(&mut self, undo: Undo, is_taken: bool) {
+        let Some(pruning) = &mut self.pruning else { return };
+        let by = if undo.is_shared {
+            undo.slot
+        } else if self.has_admin_access {
+            self.assignment.slots[undo.slot as usize].claim
+        } else {
+            0
+        };
+        pruning.change(undo.candidate, (by, undo.is_shared), is_taken);
+        if undo.has_counters {
+            pruning.sums.change(undo.candidate, is_taken);
+        }
+    }
+
     /// Takes everything back and begins again, leaving out what cannot succeed where that is possible.
     fn begin_again(&mut self) -> Step {
         while let Some(frame) = self.stack.pop() {
@@ -249,34 +171,34 @@ impl<'a, 's> Search<'a, 's> {
             }
         }
         self.has_begun_again = true;
-        if self.may_leave_out() {
-            let Some(sums) = self.count_up() else { return Step::Return(Outcome::NotFound) };
-            self.pruning = Some(self.begin_pruning(sums));
+        if self.assignment.may_leave_out() {
+            let Some(sums) = self.assignment.count_up() else { return Step::Return(Outcome::NotFound) };
+            self.pruning = Some(self.assignment.begin_pruning(sums));
         }
         Step::Request { claim: 0, request: 0 }
     }
 
     fn enter_request(&mut self, claim: u32, request: u32) -> Step {
-        let Some(slots) = self.slots_of.get(claim as usize) else { return Step::Found };
+        let Some(slots) = self.assignment.slots_of.get(claim as usize) else { return Step::Found };
         let Some((slot, _)) = slots.get(request as usize).copied() else {
             self.stack.push(Frame::ClaimDone);
             return Step::Request { claim: claim + 1, request: 0 };
         };
-        if self.slots[slot as usize].is_alternative {
+        if self.assignment.slots[slot as usize].is_alternative {
             self.stack.push(Frame::List { claim, request, alternative: 0, all_exceeded: true });
         }
         Step::Device { slot, device: 0, start: 0 }
     }
 
     fn enter_device(&mut self, slot_index: u32, device: i64, start: u32) -> Result<Step, AllocateError> {
-        let slot = &self.slots[slot_index as usize];
+        let slot = &self.assignment.slots[slot_index as usize];
         if slot.is_all && slot.all.is_empty() {
             return Ok(Step::Return(Outcome::NotFound));
         }
         if device >= slot.count {
             return Ok(Step::Request { claim: slot.claim, request: slot.request + 1 });
         }
-        let results = i64::from(self.counts[slot.claim as usize]);
+        let results = i64::from(self.assignment.counts[slot.claim as usize]);
         if (results - device).saturating_add(slot.count) > MOST_RESULTS {
             return Ok(Step::Return(Outcome::Exceeded));
         }
@@ -300,17 +222,17 @@ impl<'a, 's> Search<'a, 's> {
     /// Whether a request, or the rest of one, need not be tried.
     fn leaves_out(&mut self, slot: u32, device: i64, start: u32) -> bool {
         let Some(pruning) = &self.pruning else { return false };
-        if pruning.sums.rule_out(slot, self.slots[slot as usize].count - device) {
+        if pruning.sums.rule_out(slot, self.assignment.slots[slot as usize].count - device) {
             return true;
         }
-        if !self.slots[slot as usize].is_all && self.has_too_few(slot, device, start) {
+        if !self.assignment.slots[slot as usize].is_all && self.assignment.has_too_few(slot, device, start) {
             return true;
         }
         if device > 0 {
             return false;
         }
         let Some(pruning) = &self.pruning else { return false };
-        let state = self.state_at(pruning, slot);
+        let state = self.assignment.state_at(pruning, slot);
         if pruning.has_failed(state) {
             return true;
         }
@@ -324,7 +246,7 @@ impl<'a, 's> Search<'a, 's> {
             Frame::ClaimDone => Step::Return(Outcome::NotFound),
             Frame::List { claim, request, alternative, all_exceeded } => {
                 let all_exceeded = all_exceeded && outcome == Outcome::Exceeded;
-                let (first, count) = self.slots_of[claim as usize][request as usize];
+                let (first, count) = self.assignment.slots_of[claim as usize][request as usize];
                 let alternative = alternative + 1;
                 if alternative < count {
                     self.stack.push(Frame::List { claim, request, alternative, all_exceeded });
@@ -363,8 +285,8 @@ impl<'a, 's> Search<'a, 's> {
         next: u32,
         failed: Vec<u128>,
     ) -> Result<Step, AllocateError> {
-        for candidate in next..self.candidates.len() as u32 {
-            if !self.is_available(slot as usize, candidate)? {
+        for candidate in next..self.assignment.candidates.len() as u32 {
+            if !self.assignment.is_available(slot as usize, candidate)? {
                 continue;
             }
             let mut alike = 0;

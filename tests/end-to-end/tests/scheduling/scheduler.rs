@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceClass, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_api::{DeviceName, Quantity};
 use tessera_cel::{PublishedAttribute, Selector};
 use tessera_harness::workspace;
@@ -49,7 +49,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// A node with what `pool` publishes and nothing allocated.
     pub fn new(pool: &Pool) -> Self {
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for slice in &pool.slices {
             let mut spec = json!({"driver": DRIVER, "nodeName": NODE, "pool":
                 {"name": format!("{DRIVER}/{NODE}"), "generation": 1, "resourceSliceCount": pool.slices.len()}});
@@ -62,7 +62,7 @@ impl Scheduler {
             let name = format!("{NODE}-{DRIVER}-{}", slice.name_suffix);
             let slice: ResourceSlice =
                 serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-            builder.add(&slice).unwrap();
+            inventory.add(&slice).unwrap();
         }
         let counters = pool.counter_sets().flat_map(|set| {
             let counter = |(name, counter): (&String, &k8s_openapi::api::resource::v1::Counter)| {
@@ -71,7 +71,7 @@ impl Scheduler {
             set.counters.iter().map(counter)
         });
         Self {
-            inventory: builder.build(),
+            inventory,
             classes: classes(),
             selectors: SelectorCache::new(),
             held: Held::new(),

@@ -4,12 +4,12 @@ use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::json;
-use tessera_allocator::claim::{Claim, Class};
+use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::InventoryBuilder;
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_api::{DEFAULT_DRIVER_NAME, attribute};
 use tessera_inventory::Pool;
 use tessera_inventory::pool::Contents;
@@ -25,11 +25,10 @@ const CLASS: &str = "any";
 /// At the first answer that differs.
 pub fn agrees(pool: &Pool, steps: usize, seed: u64) -> Result<()> {
     let published = Published::of_pool(pool)?;
-    let mut builder = InventoryBuilder::new();
+    let mut inventory = Inventory::new();
     for slice in slices(pool)? {
-        builder.add(&slice)?;
+        inventory.add(&slice)?;
     }
-    let inventory = builder.build();
     let classes: Classes = [Class { name: CLASS.to_owned(), ..Class::default() }].into_iter().collect();
     let node = Node { name: NODE.to_owned(), ..Node::default() };
     let mut selectors = SelectorCache::new();

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice};
 use serde_json::json;
-use tessera_allocator::claim::Claim;
+use tessera_allocator::claim::{Claim, Classes};
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::{Inventory, InventoryBuilder};
+use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_allocator::upstream::{Allocator, Classes};
+use tessera_allocator::upstream::Allocator;
 use tessera_api::{NodeConfig, Quantity};
 use tessera_inventory::pool::Contents;
 use tessera_inventory::{Machine, Pool, PoolOptions};
@@ -68,7 +68,7 @@ impl Pod {
 impl Cluster {
     pub fn new(specs: &[NodeSpec]) -> Self {
         let nodes: Vec<Published> = specs.iter().enumerate().map(published).collect();
-        let mut builder = InventoryBuilder::new();
+        let mut inventory = Inventory::new();
         for node in &nodes {
             for slice in &node.pool.slices {
                 let count = node.pool.slices.len();
@@ -81,12 +81,12 @@ impl Cluster {
                 let name = format!("{}-{DRIVER}-{}", node.name, slice.name_suffix);
                 let slice: ResourceSlice =
                     serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-                builder.add(&slice).unwrap();
+                inventory.add(&slice).unwrap();
             }
         }
         Self {
             nodes,
-            inventory: builder.build(),
+            inventory,
             classes: classes(),
             selectors: SelectorCache::new(),
             held: Held::new(),

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::AllocateError;
 use crate::amount::Amount;
+use crate::error::AllocateError;
 use crate::inventory::{Capacity, Policy, Range};
 
 /// What is taken of a capacity, rounded as its policy says; None where the policy allows no such amount.

@@ -5,61 +5,18 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::capacity;
+use super::assignment::Assignment;
+use super::basis::Basis;
 use super::constraints::ConstraintState;
-use super::search::Search;
-use super::{AllocateError, Allocator};
-use crate::amount::{Amount, Nanos};
-use crate::claim::{Ask, Claim, Class, DeviceRequest};
-use crate::inventory::Taint;
-use crate::names::Name;
-use crate::selectors::SelectorIndex;
-
-/// Most results of a claim.
-pub(crate) const MOST_RESULTS: i64 = 32;
-
-/// A request, or an alternative of one, with all that the search needs of it.
-#[derive(Debug)]
-pub(crate) struct Slot<'a> {
-    pub claim: u32,
-    pub request: u32,
-    /// Index of the alternative; 0 for a request without alternatives.
-    pub alternative: u32,
-    pub is_alternative: bool,
-    pub ask: &'a DeviceRequest,
-    pub class: &'a Class,
-    pub admin_access: bool,
-    pub is_all: bool,
-    /// Devices to allocate.
-    pub count: i64,
-    /// The devices of a request for all: indexes of candidates.
-    pub all: Vec<u32>,
-    pub selectors: SmallVec<[SlotSelector; 4]>,
-    /// By candidate: whether the selectors match; empty before the first is asked about.
-    pub matches: Vec<u8>,
-    /// Requested capacities; without a name for what no device has.
-    pub capacity: SmallVec<[(Option<Name>, &'a Amount); 2]>,
-    /// What is taken of each capacity; None where the policy forbids it.
-    pub consumed: HashMap<u32, Option<Nanos>>,
-}
-
-/// A selector of a slot's class or of the request itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SlotSelector {
-    pub is_of_class: bool,
-    /// Place in the class or request.
-    pub place: u32,
-    pub selector: Option<SelectorIndex>,
-}
-
-/// The slots of each claim's requests: the first one's index and how many there are.
-pub(crate) type SlotsOfClaims = SmallVec<[SmallVec<[(u32, u32); 4]>; 2]>;
+use super::slot::{MOST_RESULTS, Slot, SlotSelector};
+use crate::claim::{Ask, Claim, DeviceRequest};
+use crate::error::AllocateError;
 
 fn fatal<T>(text: String) -> Result<T, AllocateError> {
     Err(AllocateError::Fatal(text))
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> Assignment<'a, '_> {
     /// Checks all claims as upstream does before it searches, in its order: the first fault is the answer.
     pub(crate) fn prepare(&mut self) -> Result<(), AllocateError> {
         for claim in 0..self.claims.len() {
@@ -70,7 +27,7 @@ impl<'a> Search<'a, '_> {
 
     fn prepare_claim(&mut self, claim_index: usize) -> Result<(), AllocateError> {
         let claim: &'a Claim = &self.claims[claim_index];
-        let features = self.allocator.features;
+        let features = self.basis.features;
         let at = |request: &str| format!("claim {}, request {request}", claim.reference());
         let mut least = 0i64;
         let mut slots_of_requests = SmallVec::with_capacity(claim.requests.len());
@@ -122,8 +79,7 @@ impl<'a> Search<'a, '_> {
         }
         let mut constraints = Vec::with_capacity(claim.constraints.len());
         for (index, constraint) in claim.constraints.iter().enumerate() {
-            let state =
-                ConstraintState::new(self.allocator.inventory, claim, constraint, self.allocator.bugs);
+            let state = ConstraintState::new(self.basis.inventory, claim, constraint, self.basis.bugs);
             let Some(state) = state else {
                 return fatal(format!(
                     "claim {}, constraint #{index}: empty constraint (unsupported constraint type?)",
@@ -144,7 +100,7 @@ impl<'a> Search<'a, '_> {
         is_alternative: bool,
         ask: &'a DeviceRequest,
     ) -> Result<(), AllocateError> {
-        let Allocator { inventory, classes, features, .. } = self.allocator;
+        let Basis { inventory, classes, features, .. } = self.basis;
         let at = || format!("claim {}, request {}", claim.reference(), ask.name);
         if let Some(place) = ask.selectors.iter().position(Option::is_none) {
             return fatal(format!(
@@ -201,7 +157,7 @@ impl<'a> Search<'a, '_> {
 
     /// Fixes the devices of the last slot, a request for all.
     fn gather_all(&mut self, at: &str) -> Result<(), AllocateError> {
-        let inventory = self.allocator.inventory;
+        let inventory = self.basis.inventory;
         let slot = self.slots.len() - 1;
         let mut all = Vec::new();
         let mut candidate = 0u32;
@@ -216,7 +172,7 @@ impl<'a> Search<'a, '_> {
                 while self.candidates.get(candidate as usize).is_some_and(|other| other.pool == place as u32)
                 {
                     let is_usable = self.is_selectable(slot, candidate)?
-                        && (!self.allocator.features.consumable_capacity
+                        && (!self.basis.features.consumable_capacity
                             || self.has_capacity(slot, candidate)?);
                     if is_usable {
                         all.push(candidate);
@@ -235,41 +191,4 @@ impl<'a> Search<'a, '_> {
         self.slots[slot].all = all;
         Ok(())
     }
-
-    /// What the slot takes of a capacity; None where its policy forbids that.
-    pub(crate) fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, AllocateError> {
-        let capacity = &self.allocator.inventory.values.capacities[cell as usize];
-        let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
-        let requested = requested.map(|(_, amount)| *amount);
-        if capacity.policy.is_none() {
-            return Ok(Some(requested.unwrap_or(&capacity.amount).nanos()));
-        }
-        if let Some(known) = self.slots[slot].consumed.get(&cell) {
-            return Ok(*known);
-        }
-        let as_written = self.allocator.bugs.default_compared_as_written;
-        let amount = capacity::consumed(requested, capacity, as_written)?;
-        let amount = amount.map(|amount| amount.nanos());
-        self.slots[slot].consumed.insert(cell, amount);
-        Ok(amount)
-    }
-}
-
-/// Whether a taint keeps the request from the device.
-pub(crate) fn taint_prevents(taint: &Taint, ask: &DeviceRequest) -> bool {
-    if taint.effect != "NoSchedule" && taint.effect != "NoExecute" {
-        return false;
-    }
-    let is_tolerated = ask.tolerations.iter().any(|toleration| {
-        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
-        let (effect, key) = (text(&toleration.effect), text(&toleration.key));
-        (effect.is_empty() || effect == taint.effect)
-            && (key.is_empty() || key == taint.key)
-            && match toleration.operator.as_deref().unwrap_or_default() {
-                "" | "Equal" => toleration.value.as_deref().unwrap_or_default() == taint.value,
-                "Exists" => true,
-                _ => false,
-            }
-    });
-    !is_tolerated
 }

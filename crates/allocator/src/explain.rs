@@ -1,13 +1,12 @@
 //! Why devices can or cannot be had: each device alone, against what is allocated now.
 
-use super::plan::taint_prevents;
-use super::search::Search;
-use super::{AllocateError, Allocator, pools};
 use crate::amount::{self, Amount};
 use crate::claim::Claim;
-use crate::inventory::{DeviceRef, Policy};
+use crate::error::AllocateError;
+use crate::inventory::{DeviceRef, Inventory, Policy};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
+use crate::validity::{Assignment, Basis, untolerated};
 
 /// Why a device cannot be had for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,61 +123,54 @@ pub struct Explanation<'i> {
     pub error: Option<AllocateError>,
 }
 
-impl<'a> Allocator<'a> {
-    /// Why each device can or cannot be had for each request on this node. A device is looked at alone: what other
-    /// requests of the same claims would take is not counted.
-    ///
-    /// # Errors
-    /// The node's pools cannot be told; see [`AllocateError`].
-    pub fn explain<'b>(
-        &self,
-        node: &'b Node,
-        claims: &'b [Claim],
-        selectors: &mut SelectorCache,
-    ) -> Result<Explanation<'b>, AllocateError>
-    where
-        'a: 'b,
-    {
-        selectors.begin(self.inventory);
-        let pools = pools::gather(self.inventory, node, self.features)?;
-        let unusable_pools = pools
-            .iter()
-            .filter(|pool| !pool.is_usable())
-            .map(|pool| {
-                let of_pool = &self.inventory.pools[pool.pool as usize];
-                UnusablePool {
-                    driver: self.inventory.text(of_pool.driver).to_owned(),
-                    pool: self.inventory.text(of_pool.name).to_owned(),
-                    fault: pool.fault.clone(),
-                }
-            })
-            .collect();
-        let mut search = Search::new(*self, node, claims, selectors, pools);
-        let error = search.prepare().err();
-        let mut requests = Vec::new();
-        for slot in 0..search.slots.len() {
-            // A claim with a fault has no constraints to look at.
-            if search.constraints.len() > search.slots[slot].claim as usize {
-                requests.push(search.report(slot));
+/// See [`crate::upstream::Allocator::explain`].
+pub(crate) fn explain<'a>(
+    basis: Basis<'a>,
+    node: &Node,
+    claims: &[Claim],
+    selectors: &mut SelectorCache,
+) -> Result<Explanation<'a>, AllocateError> {
+    let inventory = basis.inventory;
+    let mut assignment = Assignment::new(basis, node, claims, selectors)?;
+    let unusable = assignment.pools.iter().filter(|pool| !pool.is_usable());
+    let unusable_pools = unusable
+        .map(|pool| {
+            let of_pool = &inventory.pools[pool.pool as usize];
+            UnusablePool {
+                driver: inventory.text(of_pool.driver).to_owned(),
+                pool: inventory.text(of_pool.name).to_owned(),
+                fault: pool.fault.clone(),
             }
+        })
+        .collect();
+    let error = assignment.prepare().err();
+    let mut requests = Vec::new();
+    for slot in 0..assignment.slots.len() {
+        // A claim with a fault has no constraints to look at.
+        if assignment.constraints.len() > assignment.slots[slot].claim as usize {
+            requests.push(report(inventory, &mut assignment, slot));
         }
-        Ok(Explanation { unusable_pools, requests, error })
     }
+    Ok(Explanation { unusable_pools, requests, error })
 }
 
-impl<'a> Search<'a, '_> {
-    fn report(&mut self, slot: usize) -> RequestReport<'a> {
-        let devices = (0..self.candidates.len() as u32)
-            .map(|candidate| {
-                let index = self.candidates[candidate as usize].device;
-                let device = DeviceRef { inventory: self.allocator.inventory, index };
-                DeviceReport { device, reason: self.reason(slot, candidate) }
-            })
-            .collect();
-        let of = &self.slots[slot];
-        RequestReport { claim: of.claim as usize, request: self.slot_name(of), count: of.count, devices }
-    }
+fn report<'i>(
+    inventory: &'i Inventory,
+    assignment: &mut Assignment<'_, '_>,
+    slot: usize,
+) -> RequestReport<'i> {
+    let devices = (0..assignment.candidates.len() as u32)
+        .map(|candidate| {
+            let index = assignment.candidates[candidate as usize].device;
+            let device = DeviceRef { inventory, index };
+            DeviceReport { device, reason: assignment.reason(slot, candidate) }
+        })
+        .collect();
+    let of = &assignment.slots[slot];
+    RequestReport { claim: of.claim as usize, request: assignment.slot_name(of), count: of.count, devices }
+}
 
+impl<'a> Assignment<'a, '_> {
     fn reason(&mut self, slot: usize, candidate: u32) -> Option<Reason> {
         let device = self.device(candidate);
         match self.is_selectable(slot, candidate) {
@@ -187,16 +179,16 @@ impl<'a> Search<'a, '_> {
             Ok(true) => {}
         }
         let admin_access = self.slots[slot].admin_access;
-        if !admin_access && self.allocator.held.is_whole(device.index) {
-            return Some(Reason::InUse(self.allocator.held.holders(device).to_vec()));
+        if !admin_access && self.basis.held.is_whole(device.index) {
+            return Some(Reason::InUse(self.basis.held.holders(device).to_vec()));
         }
-        if self.allocator.features.consumable_capacity
+        if self.basis.features.consumable_capacity
             && let Some(reason) = self.capacity_reason(slot, device)
         {
             return Some(reason);
         }
         if let Some((set, counter, needed, left)) = self.counter_shortage(candidate) {
-            let text = |name| self.allocator.inventory.text(name).to_owned();
+            let text = |name| self.basis.inventory.text(name).to_owned();
             return Some(Reason::Counter {
                 set: text(set),
                 counter: text(counter),
@@ -204,10 +196,8 @@ impl<'a> Search<'a, '_> {
                 left: amount::show(left),
             });
         }
-        let ask = self.slots[slot].ask;
-        if self.allocator.features.device_taints
-            && let Some(taint) =
-                device.extra().and_then(|extra| extra.taints.iter().find(|taint| taint_prevents(taint, ask)))
+        if self.basis.features.device_taints
+            && let Some(taint) = untolerated(device, self.slots[slot].ask)
         {
             return Some(Reason::Taint {
                 key: taint.key.clone(),
@@ -248,7 +238,7 @@ impl<'a> Search<'a, '_> {
     }
 
     fn capacity_reason(&mut self, slot: usize, device: DeviceRef<'a>) -> Option<Reason> {
-        let inventory = self.allocator.inventory;
+        let inventory = self.basis.inventory;
         let shape = device.shape();
         let missing = self.slots[slot]
             .capacity
@@ -262,10 +252,8 @@ impl<'a> Search<'a, '_> {
         }
         for cell in device.capacity_cells() {
             let capacity = &inventory.values.capacities[*cell as usize];
-            let held = self.allocator.held.get(device.index);
-            let taken = held
-                .and_then(|held| held.consumed.iter().find(|(name, ..)| *name == capacity.name))
-                .map_or(0, |(_, taken, _)| *taken);
+            let held = self.basis.held.get(device.index);
+            let taken = held.map_or(0, |held| held.consumed(inventory.text(capacity.name)));
             let left = capacity.amount.nanos().saturating_sub(taken);
             let needed = match self.consumed(slot, *cell) {
                 Ok(needed) => needed,

@@ -1,4 +1,4 @@
-//! The allocation results of a solution.
+//! The allocation results of an assignment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,13 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::AllocateError;
+use super::assignment::{Assignment, Picked};
 use super::capacity;
-use super::plan::Slot;
-use super::search::{Picked, Search};
 use crate::claim::Claim;
+use crate::error::AllocateError;
 use crate::node::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-impl Search<'_, '_> {
+impl Assignment<'_, '_> {
     /// One result for each claim.
     pub(crate) fn allocation_results(
         &self,
@@ -45,14 +44,6 @@ impl Search<'_, '_> {
         })
     }
 
-    pub(super) fn slot_name(&self, slot: &Slot<'_>) -> String {
-        if !slot.is_alternative {
-            return slot.ask.name.clone();
-        }
-        let request = &self.claims[slot.claim as usize].requests[slot.request as usize];
-        format!("{}/{}", request.name, slot.ask.name)
-    }
-
     fn device_result(
         &self,
         picked: Picked,
@@ -60,7 +51,7 @@ impl Search<'_, '_> {
     ) -> Result<DeviceRequestAllocationResult, AllocateError> {
         let slot = &self.slots[picked.slot as usize];
         let device = self.device(picked.candidate);
-        let features = self.allocator.features;
+        let features = self.basis.features;
         let is_share = features.consumable_capacity && device.shape().allow_multiple_allocations;
         let mut consumed = BTreeMap::new();
         if is_share {
@@ -69,10 +60,10 @@ impl Search<'_, '_> {
                 let amount = capacity::consumed(
                     requested.map(|(_, amount)| *amount),
                     capacity,
-                    self.allocator.bugs.default_compared_as_written,
+                    self.basis.bugs.default_compared_as_written,
                 )?;
                 if let Some(amount) = amount {
-                    let name = self.allocator.inventory.text(capacity.name).to_owned();
+                    let name = self.basis.inventory.text(capacity.name).to_owned();
                     consumed.insert(name, Quantity(amount.text().to_owned()));
                 }
             }
@@ -132,7 +123,7 @@ impl Search<'_, '_> {
                         || (slot.is_alternative && config.requests.contains(&self.slot_name(slot)))
                 });
                 let count = named.count();
-                if self.allocator.bugs.claim_configuration_repeats { count } else { count.min(1) }
+                if self.basis.bugs.claim_configuration_repeats { count } else { count.min(1) }
             };
             all.extend((0..times).map(|_| DeviceAllocationConfiguration {
                 opaque: config.opaque.clone(),
@@ -144,7 +135,7 @@ impl Search<'_, '_> {
     }
 
     fn node_selector(&self, claim: usize) -> Result<Option<core::NodeSelector>, AllocateError> {
-        let inventory = self.allocator.inventory;
+        let inventory = self.basis.inventory;
         let mut term = NodeSelectorTerm::default();
         for picked in self.picked_for(claim) {
             let device = self.device(picked.candidate);

@@ -1,11 +1,13 @@
 //! What a device must be to be tried for a request.
 
-use super::AllocateError;
-use super::pools;
-use super::search::{NO, Search, UNKNOWN, YES};
+use super::assignment::{Assignment, NO, UNKNOWN, YES};
+use super::taints::untolerated;
+use super::{capacity, pools};
+use crate::amount::Nanos;
+use crate::error::AllocateError;
 use crate::inventory::DeviceRef;
 
-impl<'a> Search<'a, '_> {
+impl<'a> Assignment<'a, '_> {
     /// What upstream checks before it tries a device.
     pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let is_in_use = if self.slots[slot].admin_access {
@@ -15,12 +17,12 @@ impl<'a> Search<'a, '_> {
         };
         Ok(!is_in_use
             && self.is_selectable(slot, candidate)?
-            && (!self.allocator.features.consumable_capacity || self.has_capacity(slot, candidate)?))
+            && (!self.basis.features.consumable_capacity || self.has_capacity(slot, candidate)?))
     }
 
     pub(super) fn is_in_use(&self, candidate: u32) -> bool {
         self.in_flight[candidate as usize] > 0
-            || self.allocator.held.is_whole(self.candidates[candidate as usize].device)
+            || self.basis.held.is_whole(self.candidates[candidate as usize].device)
     }
 
     /// Whether this search has given the device to the claim; a shared device is never in use.
@@ -30,14 +32,13 @@ impl<'a> Search<'a, '_> {
     }
 
     pub fn is_shareable(&self, candidate: u32) -> bool {
-        self.allocator.features.consumable_capacity
-            && self.device(candidate).shape().allow_multiple_allocations
+        self.basis.features.consumable_capacity && self.device(candidate).shape().allow_multiple_allocations
     }
 
     /// Whether class and request select the device.
     pub fn is_selectable(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let device = self.device(candidate);
-        if !self.allocator.features.device_binding_and_status
+        if !self.basis.features.device_binding_and_status
             && device.extra().is_some_and(|extra| {
                 extra.binding_conditions.as_ref().is_some_and(|conditions| !conditions.is_empty())
             })
@@ -89,7 +90,7 @@ impl<'a> Search<'a, '_> {
 
     pub(super) fn is_for_node(&self, candidate: u32) -> Result<bool, AllocateError> {
         let slice = self.candidates[candidate as usize].slice as usize;
-        if self.allocator.inventory.slices[slice].per_device != Some(true) {
+        if self.basis.inventory.slices[slice].per_device != Some(true) {
             return Ok(true);
         }
         pools::device_matches(self.node, self.device(candidate)).map_err(AllocateError::Fatal)
@@ -106,13 +107,12 @@ impl<'a> Search<'a, '_> {
         if !has_all {
             return Ok(false);
         }
-        let inventory = self.allocator.inventory;
+        let inventory = self.basis.inventory;
         for cell in device.capacity_cells() {
             let Some(mut total) = self.consumed(slot, *cell)? else { return Ok(false) };
             let capacity = &inventory.values.capacities[*cell as usize];
-            if let Some(held) = self.allocator.held.get(device.index) {
-                let of = held.consumed.iter().find(|(name, ..)| *name == capacity.name);
-                total = total.saturating_add(of.map_or(0, |(_, taken, _)| *taken));
+            if let Some(held) = self.basis.held.get(device.index) {
+                total = total.saturating_add(held.consumed(inventory.text(capacity.name)));
             }
             if let Some(shared) = self.shared.get(&candidate) {
                 let of = shared.taken.iter().find(|(name, _)| *name == capacity.name);
@@ -123,5 +123,29 @@ impl<'a> Search<'a, '_> {
             }
         }
         Ok(true)
+    }
+
+    /// What the slot takes of a capacity; None where its policy forbids that.
+    pub fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, AllocateError> {
+        let capacity = &self.basis.inventory.values.capacities[cell as usize];
+        let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
+        let requested = requested.map(|(_, amount)| *amount);
+        if capacity.policy.is_none() {
+            return Ok(Some(requested.unwrap_or(&capacity.amount).nanos()));
+        }
+        if let Some(known) = self.slots[slot].consumed.get(&cell) {
+            return Ok(*known);
+        }
+        let as_written = self.basis.bugs.default_compared_as_written;
+        let amount = capacity::consumed(requested, capacity, as_written)?;
+        let amount = amount.map(|amount| amount.nanos());
+        self.slots[slot].consumed.insert(cell, amount);
+        Ok(amount)
+    }
+
+    /// Whether the device has a taint that the slot's request does not tolerate.
+    pub fn is_tainted(&self, slot: usize, candidate: u32) -> bool {
+        self.basis.features.device_taints
+            && untolerated(self.device(candidate), self.slots[slot].ask).is_some()
     }
 }

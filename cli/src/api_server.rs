@@ -11,9 +11,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
+use tessera_cluster::{Key, Objects};
 
 use crate::arguments::SourceArguments;
-use crate::objects::{Key, Objects};
 use crate::shallow::shallow;
 
 /// Objects of one answer of the API server.

@@ -10,7 +10,7 @@ pub enum AllocateError {
     /// The claims do not fit on this node, and it has invalid pools. Another node may do.
     #[error("invalid resource pools were encountered")]
     InvalidPools,
-    /// The search was given up, see [`super::Allocator::effort_limit`]. kube-scheduler gives up after ten seconds.
+    /// The search was given up, see [`crate::upstream::Allocator::effort_limit`]. kube-scheduler gives up after ten seconds.
     #[error("no answer after {0} devices tried: ask for less at once")]
     TooLong(u64),
     /// Kubernetes' code panics on this input. The API server accepts no such object.

@@ -1,6 +1,6 @@
 //! The claim that kube-scheduler makes for extended resources which a DeviceClass stands for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -8,8 +8,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::Wanted;
-use crate::hints;
+use super::{MadeFrom, PodObstacle, Wanted};
 use crate::objects::Objects;
 
 /// Every class has an extended resource of its own with this prefix.
@@ -44,7 +43,7 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     if requests.is_empty() {
         return None;
     }
-    let made_from = Some(format!("extended resource {}", resources.join(", ")));
+    let made_from = Some(MadeFrom::ExtendedResources(resources.clone()));
     if let Some(existing) =
         status.and_then(|status| objects.claims.get(&(namespace.clone(), status.resource_claim_name.clone())))
     {
@@ -63,7 +62,7 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
 
 /// Extended resources of the pod that nothing provides: no class stands for them, and no device plugin of any node serves
 /// them. Without nodes nothing is said.
-pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<String> {
+pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     let classes = classes(objects);
     let served = |resource: &str| {
         objects.nodes.values().any(|node| {
@@ -79,14 +78,7 @@ pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<String> {
     });
     missing.sort();
     missing.dedup();
-    let known: BTreeSet<String> = classes.keys().map(|name| (*name).to_owned()).collect();
-    let said = missing.into_iter().map(|resource| {
-        let near = hints::nearest(&resource, &known)
-            .map(|near| format!(": did you mean {near}?"))
-            .unwrap_or_default();
-        format!("no DeviceClass has the extendedResourceName {resource}, and no node has any{near}")
-    });
-    said.collect()
+    missing.into_iter().map(PodObstacle::NoExtendedResource).collect()
 }
 
 /// Extended resources by name, with the class that stands for each: the newest, then the first by name.

@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
-use tessera_allocator::held::Held;
+use tessera_allocator::error::AllocateError;
 use tessera_allocator::node::NodeSelector;
-use tessera_allocator::upstream::AllocateError;
 
-use crate::node_fit;
-use crate::output::CommandError;
-use crate::subject::{Subject, Wanted};
-use crate::world::{World, convert, reference};
+use crate::change::{ObjectError, convert};
+use crate::cluster::{Asker, Cluster};
+use crate::node_fit::{self, Refusal};
+use crate::objects::reference;
+use crate::subject::{MadeFrom, Subject, Wanted};
 
 /// The answer of one node.
 #[derive(Debug, Clone, Serialize)]
@@ -48,7 +48,7 @@ pub struct ClaimOutcome {
     pub claim: String,
     /// What makes the claim, where it does not exist yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub made_from: Option<String>,
+    pub made_from: Option<MadeFrom>,
     /// What kube-scheduler would write to its status.
     pub allocation: AllocationResult,
 }
@@ -69,16 +69,24 @@ pub fn results(allocation: &AllocationResult) -> &[DeviceRequestAllocationResult
 ///
 /// # Errors
 /// A claim has something in it that is not a quantity.
-pub fn of_nodes(world: &mut World, subject: &Subject) -> Result<Vec<NodeOutcome>, CommandError> {
-    let nodes = world.nodes.clone();
-    nodes.iter().map(|node| of_node(world, subject, node)).collect()
+pub fn of_nodes(
+    cluster: &Cluster,
+    subject: &Subject,
+    asker: &mut Asker,
+) -> Result<Vec<NodeOutcome>, ObjectError> {
+    cluster.nodes().iter().map(|node| of_node(cluster, subject, node, asker)).collect()
 }
 
 /// The answer of one node.
 ///
 /// # Errors
 /// A claim has something in it that is not a quantity.
-pub fn of_node(world: &mut World, subject: &Subject, node: &Node) -> Result<NodeOutcome, CommandError> {
+pub fn of_node(
+    cluster: &Cluster,
+    subject: &Subject,
+    node: &Node,
+    asker: &mut Asker,
+) -> Result<NodeOutcome, ObjectError> {
     let mut outcome = NodeOutcome {
         node: node.metadata.name.clone().unwrap_or_default(),
         fits: false,
@@ -86,13 +94,12 @@ pub fn of_node(world: &mut World, subject: &Subject, node: &Node) -> Result<Node
         claims: Vec::new(),
     };
     if let Some(reason) = refusal(subject, node) {
-        outcome.reason = Some(Reason::Node(reason));
+        outcome.reason = Some(Reason::Node(reason.to_string()));
         return Ok(outcome);
     }
     let wanted = to_allocate(subject, node);
     let claims = converted(&wanted)?;
-    let held = world.held.clone();
-    match world.allocate(node, &claims, &held) {
+    match cluster.allocate(node, &claims, cluster.held(), asker) {
         Ok(Some(allocations)) => {
             outcome.fits = true;
             outcome.claims = wanted
@@ -112,11 +119,6 @@ pub fn of_node(world: &mut World, subject: &Subject, node: &Node) -> Result<Node
     Ok(outcome)
 }
 
-/// Whether the pod fits if `held` is what is held.
-pub fn fits_with(world: &mut World, node: &Node, claims: &[Claim], held: &Held) -> bool {
-    matches!(world.allocate(node, claims, held), Ok(Some(_)))
-}
-
 /// The claims that the node would have to serve.
 pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
     let claims = subject.claims.iter();
@@ -127,12 +129,12 @@ pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
 ///
 /// # Errors
 /// A claim has something in it that is not a quantity.
-pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, CommandError> {
+pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
     wanted.iter().map(|wanted| convert(&wanted.claim)).collect()
 }
 
 /// Why the node is not possible whatever is free on it.
-pub fn refusal(subject: &Subject, node: &Node) -> Option<String> {
+pub fn refusal(subject: &Subject, node: &Node) -> Option<Refusal> {
     if let Some(reason) = subject.pod.as_ref().and_then(|pod| node_fit::refusal(pod, node)) {
         return Some(reason);
     }
@@ -141,7 +143,7 @@ pub fn refusal(subject: &Subject, node: &Node) -> Option<String> {
         let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
         match selector.matches(&node.into()) {
             Ok(true) => None,
-            _ => Some(format!("the claim {} has its devices elsewhere", reference(&wanted.claim))),
+            _ => Some(Refusal::ClaimElsewhere(reference(&wanted.claim))),
         }
     })
 }

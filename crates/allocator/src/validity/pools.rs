@@ -3,7 +3,8 @@
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
-use super::{AllocateError, Features};
+use crate::error::AllocateError;
+use crate::features::Features;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::names::Name;
 use crate::node::{Node, NodeSelector};
@@ -115,9 +116,15 @@ pub(crate) fn gather(
             pool.slices.iter().any(|slice| inventory.slices[*slice as usize].has_binding_conditions);
         if has_conditions { with_conditions.push(pool) } else { pools.push(pool) }
     }
-    let rank = |pool: &Pool| inventory.pools[pool.pool as usize].rank;
-    pools.sort_by_key(rank);
-    with_conditions.sort_by_key(rank);
+    let by_name = |one: &Pool, two: &Pool| {
+        let name = |pool: &Pool| {
+            let pool = &inventory.pools[pool.pool as usize];
+            (inventory.text(pool.driver), inventory.text(pool.name))
+        };
+        name(one).cmp(&name(two))
+    };
+    pools.sort_by(by_name);
+    with_conditions.sort_by(by_name);
     pools.append(&mut with_conditions);
     Ok(pools)
 }
@@ -163,10 +170,10 @@ fn build(
     features: Features,
 ) -> Pool {
     let slice = |index: u32| &inventory.slices[index as usize];
-    slices.sort_by_key(|index| slice(*index).rank);
+    slices.sort_by(|one, two| (&slice(*one).name, one).cmp(&(&slice(*two).name, two)));
     let generation = slices.first().map_or(0, |index| slice(*index).generation);
     let of_pool = &inventory.pools[pool as usize];
-    let is_known_valid = of_pool.is_valid && of_pool.newest == generation;
+    let is_known_valid = of_pool.newest == generation && inventory.is_faultless(pool);
     let count = slices.len();
     let counter_slices: Vec<u32> =
         slices.iter().copied().filter(|index| !slice(*index).counter_sets.is_empty()).collect();

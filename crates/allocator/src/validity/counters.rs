@@ -2,9 +2,9 @@
 
 use hashbrown::HashMap;
 
-use super::UpstreamBugs;
 use super::pools::Pool;
 use crate::amount::Nanos;
+use crate::features::UpstreamBugs;
 use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::names::Name;
@@ -162,7 +162,7 @@ impl Book {
                 book.left.push(*value);
             }
         }
-        if held.device_count() > 0 {
+        if !held.is_empty() {
             for index in pool.slices.iter().chain(&pool.others) {
                 for index in slice(index).first_device..slice(index).end_device {
                     if held.get(index).is_none() {

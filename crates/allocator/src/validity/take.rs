@@ -2,21 +2,20 @@
 
 use smallvec::SmallVec;
 
-use super::plan::taint_prevents;
-use super::search::{Picked, Search, Undo};
-use super::{AllocateError, Allocator};
+use super::assignment::{Assignment, Picked, Undo};
+use super::basis::Basis;
 use crate::amount::Nanos;
+use crate::error::AllocateError;
 use crate::names::Name;
 
-impl Search<'_, '_> {
+impl Assignment<'_, '_> {
     /// Gives the device to the slot if counters, taints, constraints and capacity allow it.
-    pub(super) fn take(
+    pub fn take(
         &mut self,
         slot_index: u32,
         candidate: u32,
         must: bool,
     ) -> Result<Option<Undo>, AllocateError> {
-        self.effort += 1;
         let slot = &self.slots[slot_index as usize];
         let (claim, request, alternative) =
             (slot.claim as usize, slot.request as usize, slot.alternative as usize);
@@ -32,25 +31,20 @@ impl Search<'_, '_> {
         let device = self.device(candidate);
         let pool = self.candidates[candidate as usize].pool;
         let consumes = device.has_consumptions();
-        if consumes && !self.allocator.features.partitionable_devices {
+        if consumes && !self.basis.features.partitionable_devices {
             return Ok(None);
         }
         let mut undo =
             Undo { slot: slot_index, candidate, has_counters: false, is_marked: false, is_shared: false };
         // Only the first share of a device takes counters.
         if consumes && !(is_shareable && self.is_capacity_in_use(candidate)) {
-            let Allocator { inventory, held, bugs, .. } = self.allocator;
+            let Basis { inventory, held, bugs, .. } = self.basis;
             if !self.counters.take((inventory, held, &self.pools), pool, device, bugs) {
                 return Ok(None);
             }
             undo.has_counters = true;
         }
-        let ask = slot.ask;
-        let is_tainted = self.allocator.features.device_taints
-            && device
-                .extra()
-                .is_some_and(|extra| extra.taints.iter().any(|taint| taint_prevents(taint, ask)));
-        if is_tainted {
+        if self.is_tainted(slot_index as usize, candidate) {
             self.undo_part(undo, 0);
             return Ok(None);
         }
@@ -62,7 +56,7 @@ impl Search<'_, '_> {
                         "claim {}, request {}: cannot add device {}/{}/{} because a claim constraint would not be \
                          satisfied",
                         self.claims[claim].reference(),
-                        ask.name,
+                        self.slots[slot_index as usize].ask.name,
                         device.driver_name(),
                         device.pool(),
                         device.name()
@@ -75,7 +69,7 @@ impl Search<'_, '_> {
             self.in_flight[candidate as usize] += 1;
             undo.is_marked = true;
         }
-        if self.allocator.features.consumable_capacity {
+        if self.basis.features.consumable_capacity {
             if !self.has_capacity(slot_index as usize, candidate)? {
                 self.undo_part(undo, self.constraints[claim].len());
                 return Ok(None);
@@ -87,8 +81,20 @@ impl Search<'_, '_> {
         }
         self.picked.push(Picked { slot: slot_index, candidate });
         self.counts[claim] += 1;
-        self.note(undo, true);
         Ok(Some(undo))
+    }
+
+    /// Whether a candidate could be taken by the slot now.
+    pub fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
+        if !matches!(self.is_available(slot, candidate), Ok(true)) {
+            return false;
+        }
+        let (claim, request, alternative) = self.slots[slot].place();
+        let device = self.device(candidate);
+        let is_allowed = self.constraints[claim]
+            .iter_mut()
+            .all(|constraint| constraint.would_accept(request, alternative, device));
+        is_allowed && self.counter_shortage(candidate).is_none()
     }
 
     /// The first counter of which the device needs more than is left: set, counter, needed, left.
@@ -98,23 +104,23 @@ impl Search<'_, '_> {
         if !is_first_share || !device.has_consumptions() {
             return None;
         }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let Basis { inventory, held, bugs, .. } = self.basis;
         let pool = self.candidates[candidate as usize].pool;
         self.counters.shortage((inventory, held, &self.pools), pool, device, bugs)
     }
 
-    pub(super) fn is_capacity_in_use(&self, candidate: u32) -> bool {
+    fn is_capacity_in_use(&self, candidate: u32) -> bool {
         let device = self.candidates[candidate as usize].device;
-        self.allocator.held.get(device).is_some_and(|held| held.capacity_shares > 0)
+        self.basis.held.get(device).is_some_and(|held| held.capacity_shares > 0)
             || self.shared.get(&candidate).is_some_and(|shared| shared.shares > 0)
     }
 
     /// Takes or gives back a share of a device's capacity.
-    pub(super) fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) -> Result<(), AllocateError> {
+    fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) -> Result<(), AllocateError> {
         let cells = self.device(candidate).capacity_cells();
         let mut amounts: SmallVec<[_; 4]> = SmallVec::with_capacity(cells.len());
         for cell in cells {
-            let name = self.allocator.inventory.values.capacities[*cell as usize].name;
+            let name = self.basis.inventory.values.capacities[*cell as usize].name;
             amounts.push((name, self.consumed(slot, *cell)?.unwrap_or(0)));
         }
         let shared = self.shared.entry(candidate).or_default();
@@ -129,37 +135,20 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Tells the pruning what was taken or given back.
-    pub(super) fn note(&mut self, undo: Undo, is_taken: bool) {
-        if let Some(pruning) = &mut self.pruning {
-            let by = if undo.is_shared {
-                undo.slot
-            } else if self.has_admin_access {
-                self.slots[undo.slot as usize].claim
-            } else {
-                0
-            };
-            pruning.change(undo.candidate, (by, undo.is_shared), is_taken);
-            if undo.has_counters {
-                pruning.sums.change(undo.candidate, is_taken);
-            }
-        }
-    }
-
     /// The counters that a device takes of and how much: by place among its pool's counters.
     pub fn counter_places(&mut self, candidate: u32) -> Vec<(u32, Nanos)> {
         let device = self.device(candidate);
         if device.consumption_cells().is_empty() {
             return Vec::new();
         }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let Basis { inventory, held, bugs, .. } = self.basis;
         let pool = self.candidates[candidate as usize].pool;
         self.counters.places((inventory, held, &self.pools), pool, device, bugs)
     }
 
     /// A counter's place among its pool's, and what is left of it; None if the pool has no such counter.
-    pub(super) fn counter_left(&mut self, pool: u32, cell: u32) -> Option<(u32, Nanos)> {
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
+    pub fn counter_left(&mut self, pool: u32, cell: u32) -> Option<(u32, Nanos)> {
+        let Basis { inventory, held, bugs, .. } = self.basis;
         self.counters.left_of((inventory, held, &self.pools), pool, cell, bugs)
     }
 
@@ -168,16 +157,16 @@ impl Search<'_, '_> {
         if !self.device(candidate).has_consumptions() {
             return (false, Vec::new());
         }
-        let Allocator { inventory, held, bugs, .. } = self.allocator;
+        let Basis { inventory, held, bugs, .. } = self.basis;
         let pool = self.candidates[candidate as usize].pool;
         self.counters.left((inventory, held, &self.pools), pool, places, bugs)
     }
 
-    pub(super) fn undo(&mut self, undo: Undo) {
+    /// Takes back the last [`Self::take`].
+    pub fn undo(&mut self, undo: Undo) {
         let claim = self.slots[undo.slot as usize].claim as usize;
         self.picked.pop();
         self.counts[claim] -= 1;
-        self.note(undo, false);
         if undo.is_shared {
             // What was taken can be given back: the amounts are known by now.
             let _ = self.share(undo.slot as usize, undo.candidate, false);
@@ -185,7 +174,7 @@ impl Search<'_, '_> {
         self.undo_part(undo, self.constraints[claim].len());
     }
 
-    pub(super) fn undo_part(&mut self, undo: Undo, constraints: usize) {
+    fn undo_part(&mut self, undo: Undo, constraints: usize) {
         let slot = &self.slots[undo.slot as usize];
         let (claim, request, alternative) =
             (slot.claim as usize, slot.request as usize, slot.alternative as usize);
@@ -198,7 +187,7 @@ impl Search<'_, '_> {
         if undo.has_counters {
             let device = self.device(undo.candidate);
             let pool = self.candidates[undo.candidate as usize].pool;
-            self.counters.give_back(self.allocator.inventory, pool, device);
+            self.counters.give_back(self.basis.inventory, pool, device);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use hashbrown::HashMap;
 
-use super::UpstreamBugs;
 use crate::claim::{Claim, Constraint, Rule};
+use crate::features::UpstreamBugs;
 use crate::inventory::{DeviceRef, Inventory, Value};
 use crate::names::Name;
 

@@ -4,17 +4,48 @@
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use tessera_allocator::node::NodeSelector;
 
+/// Why a node does not take a pod.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The pod is on, or bound to, another node.
+    #[error("the pod is bound to {0}")]
+    BoundElsewhere(String),
+    /// The node lacks a label of the pod's nodeSelector.
+    #[error("it lacks the label {key}={value} of the pod's nodeSelector")]
+    Label {
+        /// The label's key.
+        key: String,
+        /// The value that is wanted.
+        value: String,
+    },
+    /// The pod's required node affinity does not match the node.
+    #[error("the pod's node affinity does not match it")]
+    Affinity,
+    /// The pod's node affinity cannot be evaluated.
+    #[error("the pod's node affinity makes no sense: {0}")]
+    BadAffinity(String),
+    /// The node takes no new pods.
+    #[error("it is cordoned")]
+    Cordoned,
+    /// The pod does not tolerate a taint.
+    #[error("the pod does not tolerate its taint {0}")]
+    Taint(String),
+    /// A claim of the pod has devices that other nodes have.
+    #[error("the claim {0} has its devices elsewhere")]
+    ClaimElsewhere(String),
+}
+
 /// Why the node does not take the pod; None if it does.
-pub fn refusal(pod: &Pod, node: &Node) -> Option<String> {
+pub fn refusal(pod: &Pod, node: &Node) -> Option<Refusal> {
     let spec = pod.spec.as_ref()?;
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if let Some(bound) = spec.node_name.as_deref().filter(|bound| *bound != name) {
-        return Some(format!("the pod is bound to {bound}"));
+        return Some(Refusal::BoundElsewhere(bound.to_owned()));
     }
     let labels = node.metadata.labels.as_ref();
     for (key, value) in spec.node_selector.iter().flatten() {
         if labels.and_then(|labels| labels.get(key)) != Some(value) {
-            return Some(format!("it lacks the label {key}={value} of the pod's nodeSelector"));
+            return Some(Refusal::Label { key: key.clone(), value: value.clone() });
         }
     }
     let required = spec
@@ -25,8 +56,8 @@ pub fn refusal(pod: &Pod, node: &Node) -> Option<String> {
     if let Some(required) = required {
         match NodeSelector::from(required).matches(&node.into()) {
             Ok(true) => {}
-            Ok(false) => return Some("the pod's node affinity does not match it".to_owned()),
-            Err(reason) => return Some(format!("the pod's node affinity makes no sense: {reason}")),
+            Ok(false) => return Some(Refusal::Affinity),
+            Err(reason) => return Some(Refusal::BadAffinity(reason)),
         }
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
@@ -45,10 +76,10 @@ pub fn refusal(pod: &Pod, node: &Node) -> Option<String> {
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
         .map(|taint| {
             if taint.key == cordon.key {
-                return "it is cordoned".to_owned();
+                return Refusal::Cordoned;
             }
             let value = taint.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
-            format!("the pod does not tolerate its taint {}{value}:{}", taint.key, taint.effect)
+            Refusal::Taint(format!("{}{value}:{}", taint.key, taint.effect))
         })
 }
 
@@ -71,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn refusal_of(pod: serde_json::Value, node: serde_json::Value) -> Option<String> {
+    fn refusal_of(pod: serde_json::Value, node: serde_json::Value) -> Option<Refusal> {
         refusal(
             &serde_json::from_value(json!({ "spec": pod })).unwrap(),
             &serde_json::from_value(json!({
@@ -97,14 +128,12 @@ mod tests {
         assert!(
             refusal_of(pod(json!({ "nodeSelector": { "zone": "y" } })), json!({}))
                 .unwrap()
+                .to_string()
                 .contains("zone=y")
         );
-        assert!(refusal_of(pod(json!({})), tainted.clone()).unwrap().contains("k=v:NoSchedule"));
+        assert!(refusal_of(pod(json!({})), tainted.clone()).unwrap().to_string().contains("k=v:NoSchedule"));
         let tolerant = pod(json!({ "tolerations": [{ "operator": "Exists" }] }));
         assert_eq!(refusal_of(tolerant, tainted), None);
-        assert_eq!(
-            refusal_of(pod(json!({})), json!({ "unschedulable": true })),
-            Some("it is cordoned".into())
-        );
+        assert_eq!(refusal_of(pod(json!({})), json!({ "unschedulable": true })), Some(Refusal::Cordoned));
     }
 }

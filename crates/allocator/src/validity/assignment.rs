@@ -1,0 +1,151 @@
+//! A partial assignment of devices to the requests of claims.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::basis::Basis;
+use super::constraints::ConstraintState;
+use super::counters::Counters;
+use super::pools::{self, Pool};
+use super::slot::{Slot, SlotsOfClaims};
+use crate::amount::Nanos;
+use crate::claim::Claim;
+use crate::error::AllocateError;
+use crate::inventory::DeviceRef;
+use crate::names::Name;
+use crate::node::Node;
+use crate::selectors::SelectorCache;
+
+/// A device that may be allocated on the node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    pub device: u32,
+    /// Index in the search's pools.
+    pub pool: u32,
+    pub slice: u32,
+}
+
+/// A device picked for a slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Picked {
+    pub slot: u32,
+    pub candidate: u32,
+}
+
+/// What one [`Assignment::take`] changed, to be undone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Undo {
+    pub slot: u32,
+    pub candidate: u32,
+    pub has_counters: bool,
+    pub is_marked: bool,
+    pub is_shared: bool,
+}
+
+/// What of a shared device's capacity the assignment takes.
+#[derive(Debug, Default)]
+pub(crate) struct SharedUse {
+    pub shares: u32,
+    pub taken: Vec<(Name, Nanos)>,
+}
+
+pub(super) const UNKNOWN: u8 = 0;
+pub(crate) const NO: u8 = 1;
+pub(super) const YES: u8 = 2;
+
+/// Devices for the requests of claims on one node: none at first, and whether more may be taken.
+pub(crate) struct Assignment<'a, 's> {
+    pub basis: Basis<'a>,
+    pub node: &'a Node,
+    pub claims: &'a [Claim],
+    pub selectors: &'s mut SelectorCache,
+    pub pools: Vec<Pool>,
+    pub candidates: Vec<Candidate>,
+    pub slots: Vec<Slot<'a>>,
+    pub slots_of: SlotsOfClaims,
+    pub constraints: Vec<Vec<ConstraintState>>,
+    pub(super) counters: Counters,
+    /// By candidate: how often it is in use by this assignment.
+    pub(super) in_flight: Vec<u32>,
+    pub(super) shared: HashMap<u32, SharedUse>,
+    /// What is picked, claim by claim.
+    pub picked: Vec<Picked>,
+    /// By claim: how many devices are picked for it.
+    pub counts: SmallVec<[u32; 4]>,
+    /// Alternatives other than the first: claim, request, alternative.
+    pub chosen: Vec<(u32, u32, u32)>,
+}
+
+impl<'a, 's> Assignment<'a, 's> {
+    /// The empty assignment; [`Self::prepare`] it.
+    ///
+    /// # Errors
+    /// The node's pools cannot be told; see [`AllocateError`].
+    pub fn new(
+        basis: Basis<'a>,
+        node: &'a Node,
+        claims: &'a [Claim],
+        selectors: &'s mut SelectorCache,
+    ) -> Result<Self, AllocateError> {
+        let inventory = basis.inventory;
+        selectors.begin(inventory);
+        let pools = pools::gather(inventory, node, basis.features)?;
+        let slices = pools.iter().filter(|pool| pool.is_usable()).flat_map(|pool| &pool.slices);
+        let count: u32 = slices.map(|index| inventory.slices[*index as usize].device_count()).sum();
+        let mut candidates = Vec::with_capacity(count as usize);
+        for (place, pool) in pools.iter().enumerate().filter(|(_, pool)| pool.is_usable()) {
+            for index in &pool.slices {
+                let slice = &inventory.slices[*index as usize];
+                candidates.extend((slice.first_device..slice.end_device).map(|device| Candidate {
+                    device,
+                    pool: place as u32,
+                    slice: *index,
+                }));
+            }
+        }
+        Ok(Assignment {
+            basis,
+            node,
+            claims,
+            selectors,
+            counters: Counters::default(),
+            pools,
+            in_flight: vec![0; candidates.len()],
+            candidates,
+            slots: Vec::new(),
+            slots_of: SlotsOfClaims::new(),
+            constraints: Vec::new(),
+            shared: HashMap::new(),
+            picked: Vec::new(),
+            counts: SmallVec::from_elem(0, claims.len()),
+            chosen: Vec::new(),
+        })
+    }
+
+    pub fn device(&self, candidate: u32) -> DeviceRef<'a> {
+        DeviceRef { inventory: self.basis.inventory, index: self.candidates[candidate as usize].device }
+    }
+
+    /// What is picked for a claim.
+    pub fn picked_for(&self, claim: usize) -> &[Picked] {
+        let start: u32 = self.counts[..claim].iter().sum();
+        &self.picked[start as usize..(start + self.counts[claim]) as usize]
+    }
+
+    /// The slot of a request in the solution: of several alternatives the chosen one.
+    pub fn chosen_slot(&self, claim: usize, request: usize) -> &Slot<'a> {
+        let (first, _) = self.slots_of[claim][request];
+        let of = |(at, of, _): &&(u32, u32, u32)| (*at as usize, *of as usize) == (claim, request);
+        let alternative = self.chosen.iter().find(of).map_or(0, |(.., alternative)| *alternative);
+        &self.slots[(first + alternative) as usize]
+    }
+
+    /// `request`, or `request/alternative`.
+    pub fn slot_name(&self, slot: &Slot<'_>) -> String {
+        if !slot.is_alternative {
+            return slot.ask.name.clone();
+        }
+        let request = &self.claims[slot.claim as usize].requests[slot.request as usize];
+        format!("{}/{}", request.name, slot.ask.name)
+    }
+}

@@ -1,0 +1,21 @@
+//! What validity is judged by.
+
+use crate::claim::Classes;
+use crate::features::{Features, UpstreamBugs};
+use crate::held::Held;
+use crate::inventory::Inventory;
+
+/// One state of a cluster, and the rules of one Kubernetes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Basis<'a> {
+    /// All devices.
+    pub inventory: &'a Inventory,
+    /// What is allocated already.
+    pub held: &'a Held,
+    /// All classes.
+    pub classes: &'a Classes,
+    /// Gates.
+    pub features: Features,
+    /// Bugs to reproduce.
+    pub bugs: UpstreamBugs,
+}

@@ -1,0 +1,56 @@
+//! A request, or an alternative of one, looked up.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::amount::{Amount, Nanos};
+use crate::claim::{Class, DeviceRequest};
+use crate::names::Name;
+use crate::selectors::SelectorIndex;
+
+/// Most results of a claim.
+pub(crate) const MOST_RESULTS: i64 = 32;
+
+/// A request, or an alternative of one, with all that the search needs of it.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    pub claim: u32,
+    pub request: u32,
+    /// Index of the alternative; 0 for a request without alternatives.
+    pub alternative: u32,
+    pub is_alternative: bool,
+    pub ask: &'a DeviceRequest,
+    pub class: &'a Class,
+    pub admin_access: bool,
+    pub is_all: bool,
+    /// Devices to allocate.
+    pub count: i64,
+    /// The devices of a request for all: indexes of candidates.
+    pub all: Vec<u32>,
+    pub selectors: SmallVec<[SlotSelector; 4]>,
+    /// By candidate: whether the selectors match; empty before the first is asked about.
+    pub matches: Vec<u8>,
+    /// Requested capacities; without a name for what no device has.
+    pub capacity: SmallVec<[(Option<Name>, &'a Amount); 2]>,
+    /// What is taken of each capacity; None where the policy forbids it.
+    pub consumed: HashMap<u32, Option<Nanos>>,
+}
+
+/// A selector of a slot's class or of the request itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotSelector {
+    pub is_of_class: bool,
+    /// Place in the class or request.
+    pub place: u32,
+    pub selector: Option<SelectorIndex>,
+}
+
+/// The slots of each claim's requests: the first one's index and how many there are.
+pub(crate) type SlotsOfClaims = SmallVec<[SmallVec<[(u32, u32); 4]>; 2]>;
+
+impl Slot<'_> {
+    /// Claim, request and alternative.
+    pub fn place(&self) -> (usize, usize, usize) {
+        (self.claim as usize, self.request as usize, self.alternative as usize)
+    }
+}

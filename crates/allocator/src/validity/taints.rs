@@ -1,0 +1,28 @@
+//! Taints of devices, and who tolerates them.
+
+use crate::claim::DeviceRequest;
+use crate::inventory::{DeviceRef, Taint};
+
+/// The first taint that keeps the request from the device.
+pub(crate) fn untolerated<'i>(device: DeviceRef<'i>, ask: &DeviceRequest) -> Option<&'i Taint> {
+    device.extra()?.taints.iter().find(|taint| prevents(taint, ask))
+}
+
+/// Whether a taint keeps the request from the device.
+fn prevents(taint: &Taint, ask: &DeviceRequest) -> bool {
+    if taint.effect != "NoSchedule" && taint.effect != "NoExecute" {
+        return false;
+    }
+    let is_tolerated = ask.tolerations.iter().any(|toleration| {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
+        let (effect, key) = (text(&toleration.effect), text(&toleration.key));
+        (effect.is_empty() || effect == taint.effect)
+            && (key.is_empty() || key == taint.key)
+            && match toleration.operator.as_deref().unwrap_or_default() {
+                "" | "Equal" => toleration.value.as_deref().unwrap_or_default() == taint.value,
+                "Exists" => true,
+                _ => false,
+            }
+    });
+    !is_tolerated
+}

@@ -1,0 +1,134 @@
+//! The cluster as kube-scheduler sees it.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_allocator::claim::{Claim, Classes};
+use tessera_allocator::error::AllocateError;
+use tessera_allocator::explain::Explanation;
+use tessera_allocator::held::Held;
+use tessera_allocator::inventory::Inventory;
+use tessera_allocator::selectors::SelectorCache;
+use tessera_allocator::upstream::Allocator;
+
+use crate::change::ObjectError;
+use crate::objects::Objects;
+
+/// What an allocation depends on: the objects, and what the allocator makes of them.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    pub(crate) objects: Objects,
+    pub(crate) inventory: Inventory,
+    pub(crate) held: Arc<Held>,
+    pub(crate) classes: Classes,
+}
+
+/// What one reader of a cluster has to itself. Keep it: compiled selectors and their answers serve the next question.
+pub struct Asker {
+    selectors: SelectorCache,
+    share_id: Box<dyn FnMut() -> String + Send>,
+}
+
+impl fmt::Debug for Asker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Asker").finish_non_exhaustive()
+    }
+}
+
+impl Asker {
+    /// `share_id` makes the id of each new share of a device: a UUID that was never used.
+    pub fn new(share_id: impl FnMut() -> String + Send + 'static) -> Self {
+        Asker { selectors: SelectorCache::new(), share_id: Box::new(share_id) }
+    }
+}
+
+impl Cluster {
+    /// The objects.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// All devices.
+    pub fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// What all allocated claims hold.
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// The nodes by name. Without any Node object, those that the slices name, with the label that every node has.
+    pub fn nodes(&self) -> Vec<Cow<'_, Node>> {
+        if !self.objects.nodes.is_empty() {
+            return self.objects.nodes.values().map(Cow::Borrowed).collect();
+        }
+        let names: BTreeSet<&String> = self
+            .objects
+            .slices
+            .values()
+            .flat_map(|slice| {
+                let of_devices =
+                    slice.spec.devices.iter().flatten().filter_map(|device| device.node_name.as_ref());
+                slice.spec.node_name.iter().chain(of_devices)
+            })
+            .collect();
+        let node = |name: &String| Node {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some([("kubernetes.io/hostname".to_owned(), name.clone())].into()),
+                ..ObjectMeta::default()
+            },
+            ..Node::default()
+        };
+        names.into_iter().map(|name| Cow::Owned(node(name))).collect()
+    }
+
+    /// What these claims would get on the node if `held` is what is held: one result a claim, or None where they do not
+    /// fit.
+    ///
+    /// # Errors
+    /// See [`AllocateError`].
+    pub fn allocate(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        held: &Held,
+        asker: &mut Asker,
+    ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+        let allocator = Allocator::new(&self.inventory, held, &self.classes);
+        allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
+    }
+
+    /// What is in the way of each device for each request, each looked at alone.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn explain<'c>(
+        &'c self,
+        node: &Node,
+        claims: &[Claim],
+        held: &'c Held,
+        asker: &mut Asker,
+    ) -> Result<Explanation<'c>, AllocateError> {
+        let allocator = Allocator::new(&self.inventory, held, &self.classes);
+        allocator.explain(&node.into(), claims, &mut asker.selectors)
+    }
+
+    /// What is held when these claims give back what they have.
+    ///
+    /// # Errors
+    /// A claim holds something that is not a quantity.
+    pub fn held_without(&self, claims: &[&ResourceClaim]) -> Result<Held, ObjectError> {
+        let mut held = Held::over(Arc::clone(&self.held));
+        for claim in claims {
+            held.remove(&self.inventory, claim).map_err(|error| ObjectError::of_claim(claim, error))?;
+        }
+        Ok(held)
+    }
+}

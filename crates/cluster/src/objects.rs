@@ -1,0 +1,59 @@
+//! The Kubernetes objects that a cluster is made of, wherever they come from.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Namespace and name; cluster-wide objects have an empty namespace.
+pub type Key = (String, String);
+
+/// Objects by name, in order.
+#[derive(Debug, Default, Clone)]
+pub struct Objects {
+    /// Nodes.
+    pub nodes: BTreeMap<Key, Node>,
+    /// Pods.
+    pub pods: BTreeMap<Key, Pod>,
+    /// ResourceClaims.
+    pub claims: BTreeMap<Key, ResourceClaim>,
+    /// ResourceClaimTemplates.
+    pub templates: BTreeMap<Key, ResourceClaimTemplate>,
+    /// ResourceSlices, without the taints of rules.
+    pub slices: BTreeMap<Key, ResourceSlice>,
+    /// DeviceClasses.
+    pub classes: BTreeMap<Key, DeviceClass>,
+    /// DeviceTaintRules.
+    pub taint_rules: BTreeMap<Key, DeviceTaintRule>,
+}
+
+/// `namespace/name`, or the name alone of what is cluster-wide.
+pub fn display(key: &Key) -> String {
+    if key.0.is_empty() { key.1.clone() } else { format!("{}/{}", key.0, key.1) }
+}
+
+/// `namespace/name` of a claim, or the name alone.
+pub fn reference(claim: &ResourceClaim) -> String {
+    display(&key(&claim.metadata))
+}
+
+pub(crate) fn key(metadata: &ObjectMeta) -> Key {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+impl Objects {
+    /// Adds objects, in place of those with the same name.
+    pub fn overlay(&mut self, other: &Objects) {
+        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = other.clone();
+        self.nodes.extend(nodes);
+        self.pods.extend(pods);
+        self.claims.extend(claims);
+        self.templates.extend(templates);
+        self.slices.extend(slices);
+        self.classes.extend(classes);
+        self.taint_rules.extend(taint_rules);
+    }
+}
