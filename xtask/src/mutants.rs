@@ -4,7 +4,7 @@
 mod program;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ const FINISHED: [i32; 3] = [0, 2, 3];
 minute or more. The slowest tests are left out. What no test noticed is printed at the end, and kept with the logs in
 <target>/mutants. docs/testing.md says what survives and why.
 
-The copy has a target folder of its own, <target>/mutants/build; where CARGO_TARGET_DIR is set, that is used instead.
+The copy has a target folder of its own, <target>/mutants/build.
 
 Examples:
   cargo xtask mutants                                  all of them: more than a day on two processors
@@ -102,16 +102,15 @@ impl Part {
 /// When cargo-mutants can't be had or does not work, as where the tests fail without any change.
 pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
     let program = program::find()?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let output = target.clone().unwrap_or_else(|| workspace::root().join("target")).join("mutants");
+    let output = workspace::target()?.join("mutants");
+    let build = output.join("build");
     let parts = if arguments.parts.is_empty() { &Part::ALL[..] } else { &arguments.parts };
     let mut all = Outcome { tried: 0, survivors: Vec::new() };
     for part in parts {
         let output = output.join(part.name());
         std::fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
-        let build = target.clone().unwrap_or_else(|| output.with_file_name("build"));
         let mut command = command(&program, arguments, *part, &output);
-        command.env("CARGO_TARGET_DIR", build);
+        command.env("CARGO_TARGET_DIR", &build);
         let longest = arguments.minutes.map(|minutes| Duration::from_secs(minutes * 60));
         let (status, is_over) = wait(command, longest)?;
         if !is_over && !status.code().is_some_and(|code| FINISHED.contains(&code)) {

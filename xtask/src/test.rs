@@ -1,13 +1,13 @@
 //! `cargo xtask test`: formatting, lints, documentation, and every test, with one closing line.
 
+mod suites;
 mod tally;
+mod times;
 
 use std::{
     env,
-    io::{BufRead, BufReader},
-    path::PathBuf,
-    process::{Command, ExitCode, Stdio},
-    time::Instant,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result};
@@ -15,7 +15,11 @@ use clap::Args;
 
 use tessera_harness::workspace;
 
-use self::tally::Tally;
+use self::{
+    suites::{Build, Suite},
+    tally::Tally,
+    times::Times,
+};
 
 /// What `cargo xtask test` takes.
 #[derive(Args)]
@@ -49,105 +53,122 @@ enum Part {
 /// The packages whose tests start clusters. One after another: two cores carry one cluster at a time.
 const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
 
+/// What is run so far.
+struct Run {
+    tally: Tally,
+    times: Times,
+}
+
 /// Runs what is asked for; the last line on standard output is the tally.
 ///
 /// # Errors
 /// When a command cannot be started at all. A failing check or test is counted, not an error.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
-    let started = Instant::now();
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
-    let mut tally = Tally::default();
+    let mut run = Run { tally: Tally::default(), times: Times::start() };
     if wanted(Part::Formatting) {
-        check(&mut tally, "formatting", &["fmt", "--all", "--check"], &[])?;
+        run.check("formatting", &["fmt", "--all", "--check"], &[])?;
     }
     if wanted(Part::Lints) {
         let lints = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-        check(&mut tally, "lints", &lints, &[])?;
+        run.check("lints", &lints, &[])?;
     }
     if wanted(Part::Documentation) {
         let doc = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
-        check(&mut tally, "documentation", &doc, &[("RUSTDOCFLAGS", "--deny warnings")])?;
+        run.check("documentation", &doc, &[("RUSTDOCFLAGS", "--deny warnings")])?;
     }
     if wanted(Part::Tests) {
-        tests(&mut tally, &arguments.package)?;
+        run.tests(&arguments.package)?;
     }
-    println!("\n{} in {:.0} s", tally.verdict(), started.elapsed().as_secs_f64());
+    let Run { tally, times } = run;
+    println!("\n{times}");
+    println!("{} in {:.0} s", tally.verdict(), times.total().as_secs_f64());
     tally.print_failures();
     println!("{tally}");
     Ok(if tally.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Run {
+    /// A check that is one test: it passes when the command succeeds.
+    fn check(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+        println!("\n== {name}: cargo {}", arguments.join(" "));
+        let status = self.times.part(name, || {
+            cargo()
+                .args(arguments)
+                .envs(environment.iter().copied())
+                .status()
+                .with_context(|| format!("cannot run cargo for {name}"))
+        })?;
+        self.tally.check(name, status.success());
+        Ok(())
+    }
+
+    /// Everything is built once, by one command and so with one set of features; cargo's own `test` would build again for
+    /// each selection of packages. The tests start the plugin and load the emulator as a user would: from the binaries.
+    fn tests(&mut self, packages: &[String]) -> Result<()> {
+        println!("\n== build: the workspace with its tests");
+        let build = self.times.part("build", || Build::run(packages))?;
+        self.tally.check("build", build.succeeded);
+        if !build.succeeded {
+            return Ok(());
+        }
+        let skips = skips();
+        // Clusters last: what a quick test finds is known early.
+        let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
+            build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
+        for suite in others {
+            self.suite(suite, &[], &skips)?;
+        }
+        self.documentation_tests(packages, &build, &skips)?;
+        for suite in clusters {
+            self.suite(suite, &["--test-threads", "1", "--nocapture"], &skips)?;
+        }
+        self.tally.read_skips(&skips);
+        Ok(())
+    }
+
+    fn suite(&mut self, suite: &Suite, arguments: &[&str], skips: &Path) -> Result<()> {
+        println!("\n== tests: {}", suite.name());
+        let mut command = suite.command();
+        command.args(["--format", "pretty"]).args(arguments);
+        self.run_tests(&suite.package, suite.name(), command, skips)
+    }
+
+    fn documentation_tests(&mut self, packages: &[String], build: &Build, skips: &Path) -> Result<()> {
+        // cargo refuses a package without a library.
+        let with_library: Vec<&String> =
+            packages.iter().filter(|package| build.libraries.contains(*package)).collect();
+        if with_library.is_empty() && !packages.is_empty() {
+            return Ok(());
+        }
+        println!("\n== tests: examples in the documentation");
+        let mut command = cargo();
+        command.args(["test", "--quiet", "--doc", "--no-fail-fast"]);
+        if packages.is_empty() {
+            command.arg("--workspace");
+        }
+        command.args(with_library.iter().flat_map(|package| ["--package", package]));
+        command.args(["--", "--format", "pretty"]);
+        self.run_tests("documentation tests", "documentation tests".to_owned(), command, skips)
+    }
+
+    fn run_tests(&mut self, package: &str, suite: String, mut command: Command, skips: &Path) -> Result<()> {
+        command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
+        let before = self.tally.failures();
+        let succeeded = suites::read(command, &mut self.tally, &mut self.times, package, &suite)?;
+        // What ends without its closing line, as by a signal, has counted no failure.
+        if !succeeded && self.tally.failures() == before {
+            self.tally.check(&suite, false);
+        }
+        Ok(())
+    }
 }
 
 fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// A check that is one test: it passes when the command succeeds.
-fn check(tally: &mut Tally, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    println!("\n== {name}: cargo {}", arguments.join(" "));
-    let status = cargo()
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .status()
-        .with_context(|| format!("cannot run cargo for {name}"))?;
-    tally.check(name, status.success());
-    Ok(())
-}
-
-fn tests(tally: &mut Tally, packages: &[String]) -> Result<()> {
-    // The tests start the plugin and load the emulator as a user would: from the binaries.
-    check(tally, "build", &["build", "--quiet", "--workspace"], &[])?;
-    let skips = tempfile();
-    let (clusters, others): (Vec<&str>, Vec<&str>) = if packages.is_empty() {
-        (CLUSTER_TESTS.to_vec(), vec![])
-    } else {
-        packages.iter().map(String::as_str).partition(|package| CLUSTER_TESTS.contains(package))
-    };
-    let quick: Vec<&str> = if packages.is_empty() {
-        ["--workspace"]
-            .into_iter()
-            .chain(CLUSTER_TESTS.into_iter().flat_map(|package| ["--exclude", package]))
-            .collect()
-    } else {
-        others.iter().flat_map(|package| ["--package", package]).collect()
-    };
-    if !quick.is_empty() {
-        cargo_test(tally, &quick, &[], &skips)?;
-    }
-    if !clusters.is_empty() {
-        let clusters: Vec<&str> = clusters.iter().flat_map(|package| ["--package", package]).collect();
-        cargo_test(tally, &clusters, &["--test-threads", "1", "--nocapture"], &skips)?;
-    }
-    tally.read_skips(&skips);
-    Ok(())
-}
-
 /// Where tests write what they skip and why (`tessera_harness` does, one line each).
-fn tempfile() -> PathBuf {
+fn skips() -> PathBuf {
     env::temp_dir().join(format!("tessera-skips-{}", std::process::id()))
-}
-
-fn cargo_test(tally: &mut Tally, selection: &[&str], to_tests: &[&str], skips: &PathBuf) -> Result<()> {
-    println!("\n== tests: cargo test {}", selection.join(" "));
-    let mut child = cargo()
-        .args(["test", "--quiet", "--no-fail-fast"])
-        .args(selection)
-        .args(["--", "--format", "pretty"])
-        .args(to_tests)
-        .env("TESSERA_SKIPS", skips)
-        .env(workspace::BUILT_VARIABLE, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo test")?;
-    let output = child.stdout.take().context("cargo test has no output")?;
-    let mut suites = 0;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.context("cannot read what cargo test prints")?).into_owned();
-        println!("{line}");
-        suites += u32::from(tally.line(&line));
-    }
-    let status = child.wait().context("cannot wait for cargo test")?;
-    if !status.success() && !tally.failed() || suites == 0 {
-        tally.check(&format!("cargo test {}", selection.join(" ")), false);
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::Table;
 use serde_json::{Value, json};
@@ -49,13 +49,8 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "-p", "tessera-allocator", "--example", "measure"])
-        .current_dir(workspace::root())
-        .status()
-        .context("cargo builds the measuring program")?;
-    ensure!(built.success(), "the measuring program does not build");
-    let ours = measure(&workspace::root().join("target/release/examples/measure"), &[], &lines)?;
+    workspace::build(&["--release", "-p", "tessera-allocator", "--example", "measure"])?;
+    let ours = measure(&workspace::target()?.join("release/examples/measure"), &[], &lines)?;
     let theirs = measure(&tessera_oracle::program::path(), &["-measure"], &lines)?;
     let mut table = Table::new();
     table.set_header(["case", "p50", "p99", "Kubernetes p50", "p99", "ratio p50", "p99", "result"]);

@@ -21,7 +21,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use serde::Serialize;
-use tessera_harness::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
+use tessera_harness::{Cluster, ClusterOptions, kubelet_stand_in::Claim, workspace};
 use tokio::time::sleep;
 
 use self::{
@@ -172,9 +172,10 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
 /// the same processors.
 pub(super) fn again_optimised() -> Result<ExitCode> {
     eprintln!("building this command optimised (the first time takes minutes)");
-    plugin::cargo(&["--release", "-p", "xtask", "-p", "tessera-harness"])?;
-    let status =
-        Command::new(plugin::target().join("release/xtask")).args(std::env::args_os().skip(1)).status()?;
+    workspace::build(&["--release", "-p", "xtask", "-p", "tessera-harness"])?;
+    let status = Command::new(workspace::target()?.join("release/xtask"))
+        .args(std::env::args_os().skip(1))
+        .status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

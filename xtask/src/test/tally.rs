@@ -57,6 +57,11 @@ impl Tally {
         let _ = fs::remove_file(path);
     }
 
+    /// How many failed.
+    pub fn failures(&self) -> usize {
+        self.failed
+    }
+
     /// Whether anything failed.
     pub fn failed(&self) -> bool {
         self.failed > 0

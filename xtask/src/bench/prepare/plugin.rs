@@ -63,30 +63,14 @@ pub struct Programs {
 /// Builds the plugin as the node image has it, and the emulator.
 pub fn build() -> Result<Programs> {
     eprintln!("building the plugin with the profile `node` (the first time takes minutes)");
-    cargo(&["--profile", "node", "-p", "tessera-kubelet-plugin", "-p", "tessera-mps-host"])?;
-    cargo(&["--release", "-p", "tessera-emulator"])?;
+    workspace::build(&["--profile", "node", "-p", "tessera-kubelet-plugin", "-p", "tessera-mps-host"])?;
+    workspace::build(&["--release", "-p", "tessera-emulator"])?;
+    let target = workspace::target()?;
     Ok(Programs {
-        plugin: target().join("node/kubelet-plugin"),
-        mps_host: target().join("node/mps-host"),
-        emulator: target().join("release/gpu-emulator"),
+        plugin: target.join("node/kubelet-plugin"),
+        mps_host: target.join("node/mps-host"),
+        emulator: target.join("release/gpu-emulator"),
     })
-}
-
-/// `cargo build` with these arguments.
-pub fn cargo(arguments: &[&str]) -> Result<()> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet"])
-        .args(arguments)
-        .current_dir(workspace::root())
-        .status()?;
-    ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
-    Ok(())
-}
-
-/// Where cargo builds.
-pub fn target() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| workspace::root().join("target"))
 }
 
 impl RunningPlugin {

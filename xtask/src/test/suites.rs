@@ -1,0 +1,225 @@
+//! The programs with tests in them, which cargo builds and we run.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead as _, BufReader, Read, Write as _},
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{tally::Tally, times::Times};
+
+/// What came of building.
+#[derive(Default)]
+pub(super) struct Build {
+    /// Whether everything was built.
+    pub(super) succeeded: bool,
+    /// The programs with tests, in the order of packages and names.
+    pub(super) suites: Vec<Suite>,
+    /// Packages with a library, whose documentation may have tests.
+    pub(super) libraries: BTreeSet<String>,
+}
+
+/// A program with tests in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Suite {
+    /// Package it is of.
+    pub(super) package: String,
+    /// `lib`, `bin` or `test`.
+    kind: String,
+    /// Name of the library, the program or the file in `tests/`.
+    target: String,
+    /// The package's folder.
+    folder: PathBuf,
+    executable: PathBuf,
+}
+
+impl Build {
+    /// Builds the workspace with all tests, or without tests but those of some packages.
+    pub(super) fn run(packages: &[String]) -> Result<Self> {
+        let mut build = Self::default();
+        if packages.is_empty() {
+            build.cargo(&["--workspace", "--lib", "--bins", "--tests", "--examples"])?;
+        } else {
+            build.cargo(&["--workspace", "--lib", "--bins"])?;
+            if build.succeeded {
+                let selection = packages.iter().flat_map(|package| ["--package", package]);
+                build.libraries.clear();
+                build.cargo(&selection.chain(["--lib", "--bins", "--tests"]).collect::<Vec<_>>())?;
+            }
+        }
+        build.suites.sort();
+        build.suites.dedup();
+        Ok(build)
+    }
+
+    fn cargo(&mut self, arguments: &[&str]) -> Result<()> {
+        let mut child = super::cargo()
+            .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run cargo build")?;
+        let output = child.stdout.take().context("cargo build has no output")?;
+        for line in BufReader::new(output).lines() {
+            let line = line.context("cannot read what cargo build prints")?;
+            self.message(&serde_json::from_str(&line).unwrap_or_default());
+        }
+        self.succeeded = child.wait().context("cannot wait for cargo build")?.success();
+        Ok(())
+    }
+
+    /// Reads one of cargo's messages (The Cargo Book, External tools).
+    fn message(&mut self, message: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if message["reason"] != "compiler-artifact" {
+            return;
+        }
+        let package = package(message["package_id"].as_str().unwrap_or_default()).to_owned();
+        let kinds: Vec<&str> =
+            message["target"]["kind"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let is_of_workspace = message["package_id"].as_str().is_some_and(|id| id.starts_with("path+"));
+        if is_of_workspace && kinds.iter().any(|kind| kind.ends_with("lib")) {
+            self.libraries.insert(package.clone());
+        }
+        if message["profile"]["test"] != true {
+            return;
+        }
+        let (Some(executable), Some(manifest)) =
+            (message["executable"].as_str(), message["manifest_path"].as_str())
+        else {
+            return;
+        };
+        let kind = kinds.first().copied().unwrap_or_default();
+        self.suites.push(Suite {
+            package,
+            // A library may be of several kinds.
+            kind: if kind.ends_with("lib") { "lib" } else { kind }.to_owned(),
+            target: text(&message["target"]["name"]),
+            folder: PathBuf::from(manifest).with_file_name(""),
+            executable: executable.into(),
+        });
+    }
+}
+
+impl Suite {
+    /// Its name for people.
+    pub(super) fn name(&self) -> String {
+        match self.kind.as_str() {
+            "lib" => format!("{} (unit tests)", self.package),
+            "bin" => format!("{} (unit tests of {})", self.package, self.target),
+            _ => format!("{} {}", self.package, self.target),
+        }
+    }
+
+    /// Runs it as cargo does: in its package's folder, with what the tests here read of cargo's variables.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        command
+    }
+}
+
+/// The name in a package id: `path+file:///w/crates/api#tessera-api@0.1.0`, or `path+file:///w/xtask#0.1.0` where the
+/// folder has the package's name.
+fn package(id: &str) -> &str {
+    let (path, fragment) = id.split_once('#').unwrap_or((id, ""));
+    match fragment.split_once('@') {
+        Some((name, _)) => name,
+        None => path.rsplit('/').next().unwrap_or(path),
+    }
+}
+
+/// Runs tests, shows what they print, and counts and times them. Whether the command succeeded.
+pub(super) fn read(
+    mut command: Command,
+    tally: &mut Tally,
+    times: &mut Times,
+    package: &str,
+    suite: &str,
+) -> Result<bool> {
+    let started = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {suite}"))?;
+    let mut output = child.stdout.take().context("the tests have no output")?;
+    let (mut buffer, mut line) = ([0; 1 << 13], Vec::new());
+    loop {
+        let count = output.read(&mut buffer).context("cannot read what the tests print")?;
+        // Not by println: parts of lines are to be seen while a test runs.
+        let mut screen = io::stdout().lock();
+        screen.write_all(&buffer[..count]).and_then(|()| screen.flush()).context("cannot print")?;
+        for byte in &buffer[..count] {
+            if *byte == b'\n' {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                if tally.line(&text) {
+                    times.last_test_ends();
+                }
+                line.clear();
+            } else {
+                line.push(*byte);
+                // One at a time, a test's name is printed before it runs.
+                if line.starts_with(b"test ") && line.ends_with(b" ... ") {
+                    let name = String::from_utf8_lossy(&line[5..line.len() - 5]).into_owned();
+                    times.test_starts(suite, &name);
+                }
+            }
+        }
+        if count == 0 {
+            break;
+        }
+    }
+    let succeeded = child.wait().context("cannot wait for the tests")?.success();
+    times.suite(package, suite, started.elapsed());
+    Ok(succeeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn package_ids_are_read() {
+        assert_eq!(package("path+file:///w/crates/api#tessera-api@0.1.0"), "tessera-api");
+        assert_eq!(package("path+file:///w/xtask#0.1.0"), "xtask");
+    }
+
+    #[test]
+    fn only_programs_with_tests_are_suites() {
+        let mut build = Build::default();
+        for (kind, test) in [("cdylib", true), ("cdylib", false), ("bin", false), ("test", true)] {
+            build.message(&json!({
+                "reason": "compiler-artifact",
+                "package_id": "path+file:///w/crates/api#tessera-api@0.1.0",
+                "manifest_path": "/w/crates/api/Cargo.toml",
+                "target": { "kind": [kind], "name": "n" },
+                "profile": { "test": test },
+                "executable": "/t/n",
+            }));
+        }
+        let names: Vec<String> = build.suites.iter().map(Suite::name).collect();
+        assert_eq!(names, ["tessera-api (unit tests)", "tessera-api n"]);
+        assert_eq!(build.libraries.len(), 1);
+        assert_eq!(build.suites[0].folder, PathBuf::from("/w/crates/api/"));
+    }
+
+    #[test]
+    fn tests_that_run_one_at_a_time_are_timed() {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "printf 'test a ... '; sleep 0.2; printf 'ok\\ntest b ... '; printf 'said\\nok\\n\\n'; \
+             echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s'",
+        ]);
+        let (mut tally, mut times) = (Tally::default(), Times::start());
+        assert!(read(command, &mut tally, &mut times, "p", "s").unwrap());
+        assert_eq!(tally.to_string(), "2 passed, 0 failed");
+        let text = times.to_string();
+        assert!(text.contains("s: a"), "{text}");
+    }
+}
