@@ -31,7 +31,6 @@ mod follow_mps;
 mod forgotten;
 mod hardware;
 mod holder;
-mod locks;
 mod metrics;
 mod mps_metrics;
 mod need;

@@ -5,9 +5,9 @@ use tessera_api::{DeviceName, PciBusId};
 
 use super::conflict::Use;
 use super::holder::{Holder, holders, holders_of_other_drivers};
-use super::locks::CardLocks;
 use super::{PrepareError, Preparer, blocking};
 use crate::layout::{CardHold, CardHolder};
+use tessera_card::CardLocks;
 use tessera_journal::Journal;
 use tessera_kube_util::error_text::with_causes;
 

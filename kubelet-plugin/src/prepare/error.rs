@@ -6,6 +6,7 @@ use tessera_nvml::NvmlError;
 
 use super::Operation;
 use crate::cdi::CdiError;
+use tessera_card::LockError;
 use tessera_journal::JournalError;
 use tessera_nvml::CallError;
 
@@ -322,9 +323,12 @@ pub enum PrepareError {
     /// The claim's CDI spec could not be written or removed.
     #[error(transparent)]
     Cdi(#[from] CdiError),
-    /// The claim's journal record could not be read, written or locked.
+    /// The claim's journal record could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The lock of the claim or of a card could not be taken.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The plugin is stopping and takes no new work.
     #[error("this instance of the plugin is stopping; the kubelet will ask the next one")]
     Stopping,
@@ -382,7 +386,7 @@ impl PrepareError {
             Self::NotAnswering(_) => "not_answering",
             Self::Unanswered { .. } => "unanswered",
             Self::Cdi(_) => "cdi",
-            Self::Journal(_) => "journal",
+            Self::Journal(_) | Self::Lock(_) => "journal",
             Self::Busy { .. } => "busy",
             Self::Stopping => "stopping",
             Self::Overtaken => "overtaken",

@@ -13,8 +13,6 @@
 //!
 //! All of it runs on blocking threads, under the card's lock, one step after the other on one card.
 
-mod clients;
-mod instances;
 mod make;
 mod plan;
 mod share;
@@ -24,11 +22,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tessera_api::{DeviceName, PartitionName, PciBusId};
-use tessera_nvml::{Architecture, Nvml, NvmlError};
+use tessera_nvml::Nvml;
 
 use super::PrepareObserver;
-use super::locks::CardLocks;
 use super::sharing::Sharing;
+use tessera_card::CardLocks;
 use tessera_journal::{BootId, Journal};
 
 pub(super) use make::make;
@@ -52,12 +50,6 @@ pub(super) struct Tools {
 impl Tools {
     fn boot(&self) -> &BootId {
         self.journal.boot_id()
-    }
-
-    /// Whether a card switches its MIG mode without a reset: from Hopper on. An unknown one is not tried.
-    fn switches_at_once(&self, card: PciBusId) -> Result<bool, NvmlError> {
-        let architecture = self.nvml.card(card)?.architecture?;
-        Ok(architecture.is_some_and(|architecture| architecture >= Architecture::HOPPER))
     }
 }
 

@@ -15,7 +15,6 @@ use super::MpsMetrics;
 use super::call::{Call, in_time};
 use super::files::Files;
 use super::follow_mps::Follower;
-use super::locks::Locks;
 use super::own_time::OwnTime;
 use super::sharing::Sharing;
 use super::work::{Pending, Work};
@@ -27,6 +26,7 @@ use super::{
 use super::{claim_events, reference};
 use crate::cdi;
 use crate::driver::Driver;
+use tessera_card::Locks;
 use tessera_journal::Journal;
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;

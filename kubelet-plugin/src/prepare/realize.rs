@@ -7,11 +7,11 @@ use tessera_nvml::Nvml;
 
 use super::hardware::{self, CardPlan, Left, Tools};
 use super::holder::{Holder, holders, references};
-use super::locks::CardLocks;
 use super::need::DeviceNeed;
 use super::sharing::own_sharing;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
+use tessera_card::CardLocks;
 use tessera_journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
 use tessera_nvml::CallError;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tessera_api::PciBusId;
 
 use super::call::in_time;
-use super::locks::CardLocks;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
+use tessera_card::CardLocks;
 use tessera_journal::{ClaimRecord, HardwareRecord};
 use tessera_mps_host::protocol::Daemon;
 

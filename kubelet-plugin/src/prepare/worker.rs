@@ -19,7 +19,6 @@ use super::conflict::Use;
 use super::files::Files;
 use super::hardware::CardPlan;
 use super::holder::{holders, holders_of_other_drivers};
-use super::locks::{CardLocks, FileLock, Locks};
 use super::need::{DeviceNeed, Profiles, needs};
 use super::sharing::{ShareLimits, Sharing};
 use super::{
@@ -27,9 +26,8 @@ use super::{
 };
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
 use crate::driver::Driver;
-use tessera_journal::{
-    ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Journal, JournalError, Stage,
-};
+use tessera_card::{CardLocks, FileLock, LockError, Locks};
+use tessera_journal::{ClaimDevice, ClaimPartition, ClaimRecord, HardwareRecord, Journal, Stage};
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
 
@@ -435,7 +433,7 @@ impl Worker {
         what: &'static str,
         call: &Call,
         longest: Duration,
-        lock: impl Future<Output = Result<T, JournalError>>,
+        lock: impl Future<Output = Result<T, LockError>>,
     ) -> Result<T, PrepareError> {
         let lock = async {
             let locked = tokio::time::timeout(longest, lock).await;

@@ -1,10 +1,12 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, NvmlError};
+use tessera_api::PciBusId;
+use tessera_card::{
+    MakeError, Pending, Switched, clients, describe, make_partition, switch_mig_mode, switches_at_once,
+};
+use tessera_nvml::NvmlError;
 
-use super::clients::clients;
-use super::instances::describe;
 use super::plan::{CardPlan, Make};
 use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
@@ -65,7 +67,8 @@ impl Maker<'_> {
     fn switch_to(&self, to: bool) -> Result<(), PrepareError> {
         let (card, uuid, device) =
             (self.plan.card, self.plan.identity.uuid.clone(), self.plan.device.clone());
-        let at_once = self.tools.switches_at_once(card).map_err(|error| self.hardware(&device, error))?;
+        let at_once =
+            switches_at_once(&*self.tools.nvml, card).map_err(|error| self.hardware(&device, error))?;
         if !at_once {
             return Err(PrepareError::ResetNeeded { device, uuid, to: on_or_off(to) });
         }
@@ -73,61 +76,27 @@ impl Maker<'_> {
     }
 
     fn partition(&self, make: &Make) -> Result<PartitionInstances, PrepareError> {
-        let (nvml, card) = (&self.tools.nvml, self.plan.card);
-        let placement = make.change.placement;
-        let instance = nvml
-            .create_gpu_instance(card, make.change.profile_id, placement)
-            .map_err(|error| self.refused(make, error))?;
-        if instance.placement != placement || instance.profile_id != make.change.profile_id {
-            // By its placement it could not be found again.
-            let _ = nvml.destroy_gpu_instance(card, instance.id);
-            let source = NvmlError::Nonsense {
-                function: "nvmlDeviceCreateGpuInstanceWithPlacement",
-                value: format!("profile {} at {:?}", instance.profile_id, instance.placement),
-            };
-            return Err(self.hardware(&make.device, source));
-        }
-        let profile = self.compute_profile(make, &instance)?;
-        let compute = nvml
-            .create_compute_instance(card, instance.id, profile.id)
-            .map_err(|error| self.hardware(&make.device, error))?;
-        let uuid = self.uuid(make, &instance, &compute)?;
-        Ok(PartitionInstances { gpu_instance: instance.id, compute_instance: compute.id, uuid })
-    }
-
-    /// The profile of the compute instance: as wide as was asked for, or as the GPU instance.
-    fn compute_profile(
-        &self,
-        make: &Make,
-        instance: &GpuInstance,
-    ) -> Result<ComputeInstanceProfile, PrepareError> {
-        let offered = self.tools.nvml.compute_instance_profiles(self.plan.card, instance.id);
-        let offered = offered.map_err(|error| self.hardware(&make.device, error))?;
-        ComputeInstanceProfile::of_width(&offered, make.compute_slices).ok_or_else(|| {
-            let possible = offered.iter().filter(|profile| profile.max_instances > 0);
-            let widths: BTreeSet<u32> = possible.map(|profile| profile.compute_slices).collect();
-            PrepareError::ComputeSlices {
+        let PartitionChange { profile_id, placement, .. } = make.change;
+        let made =
+            make_partition(&*self.tools.nvml, self.plan.card, profile_id, placement, make.compute_slices);
+        let (instance, compute) = made.map_err(|error| match error {
+            MakeError::GpuInstance(source) => self.refused(make, source),
+            MakeError::ComputeInstance(source) => self.hardware(&make.device, source),
+            MakeError::NoComputeInstance { offered } => PrepareError::ComputeSlices {
                 device: make.device.clone(),
                 profile: make.change.profile.clone(),
                 asked: make.compute_slices.unwrap_or_default(),
-                offered: widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-            }
-        })
-    }
-
-    fn uuid(
-        &self,
-        make: &Make,
-        instance: &GpuInstance,
-        compute: &ComputeInstance,
-    ) -> Result<String, PrepareError> {
-        compute.uuid.clone().ok_or_else(|| {
+                offered,
+            },
+        })?;
+        let uuid = compute.uuid.ok_or_else(|| {
             let source = NvmlError::Nonsense {
                 function: "nvmlDeviceGetMigDeviceHandleByIndex",
                 value: format!("no handle for GPU instance {}, compute instance {}", instance.id, compute.id),
             };
             self.hardware(&make.device, source)
-        })
+        })?;
+        Ok(PartitionInstances { gpu_instance: instance.id, compute_instance: compute.id, uuid })
     }
 
     fn refused(&self, make: &Make, source: NvmlError) -> PrepareError {
@@ -151,38 +120,24 @@ impl Maker<'_> {
     }
 }
 
-/// Switches a card's mode, and sees that it is switched. An order that the driver only keeps for the next reset is taken
-/// back.
+/// Switches a card's mode now, or not at all.
 pub(super) fn switch_mode(
     tools: &Tools,
-    card: tessera_api::PciBusId,
+    card: PciBusId,
     uuid: &str,
     device: &str,
     to: bool,
 ) -> Result<(), PrepareError> {
-    let failed = |error: NvmlError| {
-        if error.is_in_use() {
-            PrepareError::CardBusy {
-                device: device.to_owned(),
-                uuid: uuid.to_owned(),
-                to: on_or_off(to),
-                clients: clients(tools, card, None),
-            }
-        } else {
-            PrepareError::Hardware { device: device.to_owned(), source: error }
+    let (device, uuid) = (device.to_owned(), uuid.to_owned());
+    match switch_mig_mode(&*tools.nvml, card, to, Pending::TakeBack) {
+        Ok(Switched::Now) => Ok(()),
+        Ok(Switched::WithReset | Switched::Not) => {
+            Err(PrepareError::ResetNeeded { device, uuid, to: on_or_off(to) })
         }
-    };
-    let switch = tools.nvml.set_mig_mode(card, to).map_err(failed)?;
-    if switch.mode.current == to {
-        return Ok(());
-    }
-    if switch.mode.pending == to {
-        let _ = tools.nvml.set_mig_mode(card, !to);
-    }
-    Err(match switch.not_active {
-        Some(error) => failed(error),
-        None => {
-            PrepareError::ResetNeeded { device: device.to_owned(), uuid: uuid.to_owned(), to: on_or_off(to) }
+        Err(error) if error.is_in_use() => {
+            let clients = clients(&*tools.nvml, &tools.proc, card, None);
+            Err(PrepareError::CardBusy { device, uuid, to: on_or_off(to), clients })
         }
-    })
+        Err(source) => Err(PrepareError::Hardware { device, source }),
+    }
 }

@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use serde_json::Map;
 use tessera_api::config::MigModeAfterUse;
 use tessera_api::{DeviceName, PciBusId};
+use tessera_card::{describe, is_of_change, switches_at_once};
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
-use super::instances::{describe, is_of_change};
 use super::share::ShareMake;
 use super::unmake::unmake;
 use super::{Tools, device_of_share, mode_id, partition_id};
@@ -238,7 +238,7 @@ impl Planner<'_> {
             return Err(PrepareError::ForeignInstance { device, uuid, instances });
         }
         // What can't be told is as good as an old card: nothing is tried.
-        if !self.tools.switches_at_once(self.card).unwrap_or(false) {
+        if !switches_at_once(&*self.tools.nvml, self.card).unwrap_or(false) {
             return Err(PrepareError::MigMode { device, uuid });
         }
         plan.switch = Some(self.mode_record(ModeChange { from: true, to: false, keep: false }));

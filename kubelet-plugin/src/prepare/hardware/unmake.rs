@@ -1,10 +1,9 @@
 use std::time::Instant;
 
 use tessera_api::PciBusId;
-use tessera_nvml::{GpuInstance, Identity, NvmlError};
+use tessera_card::{clients, destroy_partition, is_of_change};
+use tessera_nvml::{GpuInstance, Identity};
 
-use super::clients::clients;
-use super::instances::is_of_change;
 use super::make::switch_mode;
 use super::share::{end_daemon, end_time_slices};
 use super::{Tools, on_or_off};
@@ -120,30 +119,14 @@ impl Unmaker<'_> {
     }
 
     fn destroy(&self, record: &HardwareRecord, instance: &GpuInstance) -> Result<Left, PrepareError> {
-        let (nvml, card) = (&self.tools.nvml, self.card);
-        for compute in &instance.compute_instances {
-            let destroyed = nvml.destroy_compute_instance(card, instance.id, compute.id);
-            if self.gone(record, instance, destroyed)? == Left::Records {
-                return Ok(Left::Records);
-            }
-        }
-        self.gone(record, instance, nvml.destroy_gpu_instance(card, instance.id))
-    }
-
-    fn gone(
-        &self,
-        record: &HardwareRecord,
-        instance: &GpuInstance,
-        destroyed: Result<(), NvmlError>,
-    ) -> Result<Left, PrepareError> {
-        match destroyed {
+        let nvml = &*self.tools.nvml;
+        match destroy_partition(nvml, self.card, instance) {
             Ok(()) => Ok(Left::Nothing),
             Err(error) if error.is_card_gone() => Ok(Left::Records),
-            Err(error) if error.is_not_found() => Ok(Left::Nothing),
             Err(error) if error.is_in_use() => Err(PrepareError::PartitionBusy {
                 device: record.id.clone(),
                 uuid: self.identity.uuid.clone(),
-                clients: clients(self.tools, self.card, Some(instance.id)),
+                clients: clients(nvml, &self.tools.proc, self.card, Some(instance.id)),
             }),
             Err(source) => Err(PrepareError::Hardware { device: record.id.clone(), source }),
         }

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use tessera_api::PciBusId;
-
-use super::Tools;
+use tessera_nvml::Nvml;
 
 /// Most processes that an error names.
 const MOST: usize = 8;
@@ -11,9 +11,11 @@ const MOST: usize = 8;
 /// Longest name of a program, as Linux cuts it (`TASK_COMM_LEN`), without its end.
 const LONGEST_NAME: usize = 15;
 
-/// Who uses a card, or one of its GPU instances, for an error: `process 4711 (python3)`.
-pub(super) fn clients(tools: &Tools, card: PciBusId, gpu_instance: Option<u32>) -> String {
-    let processes = tools.nvml.processes(card).ok().flatten().unwrap_or_default();
+/// Who uses a card, or one of its GPU instances, for an error: `process 4711 (python3)`. `proc` is procfs as this process
+/// sees it: the names of programs are there. Blocks for calls of the driver.
+#[must_use]
+pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Option<u32>) -> String {
+    let processes = nvml.processes(card).ok().flatten().unwrap_or_default();
     let wanted = processes
         .iter()
         .filter(|process| gpu_instance.is_none_or(|id| process.gpu_instance.is_none_or(|its| its == id)));
@@ -22,16 +24,16 @@ pub(super) fn clients(tools: &Tools, card: PciBusId, gpu_instance: Option<u32>) 
         return "programs that the driver does not name; a monitor, as DCGM or nvidia-smi, is such a one"
             .into();
     }
-    let mut names: Vec<String> = pids.iter().take(MOST).map(|pid| describe(tools, *pid)).collect();
+    let mut names: Vec<String> = pids.iter().take(MOST).map(|pid| describe(proc, *pid)).collect();
     if pids.len() > MOST {
         names.push(format!("{} more", pids.len() - MOST));
     }
     names.join(", ")
 }
 
-fn describe(tools: &Tools, pid: u32) -> String {
+fn describe(proc: &Path, pid: u32) -> String {
     // Of a process of another namespace there is nothing to be read.
-    let name = fs::read(tools.proc.join(pid.to_string()).join("comm")).unwrap_or_default();
+    let name = fs::read(proc.join(pid.to_string()).join("comm")).unwrap_or_default();
     let name: String = String::from_utf8_lossy(&name)
         .chars()
         .filter(|character| !character.is_control())

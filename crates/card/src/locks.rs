@@ -11,7 +11,19 @@ use sha2::{Digest as _, Sha256};
 use tessera_api::PciBusId;
 use tokio::sync::OwnedMutexGuard;
 
-use tessera_journal::JournalError;
+use tessera_journal::hint;
+
+/// A lock file could not be opened or locked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot {action} {path}: {source}{}", hint(.source))]
+pub struct LockError {
+    /// What was tried, as a verb.
+    action: &'static str,
+    /// The file.
+    path: PathBuf,
+    /// The operating system's answer.
+    source: Arc<io::Error>,
+}
 
 /// Locks of claims and cards, held against other tasks of this process and against other instances of the plugin on the
 /// node. The claims are the driver's own; the cards the node's, so that two installations under different driver names
@@ -21,7 +33,7 @@ use tessera_journal::JournalError;
 /// description lock, fcntl(2)): the system releases it when its holder dies, however; a lock never needs space on the
 /// disk; and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
 /// they only wait for each other.
-pub(super) struct Locks {
+pub struct Locks {
     claims: PathBuf,
     cards_of_node: PathBuf,
     cards: Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>,
@@ -29,14 +41,14 @@ pub(super) struct Locks {
 
 /// A lock against other instances, released when dropped.
 #[must_use]
-pub(super) struct FileLock {
+pub struct FileLock {
     description: File,
     byte: libc::flock,
 }
 
 /// The lock of a card, released when dropped.
 #[must_use]
-pub(super) struct CardLock {
+pub struct CardLock {
     // Released first: whoever waits in this process then finds the file lock free.
     _instances: FileLock,
     _process: OwnedMutexGuard<()>,
@@ -44,34 +56,52 @@ pub(super) struct CardLock {
 
 /// Locks of cards, held as long as anyone has a copy: the task that works on a claim, and each thread on which a call of
 /// the driver is running for it, which goes on when the task is dropped.
-pub(super) type CardLocks = Arc<Vec<CardLock>>;
+pub type CardLocks = Arc<Vec<CardLock>>;
 
 /// Pauses between two looks at a lock that another instance holds. Only during an upgrade is there another instance.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+impl LockError {
+    fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { action, path: path.to_owned(), source: Arc::new(source) }
+    }
+}
+
 impl Locks {
     /// Opens the lock files, making them where they are missing: `claims` is one for the driver, `cards_of_node` one for all
     /// drivers of the node.
-    pub(super) fn open(claims: PathBuf, cards_of_node: PathBuf) -> Result<Self, JournalError> {
+    ///
+    /// # Errors
+    /// [`LockError`]
+    pub fn open(claims: PathBuf, cards_of_node: PathBuf) -> Result<Self, LockError> {
         open(&claims)?;
         open(&cards_of_node)?;
         Ok(Self { claims, cards_of_node, cards: Mutex::default() })
     }
 
     /// Waits for a claim's lock. Within this process, work on one claim is already one after the other.
-    pub(super) async fn claim(&self, uid: &str) -> Result<FileLock, JournalError> {
+    ///
+    /// # Errors
+    /// [`LockError`]
+    pub async fn claim(&self, uid: &str) -> Result<FileLock, LockError> {
         wait(&self.claims, &claim_key(uid)).await
     }
 
     /// A claim's lock, or `None` where someone works on the claim.
-    pub(super) fn try_claim(&self, uid: &str) -> Result<Option<FileLock>, JournalError> {
+    ///
+    /// # Errors
+    /// [`LockError`]
+    pub fn try_claim(&self, uid: &str) -> Result<Option<FileLock>, LockError> {
         try_lock(&self.claims, &claim_key(uid))
     }
 
     /// Waits for the locks of some cards. Claims of one card queue: who waits first has it first. Whoever needs several
     /// waits for one at a time and holds none meanwhile, so that no card stands still for another.
-    pub(super) async fn cards(&self, cards: &BTreeSet<PciBusId>) -> Result<Vec<CardLock>, JournalError> {
+    ///
+    /// # Errors
+    /// [`LockError`]
+    pub async fn cards(&self, cards: &BTreeSet<PciBusId>) -> Result<Vec<CardLock>, LockError> {
         let mut next = cards.first().copied();
         while let Some(first) = next {
             let awaited = self.card(first).await?;
@@ -90,21 +120,21 @@ impl Locks {
     }
 
     /// The locks of some cards, or `None` where someone works on one of them.
-    pub(super) fn try_cards(
-        &self,
-        cards: &BTreeSet<PciBusId>,
-    ) -> Result<Option<Vec<CardLock>>, JournalError> {
+    ///
+    /// # Errors
+    /// [`LockError`]
+    pub fn try_cards(&self, cards: &BTreeSet<PciBusId>) -> Result<Option<Vec<CardLock>>, LockError> {
         Ok(self.try_all(cards)?.ok())
     }
 
-    async fn card(&self, card: PciBusId) -> Result<CardLock, JournalError> {
+    async fn card(&self, card: PciBusId) -> Result<CardLock, LockError> {
         let process = self.mutex(card).lock_owned().await;
         let instances = wait(&self.cards_of_node, &card_key(card)).await?;
         Ok(CardLock { _instances: instances, _process: process })
     }
 
     /// All of them at once, or the first that someone has.
-    fn try_all(&self, cards: &BTreeSet<PciBusId>) -> Result<Result<Vec<CardLock>, PciBusId>, JournalError> {
+    fn try_all(&self, cards: &BTreeSet<PciBusId>) -> Result<Result<Vec<CardLock>, PciBusId>, LockError> {
         let mut locks = Vec::with_capacity(cards.len());
         for card in cards {
             let Ok(process) = self.mutex(*card).try_lock_owned() else { return Ok(Err(*card)) };
@@ -122,7 +152,7 @@ impl Locks {
     }
 }
 
-async fn wait(path: &Path, key: &str) -> Result<FileLock, JournalError> {
+async fn wait(path: &Path, key: &str) -> Result<FileLock, LockError> {
     let mut pause = SHORTEST_PAUSE;
     loop {
         if let Some(lock) = try_lock(path, key)? {
@@ -152,7 +182,7 @@ fn claim_key(uid: &str) -> String {
     format!("claim {uid}")
 }
 
-fn open(path: &Path) -> Result<File, JournalError> {
+fn open(path: &Path) -> Result<File, LockError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let opened = match (options.open(path), path.parent()) {
@@ -161,10 +191,10 @@ fn open(path: &Path) -> Result<File, JournalError> {
         }
         (opened, _) => opened,
     };
-    opened.map_err(|error| JournalError::io("open the lock file", path, error))
+    opened.map_err(|error| LockError::new("open the lock file", path, error))
 }
 
-fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, JournalError> {
+fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, LockError> {
     // Each lock has its own open file description: so tasks of one process exclude each other too.
     let description = open(path)?;
     let byte = libc::flock {
@@ -177,7 +207,7 @@ fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, JournalError> {
     match fcntl(&description, FcntlArg::F_OFD_SETLK(&byte)) {
         Ok(_) => Ok(Some(FileLock { description, byte })),
         Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(None),
-        Err(error) => Err(JournalError::io("lock a part of", path, io::Error::from(error))),
+        Err(error) => Err(LockError::new("lock a part of", path, io::Error::from(error))),
     }
 }
 

@@ -4,7 +4,8 @@ use tessera_journal::PartitionChange;
 
 /// Whether an instance is what the change has made, or was making when it was cut off. An id is given again, and so is the
 /// UUID of an instance at the same place: only together do they tell it from one that somebody made since.
-pub(super) fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> bool {
+#[must_use]
+pub fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> bool {
     let is_it = match &change.made {
         None => !change.present.contains(&instance.id),
         Some(made) => {
@@ -18,7 +19,8 @@ pub(super) fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> 
 }
 
 /// GPU instances for an error: `GPU instance 3 (1g.10gb at 6, without compute instance)`.
-pub(super) fn describe(instances: &[&GpuInstance], profiles: &[GpuInstanceProfile]) -> String {
+#[must_use]
+pub fn describe(instances: &[&GpuInstance], profiles: &[GpuInstanceProfile]) -> String {
     let one = |instance: &&GpuInstance| {
         let profile = profiles.iter().find(|profile| profile.id == instance.profile_id);
         let name =

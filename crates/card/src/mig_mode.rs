@@ -1,0 +1,56 @@
+use tessera_api::PciBusId;
+use tessera_nvml::{Architecture, Nvml, NvmlError};
+
+/// What to do with an order that the driver keeps for the card's next reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// Leave it: the mode comes with the reset.
+    Keep,
+    /// Take it back: the mode is wanted now or not at all.
+    TakeBack,
+}
+
+/// What came of an order to switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switched {
+    /// The card is in the mode.
+    Now,
+    /// It will be after its next reset. With [`Pending::TakeBack`] the order was taken back.
+    WithReset,
+    /// The driver took the order, and nothing came of it.
+    Not,
+}
+
+/// Whether a card switches its MIG mode without a reset: from Hopper on. An unknown one is not tried.
+///
+/// # Errors
+/// [`NvmlError`] where the card does not answer.
+pub fn switches_at_once(nvml: &dyn Nvml, card: PciBusId) -> Result<bool, NvmlError> {
+    let architecture = nvml.card(card)?.architecture?;
+    Ok(architecture.is_some_and(|architecture| architecture >= Architecture::HOPPER))
+}
+
+/// Switches a card's MIG mode, and sees that it is switched (`nvmlDeviceSetMigMode`). Blocks, for about a second.
+///
+/// # Errors
+/// [`NvmlError`] where the driver refuses, or says why the mode is not active. No order stays then.
+pub fn switch_mig_mode(
+    nvml: &dyn Nvml,
+    card: PciBusId,
+    on: bool,
+    pending: Pending,
+) -> Result<Switched, NvmlError> {
+    let switch = nvml.set_mig_mode(card, on)?;
+    if switch.mode.current == on {
+        return Ok(Switched::Now);
+    }
+    let is_ordered = switch.mode.pending == on;
+    if is_ordered && (pending == Pending::TakeBack || switch.not_active.is_some()) {
+        // Else it would come with the next reset, whatever is wanted then.
+        let _ = nvml.set_mig_mode(card, !on);
+    }
+    match switch.not_active {
+        Some(error) => Err(error),
+        None => Ok(if is_ordered { Switched::WithReset } else { Switched::Not }),
+    }
+}
