@@ -20,7 +20,7 @@ mod problem;
 mod readers;
 mod snapshot;
 mod sysfs;
-mod undivided;
+mod without_mig;
 mod xid_memory;
 
 use std::path::PathBuf;

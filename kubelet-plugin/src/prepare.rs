@@ -1,53 +1,59 @@
 //! Makes allocated claims real on this node, and undoes it.
 //!
 //! ```text
-//! kubelet ─> Preparer ─> one task a claim (survives a dropped call; a retry joins it)
-//!                          │ 1 claim lock      one worker a claim, also between two instances of the plugin
-//!                          │ 2 claim           from the API: uid, allocation, our results
-//!                          │ 3 card locks      in one order; never one for the whole node
-//!                          │ 4 needs           the cards are there and the published ones, and have such partitions
-//!                          │ 5 conflict?       against every other record of the journal
-//!                          │ 6 plan            what is on the cards, and what is to be made
-//!                          │ 7 journal intents synced before anything is touched
-//!                          │ 8 hardware        mode, partitions: all cards side by side
-//!                          │ 9 CDI spec        what the container runtime injects
-//!                          └ 10 journal complete
+//! kubelet ─> preparer ─> tasks, one a claim (survives a dropped call; a retry joins it)
+//!                          └> retries ─> attempt
+//!                               1 claim lock      one attempt a claim, also between two instances     attempt/locks.rs
+//!                               2 claim           from the API: uid, allocation, our results          claim.rs, allocation.rs
+//!                               3 card locks      in one order; never one for the whole node          attempt/locks.rs
+//!                               4 needs           cards are there and as published, with partitions   need.rs
+//!                               5 conflict?       against every other record of the journal           conflict.rs
+//!                               6 plan            what is on the cards, and what is to be made        changes/plan.rs
+//!                               7 journal intents synced before anything is touched                   record.rs
+//!                               8 hardware        mode, partitions, shares: all cards side by side    changes/cards.rs, make.rs
+//!                               9 CDI spec        what the container runtime injects                  spec.rs
+//!                              10 complete record                                                     record.rs
 //! ```
+//!
+//! What the plugin does by itself has a file each: `recover` (a start), `repair` (what was lost), `sweep` (claims that nobody
+//! will unprepare), `mps_watch` and `mps_settle` (MPS daemons).
 //!
 //! The journal on disk is the truth: nothing about other claims is remembered between two calls, because another
 //! instance of the plugin may have changed it.
 
 mod allocation;
+mod attempt;
 mod blocking;
 mod call;
-mod card_hold;
+mod changes;
 mod claim;
 mod claim_events;
 mod config;
 mod conflict;
+mod driver_files;
 mod error;
-mod files;
-mod follow_mps;
-mod forgotten;
-mod hardware;
 mod holder;
+mod kubelet_checkpoint;
+mod layout_hold;
 mod metrics;
 mod mps_metrics;
+mod mps_settle;
+mod mps_watch;
 mod need;
 mod observer;
 mod options;
 mod own_time;
 mod preparer;
-mod realize;
+mod record;
 mod recover;
 mod reference;
 mod repair;
-mod settle;
+mod retries;
 mod sharing;
+mod spec;
 mod sweep;
+mod tasks;
 mod unprepare;
-mod waiting;
-mod work;
 mod worker;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};

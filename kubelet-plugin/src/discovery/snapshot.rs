@@ -16,7 +16,7 @@ use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
 use super::readers::{Question, Readers, Subject};
 use super::sysfs::Sysfs;
-use super::undivided::Undivided;
+use super::without_mig::Undivided;
 
 /// How long the driver may take for one card. A card that nothing has woken up yet takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -1,3 +1,5 @@
+//! Step 2: what the API says is allocated to a claim of this driver.
+
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
 use tessera_api::config::Sharing;

@@ -1,3 +1,5 @@
+//! Work that blocks, on threads that may block.
+
 use super::PrepareError;
 
 /// Runs what blocks on a thread that may block.

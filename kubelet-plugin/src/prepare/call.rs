@@ -1,3 +1,5 @@
+//! How long the work on a claim may take, and what ends it before.
+
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

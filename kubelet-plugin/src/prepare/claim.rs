@@ -1,3 +1,5 @@
+//! Step 2: the claim, read from the API server.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;

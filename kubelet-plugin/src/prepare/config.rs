@@ -1,3 +1,5 @@
+//! The configuration of a claim's devices, as its author wrote it.
+
 use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, OpaqueDeviceConfiguration};
 use tessera_api::DeviceType;
 use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};

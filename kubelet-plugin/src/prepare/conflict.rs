@@ -1,6 +1,13 @@
+//! Step 5: whether two claims may use a card at once.
+
+use std::collections::BTreeSet;
+
 use tessera_api::facts::Placement;
 use tessera_api::{DeviceName, PciBusId};
 
+use super::PrepareError;
+use super::attempt::Attempt;
+use super::holder::all_holders;
 use super::need::DeviceNeed;
 use tessera_journal::ClaimDevice;
 
@@ -98,6 +105,33 @@ impl Extent {
 
 fn existing_compute_instance(device: Option<&DeviceName>) -> Option<u32> {
     Some(device?.partition()?.existing?.compute_instance)
+}
+
+impl Attempt<'_> {
+    /// Refuses an allocation whose devices other claims hold, unless they are found to be stale: those are released. Tells
+    /// whether any was. `locked` are the cards whose locks are held.
+    pub(super) async fn refuse_conflicts(
+        &self,
+        needs: &[DeviceNeed],
+        locked: &BTreeSet<PciBusId>,
+    ) -> Result<bool, PrepareError> {
+        let mut released = false;
+        let uses: Vec<Use<'_>> = needs.iter().map(Use::of_need).collect();
+        let holders = self.worker.disk(all_holders).await?;
+        for holder in holders.iter().filter(|holder| holder.uid != self.claim.uid) {
+            let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
+            if let Some(reason) = self.worker.release_if_stale(holder, locked).await {
+                return Err(PrepareError::Held {
+                    device: contested.device_name().to_owned(),
+                    holder: holder.to_string(),
+                    note: reason.note,
+                    leaving: reason.is_leaving.then(|| holder.uid.clone()),
+                });
+            }
+            released = true;
+        }
+        Ok(released)
+    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+//! Why a claim could not be prepared or unprepared.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,12 +1,15 @@
+//! Who holds devices of this node: claims by their records, or by their CDI specs where a record is damaged.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
-use super::ClaimReference;
+use super::changes::{mode_id, own_share_id};
 use super::conflict::Use;
-use super::hardware::{mode_id, own_share_id};
+use super::worker::Worker;
+use super::{ClaimReference, PrepareError};
 use crate::cdi;
 use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
@@ -44,9 +47,16 @@ pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Hol
     Ok(journal.shared_claims()?.into_iter().map(holder).collect())
 }
 
+/// [`holders`] and [`holders_of_other_drivers`]: every claim that a card may have to be kept for.
+pub(super) fn all_holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, PrepareError> {
+    let mut all = holders(journal, cdi)?;
+    all.extend(holders_of_other_drivers(cdi)?);
+    Ok(all)
+}
+
 /// The claims that other installations of Tessera on this node have prepared, under other driver names, by what they give
 /// to containers: the CDI directory is one for the node, the journal each driver's own. Blocks for file reads.
-pub(super) fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::CdiError> {
+fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::CdiError> {
     let holder = |(driver, uid, spec): (String, String, cdi::Spec)| Holder {
         from_spec: devices_in(&spec, &uid),
         uid,
@@ -82,6 +92,14 @@ fn device_of(name: &str, uid: &str) -> Option<(PciBusId, String)> {
             return Some((parsed.card(), device.to_owned()));
         }
         (device, _) = device.rsplit_once('-')?;
+    }
+}
+
+impl Worker {
+    /// A claim whose record can't be read, by its CDI spec.
+    pub(super) async fn holder_of_spec(&self, claim: &ClaimReference) -> Result<Holder, PrepareError> {
+        let uid = claim.uid.clone();
+        self.disk(move |_, cdi| Ok::<_, PrepareError>(Holder::of_spec(cdi, &uid))).await
     }
 }
 

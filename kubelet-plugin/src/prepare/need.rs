@@ -1,3 +1,5 @@
+//! Step 4: what an allocation needs of its cards: that they are there, and the published ones, and have such partitions.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -10,7 +12,7 @@ use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
 use super::PrepareError;
 use super::allocation::AllocatedDevice;
-use super::hardware::partition_id;
+use super::changes::partition_id;
 use super::sharing::OwnSharing;
 use tessera_nvml::DriverCalls;
 

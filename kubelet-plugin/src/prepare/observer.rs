@@ -1,3 +1,5 @@
+//! Who is told of every piece of work on a claim, for metrics.
+
 use std::time::Duration;
 
 /// What the kubelet asked for.

@@ -1,3 +1,5 @@
+//! What the work on claims depends on: directories, times, names.
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! How much of a claim's time is the plugin's own work.
+
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;

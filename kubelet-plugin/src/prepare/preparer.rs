@@ -1,3 +1,5 @@
+//! The door to all work on claims.
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +15,15 @@ use tracing::Instrument as _;
 
 use super::MpsMetrics;
 use super::call::{Call, in_time};
-use super::files::Files;
-use super::follow_mps::Follower;
+use super::driver_files::Files;
+use super::mps_watch::Follower;
 use super::own_time::OwnTime;
+use super::record::held_cards;
 use super::sharing::Sharing;
-use super::work::{Pending, Work};
-use super::worker::{Worker, held_cards};
+use super::tasks::{Pending, Work};
+use super::worker::Worker;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
-    blocking,
 };
 use super::{claim_events, reference};
 use crate::cdi;
@@ -217,9 +219,10 @@ impl Preparer {
     /// # Errors
     /// [`PrepareError::Journal`] where the journal can't be listed.
     pub async fn hardware_present(&self) -> Result<[(&'static str, usize); 2], PrepareError> {
-        let journal = self.worker.journal.clone();
-        let records: Vec<_> = blocking::run(move || journal.hardware())
-            .await??
+        let records: Vec<_> = self
+            .worker
+            .disk(|journal, _| journal.hardware())
+            .await?
             .into_iter()
             .flat_map(|entry| entry.record)
             .collect();
@@ -233,8 +236,7 @@ impl Preparer {
     /// # Errors
     /// [`PrepareError::Journal`] where the journal can't be listed.
     pub async fn held_devices(&self) -> Result<BTreeSet<String>, PrepareError> {
-        let journal = self.worker.journal.clone();
-        let entries = blocking::run(move || journal.claims()).await??;
+        let entries = self.worker.disk(|journal, _| journal.claims()).await?;
         let records = entries.into_iter().filter_map(|entry| entry.record.ok());
         let held = records.filter(|record| !held_cards(record).is_empty()).flat_map(|record| record.devices);
         Ok(held.filter(|device| !device.admin_access).map(|device| device.device).collect())

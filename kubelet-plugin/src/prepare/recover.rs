@@ -1,3 +1,5 @@
+//! What a start makes agree: journal, CDI directory and cards.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -5,10 +7,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use tessera_api::PciBusId;
 
-use super::worker::{Worker, device_names, held_cards, spec_devices};
-use super::{Operation, PrepareError, blocking};
+use super::record::{device_names, held_cards};
+use super::worker::Worker;
+use super::{Operation, PrepareError};
 use crate::cdi;
-use tessera_journal::{ClaimRecord, JournalError, Stage};
+use tessera_journal::{ClaimRecord, Journal, JournalError, Stage};
 
 /// Longest wait at a start for a card that another instance works on. What is not undone then is undone by the claim's
 /// next Prepare or Unprepare.
@@ -20,14 +23,13 @@ impl Worker {
     /// needs destroyed. Claims that another instance is working on are left to it. What needs the driver is done when it
     /// is there: this is called again then.
     pub(super) async fn recover(&self) -> Result<(), PrepareError> {
-        let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
-        let claims = blocking::run(move || -> Result<BTreeSet<String>, PrepareError> {
+        let known = |journal: &Journal, cdi: &cdi::Directory| {
             let mut claims: BTreeSet<String> = journal.claims()?.into_iter().map(|entry| entry.id).collect();
             claims.extend(journal.unfinished_claims()?);
             claims.extend(cdi.claims()?.into_iter().map(|file| file.uid));
-            Ok(claims)
-        })
-        .await??;
+            Ok::<_, PrepareError>(claims)
+        };
+        let claims = self.disk(known).await?;
         // Side by side, for destroying partitions takes seconds: but one after the other on each card.
         let recovered = claims.iter().map(|uid| async move {
             // One claim's trouble is not the others'.
@@ -37,8 +39,7 @@ impl Worker {
         });
         join_all(recovered).await;
 
-        let journal = self.journal.clone();
-        let cards = blocking::run(move || journal.cards_with_hardware()).await??;
+        let cards = self.disk(|journal, _| journal.cards_with_hardware()).await?;
         let recovered = cards.into_iter().map(|card| async move {
             match self.recover_card(card).await {
                 Ok(()) => {}
@@ -63,13 +64,13 @@ impl Worker {
 
     async fn recover_claim(&self, uid: &str) -> Result<(), PrepareError> {
         let Some(_claim_lock) = self.locks.try_claim(uid)? else { return Ok(()) };
-        let (journal, cdi, claim) = (self.journal.clone(), self.cdi.clone(), uid.to_owned());
-        let recorded = blocking::run(move || -> Result<_, PrepareError> {
+        let claim = uid.to_owned();
+        let read = move |journal: &Journal, cdi: &cdi::Directory| {
             journal.remove_unfinished_claim(&claim)?;
             cdi.remove_unfinished(&claim)?;
-            Ok(journal.claim(&claim))
-        })
-        .await??;
+            Ok::<_, PrepareError>(journal.claim(&claim))
+        };
+        let recorded = self.disk(read).await?;
         match recorded {
             Ok(Some(record)) if self.is_prepared(&record) => Ok(()),
             Ok(Some(record)) => self.roll_back(&record).await,
@@ -107,74 +108,12 @@ impl Worker {
     /// A record that can't be understood: as long as the claim has a CDI spec its containers may run, and what they use
     /// is kept from others. Without a spec there is nothing to keep.
     async fn keep_or_drop(&self, uid: &str, error: &JournalError) -> Result<(), PrepareError> {
-        let (cdi, claim) = (self.cdi.clone(), uid.to_owned());
-        if blocking::run(move || cdi.read(&claim)).await??.is_some() {
+        let claim = uid.to_owned();
+        if self.disk(move |_, cdi| cdi.read(&claim)).await?.is_some() {
             tracing::error!(uid, %error, "a claim's record is damaged; its devices are kept from other claims");
             return Ok(());
         }
         tracing::warn!(uid, %error, "dropping a damaged record: nothing of its claim is left on this node");
         self.undo(Operation::Unprepare, uid, None).await
-    }
-
-    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
-    pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
-        let nvml = self.nvml()?;
-        let files = self.files.of(&nvml, &self.calls, &self.options).await?;
-        let journal = self.journal.clone();
-        for entry in blocking::run(move || journal.claims()).await?? {
-            // Whoever works on a claim writes its spec.
-            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
-            let Some(mut record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
-            else {
-                continue;
-            };
-            match self.with_present_minors(&record).await {
-                Ok(numbered) => record = numbered,
-                Err(error @ PrepareError::OtherCard { .. }) => {
-                    tracing::error!(uid = record.uid, %error, "a prepared claim's card was replaced");
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
-            record = blocking::run(move || {
-                if sharing.follow_static_partitions(&mut record) {
-                    tracing::info!(uid = record.uid, "its static partitions have other names now");
-                    journal.put_claim(&record)?;
-                }
-                Ok::<_, PrepareError>(record)
-            })
-            .await??;
-            // One claim's trouble is not the others'.
-            match self.restore_spec(&record, files.clone()).await {
-                Err(error @ (PrepareError::Capability { .. } | PrepareError::NoPartition { .. })) => {
-                    tracing::error!(uid = record.uid, %error, "cannot tell a prepared claim's CDI spec");
-                }
-                restored => restored?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn restore_spec(
-        &self,
-        record: &ClaimRecord,
-        files: Arc<cdi::DriverFiles>,
-    ) -> Result<(), PrepareError> {
-        let (cdi, roots, claim) = (self.cdi.clone(), self.options.roots.clone(), record.clone());
-        let is_right = blocking::run(move || -> Result<bool, PrepareError> {
-            let (uid, devices) = (&claim.uid, spec_devices(&claim, &roots)?);
-            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
-            if cdi.read(uid)?.as_ref() == Some(&spec) {
-                return Ok(true);
-            }
-            cdi.write(uid, &spec)?;
-            Ok(false)
-        })
-        .await??;
-        if !is_right {
-            tracing::info!(uid = record.uid, "wrote the CDI spec of a prepared claim again");
-        }
-        Ok(())
     }
 }

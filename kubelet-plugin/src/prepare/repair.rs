@@ -10,13 +10,13 @@ use tessera_nvml::GpuInstance;
 use tokio::time::Instant as Deadline;
 
 use super::allocation::{AllocatedDevice, recorded_devices};
+use super::attempt::Attempt;
 use super::call::{Call, Ending};
 use super::claim_events;
-use super::holder::Holder;
-use super::need::needs;
-use super::worker::{Worker, answer, device_names};
+use super::record::{answer, device_names};
+use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice, blocking};
-use tessera_journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances, Stage};
+use tessera_journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances};
 use tessera_nvml::CallError;
 
 impl Worker {
@@ -25,9 +25,9 @@ impl Worker {
         &self,
         uid: &str,
     ) -> Result<Result<Option<ClaimRecord>, JournalError>, PrepareError> {
-        let (journal, uid) = (self.journal.clone(), uid.to_owned());
-        match blocking::run(move || journal.claim(&uid)).await? {
-            Err(error) if error.is_corrupt() => {
+        let uid = uid.to_owned();
+        match self.disk(move |journal, _| journal.claim(&uid)).await {
+            Err(PrepareError::Journal(error)) if error.is_corrupt() => {
                 tracing::warn!(%error, "replacing the record");
                 Ok(Err(error))
             }
@@ -98,97 +98,15 @@ impl Worker {
         claim: &ClaimReference,
         allocated: &[AllocatedDevice],
     ) -> Result<bool, PrepareError> {
-        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
-        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
+        let holder = self.holder_of_spec(claim).await?;
         let names: BTreeSet<&str> = allocated.iter().map(|device| &*device.cdi_name).collect();
         Ok(!names.is_empty() && holder.cdi_names() == names)
-    }
-
-    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record; where
-    /// that can't be read, all are `missing`, and what the claim's CDI spec says is there is found again.
-    pub(super) async fn make_again(
-        &self,
-        claim: &ClaimReference,
-        recorded: Option<&ClaimRecord>,
-        allocated: &[AllocatedDevice],
-        missing: &BTreeSet<usize>,
-        call: &Call,
-    ) -> Result<Vec<PreparedDevice>, PrepareError> {
-        let operation = Operation::Prepare;
-        let names: Vec<String> = missing
-            .iter()
-            .filter_map(|index| allocated.get(*index))
-            .map(|lost| lost.device.to_string())
-            .collect();
-        tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
-        let nvml = self.nvml()?;
-        let files = call.unless_ended(self.files.of(&nvml, &self.calls, &self.options));
-        let files = self.timed(operation, Phase::DriverFiles, files).await?;
-        let lost: Vec<AllocatedDevice> =
-            missing.iter().filter_map(|index| allocated.get(*index)).cloned().collect();
-        let cards =
-            lost.iter().filter(|device| !device.admin_access).map(|device| device.device.card()).collect();
-        let locks = self.card_locks(operation, claim, &cards, call).await?;
-        let published = self.published.borrow().clone();
-        let look = || {
-            let needs =
-                call.unless_ended(needs(&nvml, &self.calls, &self.profiles, published.as_deref(), &lost));
-            self.timed(operation, Phase::Hardware, needs)
-        };
-        let mut needs = look().await?;
-        if self.timed(operation, Phase::Journal, self.refuse_conflicts(claim, &needs, &cards)).await? {
-            needs = look().await?;
-        }
-        let own = self.own_hardware(claim, recorded).await?;
-        let plans = self.plan(&nvml, &locks, claim, &needs, own);
-        let plans = self.timed(operation, Phase::Hardware, plans).await?;
-        let mut intents = BTreeMap::<PciBusId, Vec<String>>::new();
-        for intent in plans.iter().flat_map(|plan| plan.intents()) {
-            intents.entry(intent.card).or_default().push(intent.id.clone());
-        }
-        let mut made = self.intent(claim, &needs, &plans);
-        if let Err(error) = self.make_hardware(&mut made, &nvml, &locks, plans).await {
-            if let Err(undo) = self.unmake(&nvml, &locks, intents).await {
-                tracing::warn!(error = %undo, "could not undo what the failed attempt made; it is tried again");
-            }
-            return Err(error);
-        }
-        let record = match recorded {
-            None => made,
-            Some(recorded) => {
-                let mut record = recorded.clone();
-                for (index, device) in missing.iter().zip(made.devices) {
-                    if let Some(lost) = record.devices.get_mut(*index) {
-                        *lost = device;
-                    }
-                }
-                record
-            }
-        };
-        let record = self.complete(record, files).await?;
-        tracing::info!(devices = ?device_names(&record), "made again what the claim had lost");
-        Ok(answer(&record))
-    }
-
-    /// Ids of the hardware records that the claim rests on.
-    async fn own_hardware(
-        &self,
-        claim: &ClaimReference,
-        recorded: Option<&ClaimRecord>,
-    ) -> Result<BTreeSet<String>, PrepareError> {
-        if let Some(record) = recorded {
-            return Ok(record.devices.iter().flat_map(|device| &device.hardware).cloned().collect());
-        }
-        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
-        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
-        Ok(holder.hardware_by_card().into_values().flatten().collect())
     }
 
     /// Makes again what prepared claims have lost although the machine was not started again: someone has destroyed
     /// partitions, or the driver was loaded anew. A container that is started again finds what is there then.
     pub(super) async fn repair(&self) -> Result<(), PrepareError> {
-        let journal = self.journal.clone();
-        for entry in blocking::run(move || journal.shared_claims()).await?? {
+        for entry in self.disk(|journal, _| journal.shared_claims()).await? {
             let Ok(record) = entry.record else { continue };
             if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
                 continue;
@@ -213,11 +131,10 @@ impl Worker {
                 uid: record.uid.clone(),
             };
             let call = Call::new(Deadline::now() + self.options.answer_within, Ending::default());
+            let attempt = Attempt { worker: self, operation: Operation::Prepare, claim: &claim, call: &call };
             let since = Instant::now();
             let made = match recorded_devices(&record) {
-                Ok(devices) => {
-                    self.make_again(&claim, Some(&record), &devices, &missing, &call).await.map(drop)
-                }
+                Ok(devices) => attempt.make_again(Some(&record), &devices, &missing).await.map(drop),
                 Err(error) => Err(error),
             };
             if let Err(error) = made {
@@ -268,20 +185,73 @@ impl Worker {
         Ok(record)
     }
 
-    /// Writes a prepared claim's CDI spec, and then its record.
-    pub(super) async fn complete(
+    /// Ids of the hardware records that the claim rests on.
+    async fn own_hardware(
         &self,
-        mut record: ClaimRecord,
-        files: std::sync::Arc<crate::cdi::DriverFiles>,
-    ) -> Result<ClaimRecord, PrepareError> {
-        let operation = Operation::Prepare;
-        self.timed(operation, Phase::Cdi, self.write_spec(&record, files)).await?;
-        record.stage = Stage::Complete;
-        let (journal, complete) = (self.journal.clone(), record.clone());
-        // Another boot would not believe it anyway, so it need only survive this process.
-        let put = async { Ok(blocking::run(move || journal.put_claim(&complete)).await??) };
-        self.timed::<_, PrepareError>(operation, Phase::Journal, put).await?;
-        Ok(record)
+        claim: &ClaimReference,
+        recorded: Option<&ClaimRecord>,
+    ) -> Result<BTreeSet<String>, PrepareError> {
+        if let Some(record) = recorded {
+            return Ok(record.devices.iter().flat_map(|device| &device.hardware).cloned().collect());
+        }
+        let holder = self.holder_of_spec(claim).await?;
+        Ok(holder.hardware_by_card().into_values().flatten().collect())
+    }
+}
+
+impl Attempt<'_> {
+    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record; where
+    /// that can't be read, all are `missing`, and what the claim's CDI spec says is there is found again.
+    pub(super) async fn make_again(
+        &self,
+        recorded: Option<&ClaimRecord>,
+        allocated: &[AllocatedDevice],
+        missing: &BTreeSet<usize>,
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let worker = self.worker;
+        let names: Vec<String> = missing
+            .iter()
+            .filter_map(|index| allocated.get(*index))
+            .map(|lost| lost.device.to_string())
+            .collect();
+        tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
+        let nvml = worker.nvml()?;
+        let files = self.driver_files(&nvml).await?;
+        let lost: Vec<AllocatedDevice> =
+            missing.iter().filter_map(|index| allocated.get(*index)).cloned().collect();
+        let cards =
+            lost.iter().filter(|device| !device.admin_access).map(|device| device.device.card()).collect();
+        let locks = self.card_locks(&cards).await?;
+        let needs = self.needs(&nvml, &lost, &cards).await?;
+        let own = worker.own_hardware(self.claim, recorded).await?;
+        let plans = worker.plan(&nvml, &locks, self.claim, &needs, own);
+        let plans = self.timed(Phase::Hardware, plans).await?;
+        let mut intents = BTreeMap::<PciBusId, Vec<String>>::new();
+        for intent in plans.iter().flat_map(|plan| plan.intents()) {
+            intents.entry(intent.card).or_default().push(intent.id.clone());
+        }
+        let mut made = self.intent(&needs, &plans);
+        if let Err(error) = self.make_hardware(&mut made, &nvml, &locks, plans).await {
+            if let Err(undo) = worker.unmake(&nvml, &locks, intents).await {
+                tracing::warn!(error = %undo, "could not undo what the failed attempt made; it is tried again");
+            }
+            return Err(error);
+        }
+        let record = match recorded {
+            None => made,
+            Some(recorded) => {
+                let mut record = recorded.clone();
+                for (index, device) in missing.iter().zip(made.devices) {
+                    if let Some(lost) = record.devices.get_mut(*index) {
+                        *lost = device;
+                    }
+                }
+                record
+            }
+        };
+        let record = worker.complete(record, files).await?;
+        tracing::info!(devices = ?device_names(&record), "made again what the claim had lost");
+        Ok(answer(&record))
     }
 }
 

@@ -1,3 +1,5 @@
+//! Claims that nobody will ever unprepare.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -5,9 +7,10 @@ use tessera_api::PciBusId;
 
 use super::allocation::{allocated_devices, is_of_allocation};
 use super::claim::{self, Found, is_leaving};
-use super::forgotten::is_forgotten;
 use super::holder::{Holder, holders};
-use super::worker::{Worker, held_cards};
+use super::kubelet_checkpoint::is_forgotten;
+use super::record::held_cards;
+use super::worker::Worker;
 use super::{ClaimReference, Operation, PrepareError, blocking};
 use tessera_journal::ClaimRecord;
 
@@ -69,8 +72,7 @@ impl Worker {
     /// See [`Preparer::sweep`](super::Preparer::sweep).
     pub(super) async fn sweep(&self) -> Result<(), PrepareError> {
         self.recover().await?;
-        let (journal, cdi) = (self.journal.clone(), self.cdi.clone());
-        for holder in blocking::run(move || holders(&journal, &cdi)).await?? {
+        for holder in self.disk(holders).await? {
             // Else someone is working on it.
             if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
                 self.release_if_stale(&holder, &BTreeSet::new()).await;

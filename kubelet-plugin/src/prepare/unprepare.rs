@@ -1,46 +1,71 @@
-use super::call::Call;
-use super::holder::Holder;
-use super::worker::{LOCK_PATIENCE, Worker, device_names, held_cards};
-use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
+//! Unprepare: the claim's lock, its record, the cards' locks, and then everything of it away, the record last.
 
-impl Worker {
+use tessera_card::CardLocks;
+use tessera_journal::ClaimRecord;
+
+use super::attempt::{Attempt, LOCK_PATIENCE};
+use super::record::{device_names, held_cards};
+use super::worker::Worker;
+use super::{Operation, Phase, PrepareError};
+
+impl Attempt<'_> {
     /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for a claim that is not known: the kubelet
     /// asks again until it does, and a pod can't end before.
-    pub(super) async fn unprepare(&self, claim: &ClaimReference, call: &Call) -> Result<(), PrepareError> {
-        let operation = Operation::Unprepare;
-        let _claim_lock = self.claim_lock(operation, &claim.uid, call, call.time_left(LOCK_PATIENCE)).await?;
-        let (journal, uid) = (self.journal.clone(), claim.uid.clone());
-        let recorded = async { blocking::run(move || journal.claim(&uid)).await };
-        let record = match self.timed(operation, Phase::Journal, recorded).await? {
-            Ok(record) => record,
-            Err(error) if error.is_corrupt() => {
+    pub(super) async fn unprepare(&self) -> Result<(), PrepareError> {
+        let _claim_lock = self.claim_lock(self.call.time_left(LOCK_PATIENCE)).await?;
+        let uid = self.claim.uid.clone();
+        let recorded =
+            self.timed(Phase::Journal, self.worker.disk(move |journal, _| journal.claim(&uid))).await;
+        let record = match recorded {
+            Err(PrepareError::Journal(error)) if error.is_corrupt() => {
                 tracing::warn!(%error, "removing the record");
-                return self.unprepare_by_spec(claim, call).await;
+                return self.unprepare_by_spec().await;
             }
-            Err(error) => return Err(error.into()),
+            recorded => recorded?,
         };
         let cards = record.as_ref().map(held_cards).unwrap_or_default();
         let devices = record.as_ref().map(|record| device_names(record).join(",")).unwrap_or_default();
-        let card_locks = self.card_locks(operation, claim, &cards, call).await?;
+        let card_locks = self.card_locks(&cards).await?;
         let recorded = record.as_ref().map(|record| (record, &card_locks));
-        self.undo(operation, &claim.uid, recorded).await?;
+        self.worker.undo(self.operation, &self.claim.uid, recorded).await?;
         tracing::info!(devices, "unprepared");
         Ok(())
     }
 
     /// Undoes a claim whose record can't be read: what it has is known from its CDI spec.
-    async fn unprepare_by_spec(&self, claim: &ClaimReference, call: &Call) -> Result<(), PrepareError> {
-        let operation = Operation::Unprepare;
-        let (cdi, uid) = (self.cdi.clone(), claim.uid.clone());
-        let holder = blocking::run(move || Holder::of_spec(&cdi, &uid)).await?;
+    async fn unprepare_by_spec(&self) -> Result<(), PrepareError> {
+        let holder = self.worker.holder_of_spec(self.claim).await?;
         let cards = holder.hardware_by_card().into_keys().collect();
-        let card_locks = self.card_locks(operation, claim, &cards, call).await?;
+        let card_locks = self.card_locks(&cards).await?;
         // Before the spec, which a second attempt needs.
-        self.unmake_of_spec(operation, &holder, &card_locks).await?;
-        self.undo(operation, &claim.uid, None).await?;
+        self.worker.unmake_of_spec(self.operation, &holder, &card_locks).await?;
+        self.worker.undo(self.operation, &self.claim.uid, None).await?;
         // What daemons allow to the shares that go on may be less now.
-        self.unsettled.notify_one();
+        self.worker.unsettled.notify_one();
         tracing::info!(cards = ?cards, "unprepared");
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// Undoes whatever there is of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
+    /// with the locks of its cards.
+    pub(super) async fn undo(
+        &self,
+        operation: Operation,
+        uid: &str,
+        recorded: Option<(&ClaimRecord, &CardLocks)>,
+    ) -> Result<(), PrepareError> {
+        let claim = uid.to_owned();
+        self.timed(operation, Phase::Cdi, self.disk(move |_, cdi| cdi.remove(&claim))).await?;
+        if let Some((record, locks)) = recorded {
+            self.unmake_claim(operation, record, locks).await?;
+        }
+        let claim = uid.to_owned();
+        self.timed(operation, Phase::Journal, self.disk(move |journal, _| journal.remove_claim(&claim)))
+            .await?;
+        // Nobody may be waiting.
+        let _ = self.released.send(uid.into());
         Ok(())
     }
 }

@@ -1,3 +1,5 @@
+//! What a share may use at most.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;

@@ -9,7 +9,7 @@ use tessera_nvml::{ComputeMode, Nvml};
 
 use super::Sharing;
 use crate::prepare::PrepareError;
-use crate::prepare::hardware::device_of_share;
+use crate::prepare::changes::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
 /// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.

@@ -1,3 +1,5 @@
+//! Step 6: what is to be done to one card for one claim.
+
 use std::collections::BTreeSet;
 
 use serde_json::Map;

@@ -1,3 +1,5 @@
+//! What is known of the MPS daemons, to tell what is news.
+
 use std::collections::BTreeMap;
 
 use tessera_journal::MpsServers;

@@ -1,8 +1,11 @@
+//! Attempts at a claim, and the waits between them.
+
 use std::sync::Arc;
 
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::attempt::Attempt;
 use super::call::Call;
 use super::claim_events;
 use super::worker::Worker;
@@ -38,11 +41,8 @@ impl Worker {
             let mut released = self.released.subscribe();
             let mut hardware = self.hardware.clone();
             hardware.mark_unchanged();
-            let attempt = match operation {
-                Operation::Prepare => self.attempt(claim, call).await,
-                Operation::Unprepare => self.unprepare(claim, call).await.map(|()| Vec::new()),
-            };
-            let error = match attempt {
+            let attempt = Attempt { worker: self, operation, claim, call };
+            let error = match attempt.run().await {
                 Err(error) if error.may_pass() && !call.is_over() => error,
                 answer => {
                     if let Some(wait) = &mut wait {

@@ -1,3 +1,5 @@
+//! The work that runs, by claim.
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,3 +1,5 @@
+//! Whether the kubelet has forgotten a claim, by its checkpoint file.
+
 use std::path::Path;
 
 use tessera_journal::FileSystem;

@@ -1,3 +1,5 @@
+//! The driver's files, found once for each time the driver library is opened.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tessera_nvml::Nvml;

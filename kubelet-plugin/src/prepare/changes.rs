@@ -13,6 +13,7 @@
 //!
 //! All of it runs on blocking threads, under the card's lock, one step after the other on one card.
 
+mod cards;
 mod make;
 mod plan;
 mod share;

@@ -1,3 +1,5 @@
+//! Records of a card undone.
+
 use std::time::Instant;
 
 use tessera_api::PciBusId;

@@ -1,3 +1,5 @@
+//! All cards of a claim at once: each on a thread of its own, under the locks of all of them.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -5,19 +7,20 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-use super::hardware::{self, CardPlan, Left, Tools};
-use super::holder::{Holder, holders, references};
-use super::need::DeviceNeed;
-use super::sharing::own_sharing;
-use super::worker::Worker;
-use super::{ClaimReference, Operation, Phase, PrepareError, blocking};
+use super::{self as changes, CardPlan, Left, Tools};
+use crate::cdi;
+use crate::prepare::holder::{Holder, holders, references};
+use crate::prepare::need::DeviceNeed;
+use crate::prepare::sharing::own_sharing;
+use crate::prepare::worker::Worker;
+use crate::prepare::{ClaimReference, Operation, Phase, PrepareError};
 use tessera_card::CardLocks;
-use tessera_journal::{ClaimMps, ClaimRecord, PartitionInstances, Stage};
+use tessera_journal::{ClaimMps, ClaimRecord, Journal, PartitionInstances, Stage};
 use tessera_nvml::CallError;
 
 /// What was made of a claim's plans.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(in crate::prepare) struct Made {
     /// Partitions, by the ids of their records.
     pub partitions: BTreeMap<String, PartitionInstances>,
     /// Shares by MPS, by the positions of their devices among the claim's.
@@ -37,18 +40,20 @@ impl Worker {
     }
 
     /// Ids of the hardware records that claims rest on, without those of one claim.
-    pub(super) async fn references(&self, except: Option<&str>) -> Result<BTreeSet<String>, PrepareError> {
-        let (journal, cdi, except) = (self.journal.clone(), self.cdi.clone(), except.map(str::to_owned));
-        blocking::run(move || {
-            let holders = holders(&journal, &cdi)?;
-            Ok(references(&holders, journal.boot_id(), except.as_deref()))
-        })
-        .await?
+    pub(in crate::prepare) async fn references(
+        &self,
+        except: Option<&str>,
+    ) -> Result<BTreeSet<String>, PrepareError> {
+        let except = except.map(str::to_owned);
+        let references = move |journal: &Journal, cdi: &cdi::Directory| {
+            Ok::<_, PrepareError>(references(&holders(journal, cdi)?, journal.boot_id(), except.as_deref()))
+        };
+        self.disk(references).await
     }
 
     /// Finds out what is to be done to the cards, all at once. The caller holds their locks. `own` are the ids of hardware
     /// records that the claim rests on already.
-    pub(super) async fn plan(
+    pub(in crate::prepare) async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
@@ -69,7 +74,7 @@ impl Worker {
         let own = Arc::new(own);
         let plans = cards.into_iter().map(|(card, needs)| {
             let (tools, references, own) = (self.tools(nvml, locks), references.clone(), own.clone());
-            self.calls.work(card, move || hardware::plan(&tools, card, &needs, &references, &own))
+            self.calls.work(card, move || changes::plan(&tools, card, &needs, &references, &own))
         });
         let mut planned = Vec::new();
         for plan in join_all(plans).await {
@@ -81,7 +86,7 @@ impl Worker {
     /// Carries out plans whose intents are on the disk: all cards side by side, one step after the other on each; shares
     /// when all the rest is there, for a daemon may serve several cards. Never broken off: a call of the driver has its
     /// effect all the same.
-    pub(super) async fn make(
+    pub(in crate::prepare) async fn make(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
@@ -90,14 +95,14 @@ impl Worker {
         let plans: Vec<Arc<CardPlan>> = plans.into_iter().map(Arc::new).collect();
         let makes = plans.iter().map(|plan| {
             let (tools, plan) = (self.tools(nvml, locks), plan.clone());
-            self.calls.finish(plan.card(), move || hardware::make(&tools, &plan))
+            self.calls.finish(plan.card(), move || changes::make(&tools, &plan))
         });
         let partitions: BTreeMap<String, PartitionInstances> =
             all(join_all(makes).await)?.into_iter().flatten().collect();
         let partitions = Arc::new(partitions);
         let makes = plans.iter().filter(|plan| plan.has_shares()).map(|plan| {
             let (tools, plan, partitions) = (self.tools(nvml, locks), plan.clone(), partitions.clone());
-            self.calls.finish(plan.card(), move || hardware::make_shares(&tools, &plan, &partitions))
+            self.calls.finish(plan.card(), move || changes::make_shares(&tools, &plan, &partitions))
         });
         let shares = all(join_all(makes).await)?.into_iter().flatten().collect();
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
@@ -107,7 +112,7 @@ impl Worker {
     /// claim and cards.
     ///
     /// A driver or a card that is away is no error: what is left of the claim on it is undone when it is back.
-    pub(super) async fn unmake_claim(
+    pub(in crate::prepare) async fn unmake_claim(
         &self,
         operation: Operation,
         record: &ClaimRecord,
@@ -126,10 +131,9 @@ impl Worker {
         }
         if record.stage == Stage::Complete {
             // From here on it is not prepared: whoever finds it undoes it.
-            let (journal, mut intent) = (self.journal.clone(), record.clone());
-            intent.stage = Stage::Intent;
-            let written = async { Ok(blocking::run(move || journal.put_claim(&intent)).await??) };
-            let written = self.timed::<_, PrepareError>(operation, Phase::Journal, written).await;
+            let intent = ClaimRecord { stage: Stage::Intent, ..record.clone() };
+            let written = self.disk(move |journal, _| journal.put_claim(&intent));
+            let written = self.timed(operation, Phase::Journal, written).await;
             if let Err(error) = written {
                 // A pod must be able to end on a full disk, else nothing frees it. If the plugin is killed before the end, the
                 // claim is found prepared, and the kubelet asks again to undo it.
@@ -152,7 +156,7 @@ impl Worker {
 
     /// Undoes what a claim whose record can't be read may have changed on cards, and no other claim rests on. The caller
     /// holds the locks of claim and cards.
-    pub(super) async fn unmake_of_spec(
+    pub(in crate::prepare) async fn unmake_of_spec(
         &self,
         operation: Operation,
         holder: &Holder,
@@ -168,7 +172,7 @@ impl Worker {
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
     }
 
-    pub(super) async fn unmake(
+    pub(in crate::prepare) async fn unmake(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
@@ -176,7 +180,7 @@ impl Worker {
     ) -> Result<(), PrepareError> {
         let unmakes = cards.into_iter().map(|(card, ids)| {
             let tools = self.tools(nvml, locks);
-            async move { (card, self.calls.work(card, move || hardware::unmake(&tools, card, &ids)).await) }
+            async move { (card, self.calls.work(card, move || changes::unmake(&tools, card, &ids)).await) }
         });
         let mut failed = None;
         for (card, answer) in join_all(unmakes).await {
@@ -203,13 +207,16 @@ impl Worker {
 
     /// Undoes what is recorded of a card and no claim rests on. The caller holds the card's lock, and no claim is being
     /// worked on that has something on it.
-    pub(super) async fn unmake_waste(&self, card: PciBusId, locks: &CardLocks) -> Result<(), PrepareError> {
-        let journal = self.journal.clone();
-        let recorded = blocking::run(move || {
+    pub(in crate::prepare) async fn unmake_waste(
+        &self,
+        card: PciBusId,
+        locks: &CardLocks,
+    ) -> Result<(), PrepareError> {
+        let recorded = move |journal: &Journal, _: &cdi::Directory| {
             journal.remove_unfinished_hardware(card)?;
             journal.hardware_of(card)
-        });
-        let recorded = recorded.await??;
+        };
+        let recorded = self.disk(recorded).await?;
         let references = self.references(None).await?;
         let mut waste = Vec::new();
         for entry in recorded {
@@ -221,16 +228,14 @@ impl Worker {
                 }
                 Ok(record) if record.boot_id != *self.journal.boot_id() => {
                     // Nothing that was made in another boot is there.
-                    let (journal, id) = (self.journal.clone(), entry.id);
-                    blocking::run(move || journal.remove_hardware_unsynced(&id)).await??;
+                    self.disk(move |journal, _| journal.remove_hardware_unsynced(&entry.id)).await?;
                 }
                 Ok(_) if references.contains(&entry.id) => {}
                 Ok(_) => waste.push(entry.id),
                 Err(error) if error.is_corrupt() && !references.contains(&entry.id) => {
                     tracing::error!(id = entry.id, %error,
                         "dropping the record; if there is an instance on the card that nobody uses, destroy it by hand");
-                    let (journal, id) = (self.journal.clone(), entry.id);
-                    blocking::run(move || journal.remove_hardware_unsynced(&id)).await??;
+                    self.disk(move |journal, _| journal.remove_hardware_unsynced(&entry.id)).await?;
                 }
                 Err(error) => tracing::error!(id = entry.id, %error, "a hardware record can't be read"),
             }

@@ -10,7 +10,9 @@ use super::call::in_time;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
 use tessera_card::CardLocks;
-use tessera_journal::{ClaimRecord, HardwareRecord};
+use tessera_journal::{ClaimRecord, HardwareRecord, Journal};
+
+use crate::cdi;
 use tessera_mps_host::protocol::Daemon;
 
 /// The pause before what could not be settled is tried again: the first, and the longest.
@@ -113,14 +115,13 @@ impl Worker {
     }
 
     async fn cards_with_daemons(&self) -> Result<BTreeSet<PciBusId>, PrepareError> {
-        let journal = self.journal.clone();
-        blocking::run(move || {
+        let cards = |journal: &Journal, _: &cdi::Directory| {
             let boot = journal.boot_id();
             let is_daemon = |record: &HardwareRecord| record.boot_id == *boot && record.daemon().is_some();
             let records = journal.hardware()?.into_iter().filter_map(|entry| entry.record.ok());
-            Ok(records.filter(is_daemon).map(|record| record.card).collect())
-        })
-        .await?
+            Ok::<_, PrepareError>(records.filter(is_daemon).map(|record| record.card).collect())
+        };
+        self.disk(cards).await
     }
 
     /// Whether any card is shared by MPS, by the journal.

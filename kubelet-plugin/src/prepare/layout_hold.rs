@@ -1,11 +1,13 @@
+//! A card that a static layout wants to change, kept from claims meanwhile.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
 use super::conflict::Use;
-use super::holder::{Holder, holders, holders_of_other_drivers};
-use super::{PrepareError, Preparer, blocking};
+use super::holder::{Holder, all_holders};
+use super::{PrepareError, Preparer};
 use crate::layout::{CardHold, CardHolder};
 use tessera_card::CardLocks;
 use tessera_journal::Journal;
@@ -33,13 +35,7 @@ impl Preparer {
         let worker = self.worker();
         let locks = Arc::new(worker.locks.cards(&BTreeSet::from([card])).await?);
         worker.unmake_waste(card, &locks).await?;
-        let (journal, cdi) = (worker.journal.clone(), worker.cdi.clone());
-        let holders = blocking::run(move || -> Result<_, PrepareError> {
-            let mut holders = holders(&journal, &cdi)?;
-            holders.extend(holders_of_other_drivers(&cdi)?);
-            Ok(holders)
-        });
-        let holders = holders.await??;
+        let holders = worker.disk(all_holders).await?;
         let device = DeviceName::Card(card).to_string();
         let uses_it = |holder: &&Holder| holder.conflicts_with(Use::of_whole_card(card, &device));
         let claims = holders.iter().filter(uses_it).map(ToString::to_string).collect();

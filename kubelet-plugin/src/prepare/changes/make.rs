@@ -1,3 +1,5 @@
+//! Step 8: a plan carried out on one card.
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -1,0 +1,252 @@
+//! One attempt at one claim: the ten steps of Prepare, and those of Unprepare in [`unprepare`](super::unprepare).
+
+mod locks;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tessera_api::PciBusId;
+use tessera_card::CardLocks;
+use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
+use tessera_journal::{ClaimRecord, HardwareRecord, Stage};
+use tessera_nvml::Nvml;
+
+use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
+use super::call::Call;
+use super::changes::CardPlan;
+use super::claim::{self, Found};
+use super::need::{DeviceNeed, needs};
+use super::record::{answer, device_names, held_cards};
+use super::worker::Worker;
+use super::{Operation, Phase, PrepareError};
+use crate::cdi::DriverFiles;
+
+pub(super) use locks::LOCK_PATIENCE;
+
+/// One attempt. It waits for locks only shortly, and whoever waits holds none; what is in the way and passes by itself is
+/// waited for between two attempts ([`retries`](super::retries)).
+pub(super) struct Attempt<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) operation: Operation,
+    pub(super) claim: &'a ClaimReference,
+    pub(super) call: &'a Call,
+}
+
+impl Attempt<'_> {
+    /// Prepares or unprepares the claim; the devices are those of Prepare.
+    pub(super) async fn run(&self) -> Result<Vec<PreparedDevice>, PrepareError> {
+        match self.operation {
+            Operation::Prepare => self.prepare().await,
+            Operation::Unprepare => self.unprepare().await.map(|()| Vec::new()),
+        }
+    }
+
+    /// Prepares the claim, or tells again what an earlier call prepared.
+    async fn prepare(&self) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let worker = self.worker;
+        // Step 1: the claim's lock.
+        let _claim_lock = self.claim_lock(LOCK_PATIENCE).await?;
+        let recorded = self.timed(Phase::Journal, worker.record_or_damage(&self.claim.uid)).await?;
+        let is_damaged = recorded.is_err();
+        let recorded = recorded.unwrap_or_default();
+        let complete = recorded.as_ref().filter(|record| worker.is_prepared(record));
+
+        // Step 2: the claim.
+        let options = &worker.options;
+        let patience = if complete.is_some() { options.short_patience } else { options.patience };
+        let patience = patience.min(self.call.time_left(options.short_patience));
+        let allocated = self.call.unless_ended(self.allocation(patience));
+        let allocated = self.timed(Phase::Claim, allocated).await;
+        match (complete, allocated) {
+            // Prepared in this boot and the API server is away: the kubelet has checked the claim's UID itself.
+            (Some(record), Err(error @ PrepareError::Api { .. })) => {
+                tracing::warn!(%error, "answering from the journal");
+                self.tell_again(record).await
+            }
+            (_, Err(error)) => Err(error),
+            (Some(record), Ok(allocated)) if is_of_allocation(record, &allocated) => {
+                let missing = self.timed(Phase::Hardware, worker.missing(record)).await?;
+                if missing.is_empty() {
+                    let numbered = self.timed(Phase::Hardware, worker.with_present_minors(record)).await?;
+                    return self.tell_again(&numbered).await;
+                }
+                self.make_again(Some(record), &allocated, &missing).await
+            }
+            (_, Ok(allocated)) if is_damaged && worker.is_in_spec(self.claim, &allocated).await? => {
+                let all = (0..allocated.len()).collect();
+                self.make_again(None, &allocated, &all).await
+            }
+            (_, Ok(allocated)) => self.prepare_anew(recorded.as_ref(), &allocated).await,
+        }
+    }
+
+    /// Prepares an allocation. `recorded` is what is there of an earlier attempt, boot or allocation of the claim.
+    async fn prepare_anew(
+        &self,
+        recorded: Option<&ClaimRecord>,
+        allocated: &[AllocatedDevice],
+    ) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let worker = self.worker;
+        let nvml = worker.nvml()?;
+        let files = self.driver_files(&nvml).await?;
+
+        // Step 3: the cards' locks.
+        let mut cards: BTreeSet<PciBusId> = recorded.map(held_cards).unwrap_or_default();
+        cards.extend(
+            allocated.iter().filter(|device| !device.admin_access).map(|device| device.device.card()),
+        );
+        let since = Instant::now();
+        let locks = self.card_locks(&cards).await?;
+        if since.elapsed() > LOCK_PATIENCE {
+            // The claim may be another one meanwhile.
+            self.still_allocated(allocated).await?;
+        }
+        if let Some(record) = recorded {
+            tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
+            worker.undo(self.operation, &self.claim.uid, Some((record, &locks))).await?;
+        }
+
+        // Steps 4 and 5: needs and conflicts. Step 6: the plan.
+        let needs = self.needs(&nvml, allocated, &cards).await?;
+        let plans = worker.plan(&nvml, &locks, self.claim, &needs, BTreeSet::new());
+        let plans = self.timed(Phase::Hardware, plans).await?;
+
+        let mut record = self.intent(&needs, &plans);
+        if let Err(error) = self.make_real(&mut record, &nvml, &locks, plans, files).await {
+            record.stage = Stage::Intent;
+            if let Err(undo) = worker.undo(self.operation, &self.claim.uid, Some((&record, &locks))).await {
+                tracing::warn!(error = %undo,
+                    "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
+            }
+            return Err(error);
+        }
+        let pods: Vec<String> = self.call.consumers().into_iter().filter_map(|pod| pod.name).collect();
+        tracing::info!(?pods, devices = ?device_names(&record), "prepared");
+        Ok(answer(&record))
+    }
+
+    /// Intents, effects, completion: in this order, whatever is added between.
+    async fn make_real(
+        &self,
+        record: &mut ClaimRecord,
+        nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
+        plans: Vec<CardPlan>,
+        files: Arc<DriverFiles>,
+    ) -> Result<(), PrepareError> {
+        // Step 7: intents. A card that is taken as it is needs none: of an attempt that is cut off, only a CDI spec without
+        // a record is left, and that is removed at the next start.
+        if record.devices.iter().any(|device| !device.hardware.is_empty()) {
+            let intent = record.clone();
+            let put = self.worker.disk(move |journal, _| journal.put_claim(&intent));
+            self.timed(Phase::Journal, put).await?;
+        }
+        // Step 8: hardware. Steps 9 and 10: the CDI spec, and the complete record.
+        self.make_hardware(record, nvml, locks, plans).await?;
+        *record = self.worker.complete(record.clone(), files).await?;
+        Ok(())
+    }
+
+    /// Brings the intents of plans to the disk, with one sync for all of them, and carries the plans out; the record is told
+    /// what was made.
+    pub(super) async fn make_hardware(
+        &self,
+        record: &mut ClaimRecord,
+        nvml: &Arc<dyn Nvml>,
+        locks: &CardLocks,
+        plans: Vec<CardPlan>,
+    ) -> Result<(), PrepareError> {
+        if !plans.iter().any(CardPlan::has_work) {
+            return Ok(());
+        }
+        let intents: Vec<&HardwareRecord> = plans.iter().flat_map(CardPlan::intents).collect();
+        if !intents.is_empty() {
+            self.timed(Phase::Sync, self.worker.journal.put_hardware(&intents)).await?;
+        }
+        let made = self.timed(Phase::Hardware, self.worker.make(nvml, locks, plans)).await?;
+        for device in &mut record.devices {
+            let Some(partition) = &mut device.partition else { continue };
+            if let Some(instances) = device.hardware.iter().find_map(|id| made.partitions.get(id)) {
+                partition.instances = Some(instances.clone());
+            }
+        }
+        for (index, mps) in made.shares {
+            if let Some(device) = record.devices.get_mut(index) {
+                device.mps = Some(mps);
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
+    async fn tell_again(&self, record: &ClaimRecord) -> Result<Vec<PreparedDevice>, PrepareError> {
+        let uid = record.uid.clone();
+        let spec = self.timed(Phase::Cdi, self.worker.disk(move |_, cdi| cdi.read(&uid))).await?;
+        if spec.is_none() {
+            let files = self.driver_files(&self.worker.nvml()?).await?;
+            tracing::warn!("the CDI spec of the prepared claim was gone: writing it again");
+            self.timed(Phase::Cdi, self.worker.write_spec(record, files)).await?;
+        }
+        Ok(answer(record))
+    }
+
+    /// What the API says is allocated to the claim of this driver.
+    async fn allocation(&self, patience: Duration) -> Result<Vec<AllocatedDevice>, PrepareError> {
+        let (worker, name) = (self.worker, self.claim.to_string());
+        match claim::get(&worker.client, self.claim, patience).await? {
+            Found::Gone => Err(PrepareError::Gone { claim: name }),
+            Found::Other(found) => Err(PrepareError::Replaced { claim: name, found }),
+            Found::Claim(found) => {
+                self.call.set_consumers(claim::pods(&found));
+                allocated_devices(&found, &name, &worker.options.driver_name, &worker.options.pool_name)
+            }
+        }
+    }
+
+    /// Whether the API still says what was read before a wait.
+    async fn still_allocated(&self, allocated: &[AllocatedDevice]) -> Result<(), PrepareError> {
+        let now = self.call.unless_ended(self.allocation(self.worker.options.short_patience));
+        if self.timed(Phase::Claim, now).await? == allocated {
+            return Ok(());
+        }
+        Err(PrepareError::Busy { what: "the claim", longest: Duration::ZERO })
+    }
+
+    /// The driver's files, which the CDI spec gives to containers.
+    pub(super) async fn driver_files(&self, nvml: &Arc<dyn Nvml>) -> Result<Arc<DriverFiles>, PrepareError> {
+        let worker = self.worker;
+        let files = self.call.unless_ended(worker.files.of(nvml, &worker.calls, &worker.options));
+        self.timed(Phase::DriverFiles, files).await
+    }
+
+    /// What the allocation needs of its cards, none of it held by another claim. `cards` are those whose locks are held.
+    pub(super) async fn needs(
+        &self,
+        nvml: &Arc<dyn Nvml>,
+        allocated: &[AllocatedDevice],
+        cards: &BTreeSet<PciBusId>,
+    ) -> Result<Vec<DeviceNeed>, PrepareError> {
+        let worker = self.worker;
+        let published = worker.published.borrow().clone();
+        let look = || {
+            let needs = needs(nvml, &worker.calls, &worker.profiles, published.as_deref(), allocated);
+            self.timed(Phase::Hardware, self.call.unless_ended(needs))
+        };
+        let needs = look().await?;
+        if self.timed(Phase::Journal, self.refuse_conflicts(&needs, cards)).await? {
+            // What was released changed cards.
+            return look().await;
+        }
+        Ok(needs)
+    }
+
+    /// Does a phase of the work and tells how long it took.
+    pub(super) async fn timed<T, E>(
+        &self,
+        phase: Phase,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.worker.timed(self.operation, phase, work).await
+    }
+}

@@ -1,0 +1,107 @@
+//! Steps 7 and 10: the record of a claim, made of what it needs and completed when that is there; and what it says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Map;
+use tessera_api::PciBusId;
+use tessera_dra_kubelet::PreparedDevice;
+use tessera_journal::{ClaimDevice, ClaimPartition, ClaimRecord, Stage};
+
+use super::attempt::Attempt;
+use super::changes::CardPlan;
+use super::need::DeviceNeed;
+use super::sharing::ShareLimits;
+use super::worker::Worker;
+use super::{Operation, Phase, PrepareError};
+use crate::cdi::DriverFiles;
+
+impl Attempt<'_> {
+    /// The record of what is to be prepared.
+    pub(super) fn intent(&self, needs: &[DeviceNeed], plans: &[CardPlan]) -> ClaimRecord {
+        let mut record = ClaimRecord {
+            version: ClaimRecord::VERSION,
+            namespace: self.claim.namespace.clone(),
+            name: self.claim.name.clone(),
+            uid: self.claim.uid.clone(),
+            boot_id: self.worker.journal.boot_id().clone(),
+            stage: Stage::Intent,
+            devices: needs.iter().map(|need| self.claim_device(need)).collect(),
+            other: Map::new(),
+        };
+        for found in plans.iter().flat_map(|plan| &plan.found) {
+            let Some(device) = record.devices.get_mut(found.index) else { continue };
+            device.hardware.clone_from(&found.hardware);
+            if let Some(partition) = &mut device.partition {
+                partition.instances.clone_from(&found.instances);
+            }
+        }
+        record
+    }
+
+    fn claim_device(&self, need: &DeviceNeed) -> ClaimDevice {
+        let allocated = &need.allocated;
+        let partition = need.partition.as_ref().map(|partition| ClaimPartition {
+            profile: partition.profile.clone(),
+            placement: partition.placement,
+            compute_slices: partition.compute_slices,
+            instances: None,
+        });
+        ClaimDevice {
+            device: need.name.clone(),
+            card: allocated.device.card(),
+            pool: allocated.pool.clone(),
+            request: allocated.request.clone(),
+            share_id: allocated.share_id.clone(),
+            admin_access: allocated.admin_access,
+            card_uuid: need.identity.uuid.clone(),
+            minor: need.identity.minor,
+            cdi_device_id: self.worker.cdi.vendor().device_id(&allocated.cdi_name),
+            partition,
+            sharing: allocated.own_sharing().cloned(),
+            mps: allocated.share.map(ShareLimits::to_record),
+            hardware: Vec::new(),
+            other: Map::new(),
+        }
+    }
+}
+
+impl Worker {
+    /// Writes a prepared claim's CDI spec, and then its record.
+    pub(super) async fn complete(
+        &self,
+        mut record: ClaimRecord,
+        files: Arc<DriverFiles>,
+    ) -> Result<ClaimRecord, PrepareError> {
+        let operation = Operation::Prepare;
+        self.timed(operation, Phase::Cdi, self.write_spec(&record, files)).await?;
+        record.stage = Stage::Complete;
+        let complete = record.clone();
+        // Another boot would not believe it anyway, so it need only survive this process.
+        let put = self.disk(move |journal, _| journal.put_claim(&complete));
+        self.timed(operation, Phase::Journal, put).await?;
+        Ok(record)
+    }
+}
+
+/// What the kubelet is told of a prepared claim.
+pub(super) fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
+    let device = |device: &ClaimDevice| PreparedDevice {
+        request_names: vec![device.request.clone()],
+        pool_name: device.pool.clone(),
+        device_name: device.device.clone(),
+        cdi_device_ids: vec![device.cdi_device_id.clone()],
+        share_id: device.share_id.clone(),
+    };
+    record.devices.iter().map(device).collect()
+}
+
+/// The cards a claim holds, which those it only looks at are not.
+pub(super) fn held_cards(record: &ClaimRecord) -> BTreeSet<PciBusId> {
+    record.devices.iter().filter(|device| !device.admin_access).map(|device| device.card).collect()
+}
+
+/// The names of a record's devices, for the log.
+pub(super) fn device_names(record: &ClaimRecord) -> Vec<&str> {
+    record.devices.iter().map(|device| device.device.as_str()).collect()
+}

@@ -1,0 +1,122 @@
+//! Step 9: the CDI spec of a claim, written when the claim is prepared, and put back where it is gone or out of date.
+
+use std::sync::Arc;
+
+use tessera_journal::{ClaimDevice, ClaimRecord, Journal};
+
+use super::PrepareError;
+use super::worker::Worker;
+use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
+
+impl Worker {
+    /// Writes the CDI spec of a record's claim.
+    pub(super) async fn write_spec(
+        &self,
+        record: &ClaimRecord,
+        files: Arc<DriverFiles>,
+    ) -> Result<(), PrepareError> {
+        let (roots, record) = (self.options.roots.clone(), record.clone());
+        let write = move |_: &Journal, cdi: &cdi::Directory| {
+            let devices = spec_devices(&record, &roots)?;
+            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
+            Ok::<_, PrepareError>(cdi.write(&record.uid, &spec)?)
+        };
+        self.disk(write).await
+    }
+
+    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
+    pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
+        let nvml = self.nvml()?;
+        let files = self.files.of(&nvml, &self.calls, &self.options).await?;
+        for entry in self.disk(|journal, _| journal.claims()).await? {
+            // Whoever works on a claim writes its spec.
+            let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
+            let Some(mut record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
+            else {
+                continue;
+            };
+            match self.with_present_minors(&record).await {
+                Ok(numbered) => record = numbered,
+                Err(error @ PrepareError::OtherCard { .. }) => {
+                    tracing::error!(uid = record.uid, %error, "a prepared claim's card was replaced");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let sharing = self.sharing.clone();
+            let follow = move |journal: &Journal, _: &cdi::Directory| {
+                if sharing.follow_static_partitions(&mut record) {
+                    tracing::info!(uid = record.uid, "its static partitions have other names now");
+                    journal.put_claim(&record)?;
+                }
+                Ok::<_, PrepareError>(record)
+            };
+            record = self.disk(follow).await?;
+            // One claim's trouble is not the others'.
+            match self.restore_spec(&record, files.clone()).await {
+                Err(error @ (PrepareError::Capability { .. } | PrepareError::NoPartition { .. })) => {
+                    tracing::error!(uid = record.uid, %error, "cannot tell a prepared claim's CDI spec");
+                }
+                restored => restored?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore_spec(
+        &self,
+        record: &ClaimRecord,
+        files: Arc<cdi::DriverFiles>,
+    ) -> Result<(), PrepareError> {
+        let (roots, claim) = (self.options.roots.clone(), record.clone());
+        let write = move |_: &Journal, cdi: &cdi::Directory| {
+            let (uid, devices) = (&claim.uid, spec_devices(&claim, &roots)?);
+            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
+            if cdi.read(uid)?.as_ref() == Some(&spec) {
+                return Ok(true);
+            }
+            cdi.write(uid, &spec)?;
+            Ok::<_, PrepareError>(false)
+        };
+        let is_right = self.disk(write).await?;
+        if !is_right {
+            tracing::info!(uid = record.uid, "wrote the CDI spec of a prepared claim again");
+        }
+        Ok(())
+    }
+}
+
+/// The devices of a record as its CDI spec needs them. Blocks for file reads.
+pub(super) fn spec_devices(
+    record: &ClaimRecord,
+    roots: &Roots,
+) -> Result<Vec<ClaimSpecDevice>, PrepareError> {
+    let device = |device: &ClaimDevice| {
+        let mut spec = ClaimSpecDevice {
+            name: cdi::device_name(&record.uid, &device.device, device.share_id.as_deref()),
+            device: device.device.clone(),
+            card: device.card,
+            minor: device.minor,
+            uuid: device.card_uuid.clone(),
+            partition_nodes: None,
+            mps: device.mps.clone().filter(|_| !device.admin_access),
+        };
+        let Some(partition) = &device.partition else { return Ok(spec) };
+        let instances = partition.instances.as_ref().ok_or_else(|| PrepareError::NoPartition {
+            device: device.device.clone(),
+            uuid: device.card_uuid.clone(),
+            note: "; the record of the claim does not say which it is",
+        })?;
+        let nodes =
+            cdi::partition_nodes(roots, device.minor, instances.gpu_instance, instances.compute_instance);
+        let nodes = nodes.map_err(|error| PrepareError::Capability {
+            device: device.device.clone(),
+            path: error.path.display().to_string(),
+            reason: error.reason,
+        })?;
+        spec.uuid.clone_from(&instances.uuid);
+        spec.partition_nodes = Some(nodes);
+        Ok(spec)
+    };
+    record.devices.iter().map(device).collect()
+}
