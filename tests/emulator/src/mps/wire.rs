@@ -49,7 +49,7 @@ pub enum ToServer {
     Allocate(u64),
     /// Gives all memory back.
     Free,
-    /// Runs kernels for so much of the time, percent.
+    /// Runs kernels for that percentage of the time.
     Busy(u32),
     /// Does what no program should.
     Fault,
