@@ -2,8 +2,8 @@
 
 /// Memory in bytes, as a BinarySI quantity.
 pub const MEMORY: &str = "memory";
-// The next six: of a MIG partition what it has; of a whole card that can be partitioned the most that one of its
-// partitions can have, as NVIDIA's driver says it.
+// The next six: for a MIG partition, what it has; for a whole card with MIG, the most that one of its partitions can
+// have, as in NVIDIA's driver.
 
 /// Streaming multiprocessors.
 pub const MULTIPROCESSORS: &str = "multiprocessors";

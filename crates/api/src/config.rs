@@ -1,9 +1,9 @@
 //! How users configure their devices: the objects in `devices.config[].opaque.parameters` of claims and DeviceClasses.
 //!
-//! Decoding is strict: what is unknown or out of range is an error that says what is known, because a setting that is
-//! silently left out is found only when something runs in a way that nobody asked for.
+//! Decoding is strict: an unknown or invalid setting is an error that names the valid ones, because a setting that is
+//! silently ignored is noticed only when a program runs differently than requested.
 //!
-//! NVIDIA's own objects are translated into these ([`NVIDIA_API_VERSION`]), so that whoever prepares devices knows one form.
+//! NVIDIA's own objects are translated into these ([`NVIDIA_API_VERSION`]), so that Prepare handles only one form.
 
 mod error;
 mod gpu;
@@ -23,14 +23,15 @@ pub use sharing::{InvalidDeviceKey, MpsSharing, Sharing, TimeSlicing};
 
 use crate::DeviceType;
 
-/// The `apiVersion` of all configuration objects. Not that of the driver's name: it stays when `driverName` is another.
+/// The `apiVersion` of all configuration objects. It does not follow the driver's name: it stays the same when
+/// `driverName` is changed.
 pub const API_VERSION: &str = "gpu.tessera.dev/v1alpha1";
 
 /// The `apiVersion` of NVIDIA's configuration objects. They are understood where the driver's name is
 /// [`NVIDIA_DRIVER_NAME`], so that manifests written for NVIDIA's driver need no change.
 pub const NVIDIA_API_VERSION: &str = "resource.nvidia.com/v1beta1";
 
-/// The name of NVIDIA's DRA driver for cards, which this driver may be given (chart value `driverName`).
+/// The name of NVIDIA's DRA driver for cards, which this driver can take over (chart value `driverName`).
 pub const NVIDIA_DRIVER_NAME: &str = "gpu.nvidia.com";
 
 /// One configuration object.
@@ -44,7 +45,7 @@ pub enum DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// The kinds there are.
+    /// The known kinds.
     pub const KINDS: &[&str] = &[GpuConfig::KIND, MigDeviceConfig::KIND];
 
     /// Decodes an object that is meant for the driver of this name.
@@ -91,7 +92,7 @@ impl DeviceConfig {
         }
     }
 
-    /// Whether it says anything about devices of this type.
+    /// Whether it applies to devices of this type.
     #[must_use]
     pub fn is_for(&self, device: DeviceType) -> bool {
         match self {
@@ -101,9 +102,9 @@ impl DeviceConfig {
     }
 }
 
-/// The settings of an object, with the place of what is wrong in an error.
+/// The settings of an object; an error says where it is wrong.
 fn from_fields<T: DeserializeOwned>(kind: &str, fields: Value) -> Result<T, ConfigError> {
-    // Derived decoding takes a list for an object, too, as its fields in their order.
+    // Derived decoding also accepts a list in place of an object.
     let list = list_in(&fields);
     let decoded = serde_path_to_error::deserialize(fields).map_err(|error| {
         let path = error.path().to_string();
@@ -120,7 +121,7 @@ fn from_fields<T: DeserializeOwned>(kind: &str, fields: Value) -> Result<T, Conf
     })
 }
 
-/// The path of a list, if there is one. No setting is one.
+/// The path of the first list, if any. No setting is a list.
 fn list_in(fields: &Value) -> Option<String> {
     fields.as_object()?.iter().find_map(|(name, value)| match value {
         Value::Array(_) => Some(name.clone()),

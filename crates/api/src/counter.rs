@@ -14,7 +14,7 @@ pub fn memory_slice(number: u32) -> String {
     format!("memory-slice-{number}")
 }
 
-/// Counter of the instances that may exist of a MIG profile, where that are fewer than its placements leave room for.
+/// Counter of the instances of a MIG profile, for profiles that allow fewer than their placements have room for.
 #[must_use]
 pub fn instances(profile: &ProfileSpelling) -> String {
     format!("instances-{profile}")

@@ -40,7 +40,7 @@ pub enum DeviceName {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceNameError {
-    /// The text has another form, or is not how this driver spells that device.
+    /// The text has another form, or is not the canonical spelling of a device.
     #[error(
         "{0:?} is not a device name of this driver: expected gpu-<bus>-<device>, as in gpu-3b-00, or that with \
          -mig-<profile>-<start>, -mps or -ts behind it"
@@ -57,7 +57,7 @@ pub enum DeviceNameError {
 }
 
 impl DeviceName {
-    /// The address of the card that this device is, or is a part of.
+    /// The address of the device's card.
     #[must_use]
     pub const fn card(&self) -> PciBusId {
         match self {
@@ -66,7 +66,7 @@ impl DeviceName {
         }
     }
 
-    /// The partition that this device is, or shares.
+    /// The partition that this device is, or is shares of.
     #[must_use]
     pub const fn partition(&self) -> Option<&PartitionName> {
         match self {
@@ -126,7 +126,7 @@ impl FromStr for DeviceName {
             return Err(form());
         }
         let mut parts = text.strip_prefix("gpu-").ok_or_else(form)?.split('-').peekable();
-        // Lengths tell the parts apart: a domain has four digits or more, bus and device two, a function one.
+        // The lengths tell the parts apart: a domain has four digits or more, bus and device two, a function one.
         let domain = parts.next_if(|part| part.len() >= 4).map_or(Some(0), |part| hexadecimal(part, 4..=8));
         let bus = parts.next().and_then(|part| hexadecimal(part, 2..=2));
         let device = parts.next().and_then(|part| hexadecimal(part, 2..=2));
@@ -147,7 +147,7 @@ impl FromStr for DeviceName {
             ["mig", ref parts @ ..] => Self::Partition(partition(parts)?),
             _ => return Err(form()),
         };
-        // One spelling for one device: a claim is matched to its hardware by text in places.
+        // Only the canonical spelling: in some places claims are matched to devices by text.
         if name.to_string() == text { Ok(name) } else { Err(form()) }
     }
 }

@@ -1,6 +1,6 @@
 //! Names, attributes and addresses that users of Tessera see: the contract between the parts of the driver, its
-//! DeviceClasses and the claims written against them. And [`facts`]: the words in which the parts of the driver speak of
-//! cards.
+//! DeviceClasses and the claims written against them. Also [`facts`]: the types with which the parts of the driver
+//! describe cards.
 //!
 //! Pure: no I/O, no clock, nothing of Kubernetes' client types.
 #![forbid(unsafe_code)]

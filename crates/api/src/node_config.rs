@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a node offers. Decoding is strict: an unknown field is an error, since a setting that is silently left out is
-/// found only when something is missing.
+/// What a node offers. Decoding is strict: an unknown field is an error, since a setting that is silently ignored is
+/// noticed only when something is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeConfig {
@@ -27,7 +27,7 @@ pub struct NodeConfig {
     pub sharing: Sharing,
 }
 
-/// Configurations by name; a node's label says which is its own.
+/// Configurations by name; a node's label selects its own.
 ///
 /// ```yaml
 /// apiVersion: gpu.tessera.dev/v1alpha1
@@ -59,7 +59,7 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeConfigError`], for an unknown field, another type or a value out of range.
     pub fn decode(fields: &Value) -> Result<Self, NodeConfigError> {
-        // Derived decoding takes a list for an object, too, as its fields in their order.
+        // Derived decoding also accepts a list in place of an object.
         for path in ["", "/partitioning", "/sharing", "/sharing/mps", "/sharing/timeSlicing"] {
             if fields
                 .pointer(path)
@@ -76,7 +76,7 @@ impl NodeConfig {
         Ok(config)
     }
 
-    /// Checks what types can't say.
+    /// Checks what the types cannot express.
     ///
     /// # Errors
     /// [`NodeConfigError::Value`] for the first value that is out of range.
@@ -95,7 +95,8 @@ impl NodeConfigs {
     /// Decodes an object.
     ///
     /// # Errors
-    /// [`NodeConfigError`], for anything but `NodeConfigs` of this version, in which every configuration is right.
+    /// [`NodeConfigError`], for anything but `NodeConfigs` of this version in which every configuration is
+    /// valid.
     pub fn decode(object: &Value) -> Result<Self, NodeConfigError> {
         let Value::Object(object) = object else { return Err(NodeConfigError::NoObject) };
         for (name, expected) in [("apiVersion", Self::API_VERSION), ("kind", Self::KIND)] {

@@ -3,17 +3,17 @@ use std::fmt;
 use crate::device_name::write_card;
 use crate::{PciBusId, ProfileSpelling};
 
-/// What the name of a MIG partition says: where it is, or shall be, and of which profile.
+/// The name of a MIG partition: its card, profile and placement, whether it exists yet or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionName {
     /// The card that it is a part of.
     pub card: PciBusId,
-    /// Its profile; with a width in front (`1c3g40gb`) for a compute instance that has not all of its GPU instance.
+    /// Its profile; with a width in front (`1c3g40gb`) for a compute instance that has only part of its GPU instance.
     pub profile: ProfileSpelling,
     /// First memory slice of its GPU instance, from 0.
     pub start: u32,
-    /// The instances that it is, where an administrator made them: to be used as they are. `None` for a partition that
-    /// is made when a claim needs it, and gone when none does.
+    /// The instances behind it where an administrator created them; they are used as they are. `None` for a partition
+    /// that is created when a claim needs it and destroyed when none does.
     pub existing: Option<ExistingInstance>,
 }
 
@@ -28,7 +28,7 @@ pub struct ExistingInstance {
 }
 
 impl PartitionName {
-    /// From the parts of a name behind `mig`. Whoever calls it sees to it that they are the one way to write it.
+    /// From the parts of a name after `mig`. The caller checks that they are the canonical spelling.
     pub(crate) fn from_parts(card: PciBusId, parts: &[&str]) -> Option<Self> {
         let (parts, existing) = match parts {
             [parts @ .., gpu, compute] if gpu.starts_with("gi") && compute.starts_with("ci") => {

@@ -3,15 +3,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the longest spelling: what a device name has room for beside an address, a placement and `-mps`.
+/// Bytes of the longest spelling: what is left of a device name after an address, a placement and `-mps`.
 const MAX_BYTES: usize = 24;
 
 /// How the name of a MIG profile is written inside a device name, which is a DNS label: `1g.10gb` as `1g10gb`,
 /// `1g.10gb+me` as `1g10gb-me`, `1g.24gb-me` as `1g24gb-no-me`, `1g.24gb+me.all` as `1g24gb-me-all`, `1c.3g.40gb` as
 /// `1c3g40gb`.
 ///
-/// No two profiles of a card have one spelling. To find the profile that a device name means, spell the names that NVML
-/// gives and compare.
+/// No two profiles of a card have the same spelling. To find the profile that a device name means, spell the names
+/// that NVML gives and compare.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProfileSpelling(String);
@@ -23,7 +23,7 @@ pub enum ProfileSpellingError {
     /// Not a name as NVML writes them.
     #[error("{0:?} is not the name of a MIG profile: expected one as in 1g.10gb, 1g.10gb+me or 1c.3g.40gb")]
     Name(String),
-    /// Not a spelling as device names have them.
+    /// Not a spelling as in device names.
     #[error(
         "{0:?} is not how this driver spells a MIG profile: expected one as in 1g10gb, 1g10gb-me or 1c3g40gb"
     )]
@@ -39,8 +39,8 @@ impl ProfileSpelling {
         spell(name).ok_or_else(|| ProfileSpellingError::Name(excerpt(name)))
     }
 
-    /// The spelling of the compute instances of `compute_slices` in GPU instances of this profile, where they don't have
-    /// all of it: `1c3g40gb` of `3g40gb`.
+    /// The spelling of compute instances of `compute_slices` that have only part of a GPU instance of this profile:
+    /// `1c3g40gb` of `3g40gb`.
     ///
     /// # Errors
     /// [`ProfileSpellingError::Spelling`] where this is such a spelling already, or the answer would be too long.
@@ -55,7 +55,7 @@ impl ProfileSpelling {
     }
 }
 
-/// The spelling of a profile's name; `None` where it is none.
+/// The spelling of a profile's name; `None` if it is not a profile's name.
 fn spell(name: &str) -> Option<ProfileSpelling> {
     let end = name.find(['+', '-']).unwrap_or(name.len());
     let (size, mut attributes) = name.split_at(end);
@@ -91,14 +91,15 @@ fn spell(name: &str) -> Option<ProfileSpelling> {
     (spelling.len() <= MAX_BYTES).then_some(ProfileSpelling(spelling))
 }
 
-/// A number from 1 without leading zeros, with `unit` behind it.
+/// A number of at least 1 without leading zeros, followed by `unit`.
 fn is_number(text: &str, unit: &str) -> bool {
     text.strip_suffix(unit).is_some_and(|digits| {
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0')
     })
 }
 
-/// A word of lower-case letters and digits that begins with a letter: a number behind a spelling is never part of it.
+/// A word of lower-case letters and digits that begins with a letter: so a number after a spelling is never part of
+/// it.
 fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         && text.starts_with(|first: char| first.is_ascii_lowercase())

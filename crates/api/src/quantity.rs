@@ -44,7 +44,7 @@ pub enum QuantityError {
         "an empty text is not a quantity: expected a number and perhaps a suffix, as in 40Gi, 1.5 or 100m"
     )]
     Empty,
-    /// The number is followed by something that is no suffix.
+    /// The number is followed by something other than a suffix.
     #[error(
         "{0:?} is not a quantity: expected a number and perhaps one of the suffixes n u m k M G T P E, Ki Mi Gi Ti Pi \
          Ei, e<number>"

@@ -1,7 +1,7 @@
 //! Taints of published devices. The key's prefix is the driver name.
 
-/// Name part of the key: the card does not work. Its value says why, [`LOST`], [`NOT_ANSWERING`] or what the health watch
-/// found.
+/// Name part of the key: the card does not work. Its value says why: [`LOST`], [`NOT_ANSWERING`] or what the health
+/// watch found.
 pub const UNHEALTHY: &str = "unhealthy";
 /// Name part of the key: the device stays published only because a claim still holds it.
 pub const NOT_OFFERED: &str = "not-offered";
@@ -9,7 +9,7 @@ pub const NOT_OFFERED: &str = "not-offered";
 pub const LOST: &str = "lost";
 /// Value of [`UNHEALTHY`] for a card about which a call of the driver hangs.
 pub const NOT_ANSWERING: &str = "not-answering";
-/// The scheduler gives the device to no new claim; pods that have it keep running.
+/// The scheduler allocates the device to no new claim; pods that have it keep running.
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
 
 /// The full key of a taint of this driver.

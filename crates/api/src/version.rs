@@ -2,8 +2,8 @@
 
 use crate::limits;
 
-/// Makes a semantic version of a dotted one: leading zeros go, missing parts are 0, a `-suffix` or `+suffix` stays.
-/// `580.95.05` gives `580.95.5`, `9.0` gives `9.0.0`.
+/// Makes a semantic version of a dotted one: removes leading zeros, fills missing parts with 0, keeps a `-suffix` or
+/// `+suffix`. `580.95.05` gives `580.95.5`, `9.0` gives `9.0.0`.
 ///
 /// `None` where that is not possible: more than three numbers, other characters, more than 64 bytes.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Static MIG layouts: which partitions an administrator wants on which cards, for good.
+//! Static MIG layouts: the partitions that an administrator wants on each card permanently.
 //!
 //! ```text
 //! mig-parted's file ──> LayoutFile ──> LayoutConfig ──> LayoutEntry (of a card) ──> plan ──> Layout (placements)

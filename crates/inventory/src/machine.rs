@@ -1,6 +1,6 @@
 //! Facts about a machine and its cards, as its hardware and driver state them.
 //!
-//! Whatever may be unknown is an `Option`, and `None` means "the machine does not say": nothing is published of it.
+//! A fact that may be unknown is an `Option`; unknown facts are not published.
 
 mod card;
 mod mig;
@@ -29,8 +29,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The cards by PCI address. Of several with one address only one is in it, the same one however they were
-    /// enumerated.
+    /// The cards by PCI address. Of several cards with the same address it has only one, independent of the order of
+    /// enumeration.
     #[must_use]
     pub fn cards_by_address(&self) -> Vec<&Card> {
         let mut cards: Vec<&Card> = self.cards.iter().collect();

@@ -1,5 +1,5 @@
-//! What MIG can make of a card, from the driver's facts alone: which profiles, in which order their placements are tried,
-//! and what besides memory slices limits how they go together.
+//! Partitioning by MIG, computed from the driver's facts alone: the profiles, the order in which their placements are
+//! tried, and the limits other than memory slices.
 
 mod engines;
 mod grid;

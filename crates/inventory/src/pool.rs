@@ -1,4 +1,4 @@
-//! What is published of a machine: tiers of slices, in the order in which kube-scheduler shall try them.
+//! What is published of a machine: tiers of slices, in the order in which kube-scheduler tries them.
 
 mod attributes;
 mod batch;
@@ -41,7 +41,7 @@ pub struct PoolOptions {
     pub driver_name: String,
     /// What the node offers.
     pub config: NodeConfig,
-    /// Devices that allocated or prepared claims hold, as they were last published.
+    /// Devices held by allocated or prepared claims, as last published.
     pub held: Held,
 }
 
@@ -53,15 +53,15 @@ impl PoolOptions {
     }
 }
 
-/// The devices of one node as they shall be published.
+/// The devices of one node as they are to be published.
 ///
-/// Equal [`Pool::slices`] mean that nothing needs to be written. Comparing with what an API server gives back, leave
-/// out `timeAdded` of taints: the server fills it in.
+/// If [`Pool::slices`] are equal, nothing needs to be written. When comparing with an API server's answer, leave out
+/// `timeAdded` of taints: the server fills it in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
     /// The slices by ascending [`Slice::name_suffix`]; none on a machine without anything to publish.
     pub slices: Vec<Slice>,
-    /// What could not be published, and why. For the log, not for the API.
+    /// What could not be published, and why; for the log.
     pub warnings: Vec<Warning>,
 }
 
@@ -102,7 +102,7 @@ impl Pool {
 }
 
 impl PackedPool {
-    /// What [`Pool::new`] makes, packed. At no time is there more of it unpacked than what one card and one slice take.
+    /// The result of [`Pool::new`], packed. Never more than one card and one slice of it are in memory unpacked.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
         let Published { slices, warnings, no_longer_offered } =
@@ -117,7 +117,7 @@ impl PackedPool {
     }
 }
 
-/// What is published, its devices as `B` keeps them.
+/// What is published; `B` stores the devices.
 struct Published<B> {
     slices: Slices<B>,
     warnings: Vec<Warning>,
@@ -152,7 +152,7 @@ impl<B: Batch> Published<B> {
     }
 }
 
-/// Puts the devices of one card after the other into tiers.
+/// Sorts the devices into tiers, card by card.
 struct Publisher<'a, B> {
     options: &'a PoolOptions,
     versions: Versions,
@@ -163,7 +163,7 @@ struct Publisher<'a, B> {
 }
 
 impl<B: Batch> Publisher<'_, B> {
-    /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
+    /// Publishes the card at `position` of the topology, the `rank`-th in the order in which they are tried.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
         let PoolOptions { driver_name, config, held } = self.options;
         let warnings = &mut self.warnings;

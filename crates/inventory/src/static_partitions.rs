@@ -1,12 +1,12 @@
-//! Static SM partitions of MPS: what a card is sure to have of them, by what NVML says of it.
+//! Static SM partitions of MPS: the number that a card surely has, derived from NVML's facts.
 
 use crate::machine::Card;
 
-/// Static SM partitions of a card: multiprocessors that an MPS daemon started with `-S` sets apart, in chunks.
+/// Static SM partitions of a card: multiprocessors that an MPS daemon started with `-S` reserves, in chunks.
 ///
-/// How many chunks there are, only a running daemon says: a chunk lies in one cluster of the chip, and which parts of a
-/// cluster work differs from card to card (NVIDIA's example has 10 chunks of 8 in 92 multiprocessors, others' tests 15 in the 132 of an H100). So
-/// what is published rests on a number that no card falls below.
+/// Only a running daemon knows the number of chunks: a chunk lies within one cluster of the chip, and the working
+/// parts of a cluster differ from card to card (NVIDIA's example has 10 chunks of 8 in 92 multiprocessors, others'
+/// tests 15 in the 132 of an H100). What is published is therefore a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticPartitions {
     multiprocessors: u32,
@@ -28,10 +28,10 @@ pub enum NoStaticPartitions {
     Multiprocessors,
 }
 
-/// CUDA version from which MPS has static SM partitions, 1000 × major + 10 × minor.
+/// The first CUDA version whose MPS has static SM partitions, 1000 × major + 10 × minor.
 const CUDA: u32 = 13_010;
 
-/// Compute capability from which cards have them: Ampere.
+/// The first compute capability with static SM partitions: Ampere.
 const COMPUTE_MAJOR: u32 = 8;
 
 impl StaticPartitions {
@@ -39,7 +39,7 @@ impl StaticPartitions {
     /// Partitioning"; CUDA 13.1 release notes: chunks of 8 multiprocessors from Hopper on, of 4 before).
     ///
     /// # Errors
-    /// [`NoStaticPartitions`], also where a fact that is needed is unknown.
+    /// [`NoStaticPartitions`], also if a needed fact is unknown.
     pub fn of(card: &Card, cuda_driver_version: Option<u32>) -> Result<Self, NoStaticPartitions> {
         if cuda_driver_version.is_none_or(|version| version < CUDA) {
             return Err(NoStaticPartitions::Driver);
@@ -55,31 +55,31 @@ impl StaticPartitions {
             .ok_or(NoStaticPartitions::Multiprocessors)
     }
 
-    /// The least number of chunks: a cluster of `n` multiprocessors, at least one chunk, has `n / chunk` of them rounded
-    /// down, which is more than half of what is not rounded. So it is for all clusters together.
+    /// Lower bound on the number of chunks. A cluster of `n` multiprocessors (at least one chunk) has `n / chunk`
+    /// chunks, rounded down, which is more than half of the exact quotient; so the sum over all clusters is too.
     #[must_use]
     pub const fn fewest_chunks(self) -> u32 {
         self.multiprocessors.div_ceil(2 * self.chunk)
     }
 
-    /// The least percentage of the card that is at least one chunk, whatever the card's number of chunks turns out to be.
+    /// The smallest percentage of the card that is at least one chunk for any possible number of chunks.
     #[must_use]
     pub const fn min_compute(self) -> u32 {
         100_u32.div_ceil(self.fewest_chunks())
     }
 
-    /// How many chunks a share of so many percent has on a card that has `chunks`. Rounded down, so that shares of 100
-    /// percent together never have more than there are.
+    /// Number of chunks of a share of that many percent on a card that has `chunks`. Rounded down, so that shares of
+    /// together 100 percent never need more than there are.
     #[must_use]
     pub const fn chunks_of(compute: u8, chunks: u32) -> u32 {
-        // 100 percent of u32::MAX chunks is within u64, and what comes out within u32.
+        // 100 percent of u32::MAX chunks fits u64, and the result fits u32.
         let part = chunks as u64 * if compute > 100 { 100 } else { compute as u64 } / 100;
         part as u32
     }
 }
 
-/// Cores of a streaming multiprocessor, by compute capability (CUDA Programming Guide, Compute Capabilities); `None` of a
-/// capability that was not known when this was written.
+/// Cores of a streaming multiprocessor, by compute capability (CUDA Programming Guide, Compute Capabilities); `None`
+/// for a capability newer than this table.
 const fn cores_per_multiprocessor(major: u32, minor: u32) -> Option<u32> {
     Some(match (major, minor) {
         (8, 0) => 64,

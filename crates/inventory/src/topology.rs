@@ -1,9 +1,9 @@
 //! How the cards of one machine are connected, which of them belong together, and in what order to publish them.
 //!
 //! The rule was found and measured by simulation over twenty machine types; the tests hold it to those results. In
-//! short: cards sort by PCI address; a set of cards is worth the bandwidth of the best ring through it; the machine is
-//! divided into the best nested pairs and quads ([`Groups`]); the list of devices keeps neighbours on NVLink
-//! neighbours. Integers only, every tie goes to the lowest PCI address.
+//! short: cards sort by PCI address; the value of a set of cards is the bandwidth of the best ring through it; the
+//! machine is divided into the best nested pairs and quads ([`Groups`]); in the list of devices, neighbours on NVLink
+//! are next to each other. Integers only, every tie goes to the lowest PCI address.
 
 mod align;
 mod card_set;
@@ -23,14 +23,14 @@ use tessera_api::PciBusId;
 use crate::machine::Machine;
 use square::Square;
 
-/// Cards of one machine that groups are made of. More than that are published in PCI order, without groups.
+/// The most cards for which groups are computed. More are published in PCI order, without groups.
 pub const MAX_CARDS: usize = 64;
 
 /// The connections between the cards of one machine. Positions are those of [`Topology::cards`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     cards: Vec<PciBusId>,
-    /// NVLinks between two cards; through switches, what the card with fewer links has.
+    /// NVLinks between two cards; through switches, the number of the card with fewer links.
     links: Square<u32>,
     /// Whether the links between two cards go through NVSwitches, so that each card shares its links among all peers.
     switched: Square<bool>,
@@ -75,7 +75,7 @@ impl Topology {
         domain::find(self)
     }
 
-    /// Whether nothing tells one pair of cards from another.
+    /// Whether all pairs of cards are connected alike.
     fn is_uniform(&self) -> bool {
         let mut pairs = self.all().subsets(2).map(|pair| {
             let (one, other) = pair.ends();

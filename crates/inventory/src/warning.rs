@@ -2,7 +2,7 @@ use tessera_api::PciBusId;
 
 use crate::static_partitions::NoStaticPartitions;
 
-/// Something of the machine that could not be published.
+/// Something that could not be published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
@@ -34,7 +34,7 @@ pub enum Warning {
     Memory {
         /// The card.
         card: PciBusId,
-        /// What the driver said.
+        /// The driver's value.
         bytes: u64,
     },
     /// A card has more memory slices than a counter set can count; it is published as one slice.
@@ -44,7 +44,7 @@ pub enum Warning {
     MemorySlices {
         /// The card.
         card: PciBusId,
-        /// What the driver said.
+        /// The driver's value.
         slices: u32,
     },
     /// A card's MIG profiles need more counters than a counter set can have; it is not offered as partitions.
@@ -54,10 +54,10 @@ pub enum Warning {
     Counters {
         /// The card.
         card: PciBusId,
-        /// How many there would have to be.
+        /// The number needed.
         counters: usize,
     },
-    /// A MIG profile that has no placement, or no name of its own that could be part of a device name.
+    /// A MIG profile without a placement, or without a unique name that can be part of a device name.
     #[error(
         "card {card}: MIG profile {name:?} is not published: it has no placement, or no usable name of its own"
     )]
@@ -67,13 +67,13 @@ pub enum Warning {
         /// The beginning of its name.
         name: String,
     },
-    /// MIG mode is on, and the driver names no profiles, or does not say what lies on the card.
+    /// MIG mode is on, and the driver does not name the profiles or the instances of the card.
     #[error(
         "card {0} is not published: MIG mode is on and the driver does not say what it is or can be partitioned into; turn \
          the mode off to use the card whole (nvidia-smi -mig 0; on Ampere with a reset)"
     )]
     MigModeOn(PciBusId),
-    /// Someone else made MIG instances on the card.
+    /// Someone else created MIG instances on the card.
     #[error(
         "card {0} has MIG instances that this driver did not make: they are published as they are, and nothing else of the \
          card; destroy them (nvidia-smi mig -dci, -dgi) to have it partitioned on demand"
@@ -111,7 +111,7 @@ pub enum Warning {
         /// Why.
         reason: NoStaticPartitions,
     },
-    /// The configured number of default shares is more than a card can be sure to have static partitions for.
+    /// More default shares are configured than the card surely has static partitions.
     #[error(
         "card {card}: sharing.mps.defaultShares of {shares} would be less than one static partition each: a default share is \
          {compute} % of the card's multiprocessors"
@@ -121,7 +121,7 @@ pub enum Warning {
         card: PciBusId,
         /// The configured number.
         shares: u32,
-        /// Percent of the multiprocessors that a default share has.
+        /// Percent of the multiprocessors of a default share.
         compute: u32,
     },
     /// The node's configuration says how long time-slices are, and the card has no such setting.
@@ -141,7 +141,7 @@ pub enum Warning {
          changed"
     )]
     OldCounters(PciBusId),
-    /// More cards than groups are made for.
+    /// More cards than groups can be computed for.
     #[error("the machine has {0} cards; above 64 they are published by PCI address, without groups")]
     NoGroups(usize),
     /// A held device was found published with counters that no counter set covers, as after an edit by hand.

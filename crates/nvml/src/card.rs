@@ -3,7 +3,7 @@ use crate::{
     NvLinkReadings, NvmlError, PciBusId, Reading,
 };
 
-/// What tells one card from another, read at the moment of the call.
+/// What identifies a card, read at the moment of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Position in this boot's enumeration (`nvmlDeviceGetIndex`).
@@ -41,7 +41,7 @@ pub struct Utilization {
 /// Everything that is read of one card: the driver's answer to each question. A failed query costs that fact and no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardReadings {
-    /// Where it sits; the one thing that stays while it is in the machine.
+    /// Its place, which does not change while it is in the machine.
     pub address: PciBusId,
     /// Position in this boot's enumeration.
     pub index: Result<u32, NvmlError>,
@@ -74,7 +74,7 @@ pub struct CardReadings {
     pub memory_numa_node: Reading<u32>,
     /// The CPUs next to the card.
     pub cpu_affinity: Reading<CpuSet>,
-    /// Its links, those that are down included; empty on cards without NVLink.
+    /// Its links, including those that are down; empty on cards without NVLink.
     pub links: Result<Vec<NvLinkReadings>, NvmlError>,
     /// The NVLink fabric it belongs to.
     pub fabric: Reading<Fabric>,

@@ -1,5 +1,5 @@
-//! The little of the CUDA driver API (`libcuda.so.1`) that it takes to see what a CUDA program is given: a context, its
-//! multiprocessors, its memory. For checks on real cards; Tessera itself computes nothing.
+//! The part of the CUDA driver API (`libcuda.so.1`) that shows what a CUDA program gets: a context, its
+//! multiprocessors, its memory. For checks on real cards.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -19,13 +19,13 @@ const MULTIPROCESSOR_COUNT: c_int = 16;
 
 type Context = *mut c_void;
 
-/// The CUDA driver, started. The library stays in memory for good, because it leaves threads behind.
+/// The CUDA driver, started. The library is never unloaded, because it leaves threads behind.
 #[derive(Clone)]
 pub struct Cuda {
     library: Arc<ManuallyDrop<Library>>,
 }
 
-/// Why CUDA does not do what it was asked.
+/// Why a CUDA call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -37,7 +37,7 @@ pub enum CudaError {
         /// What the loader said.
         source: libloading::Error,
     },
-    /// It lacks a function: it is no CUDA library, or one of a driver that Tessera does not work with.
+    /// It lacks a function: it is not a CUDA library, or one of an unsupported driver.
     #[error("the CUDA library has no function {0}")]
     NoFunction(&'static str),
     /// A call failed.
@@ -66,7 +66,7 @@ pub struct CudaMemory {
     address: u64,
 }
 
-/// Looks a function up and calls it; its result as an error with its name.
+/// Looks up a function and calls it; a result other than success is an error with its name.
 macro_rules! call {
     ($cuda:expr, $name:ident($($argument:expr => $type:ty),*)) => {{
         type Function = unsafe extern "C" fn($($type),*) -> c_uint;
@@ -142,8 +142,8 @@ impl CudaContext {
         Ok(format!("GPU-{a}-{b}-{c}-{d}-{e}"))
     }
 
-    /// Multiprocessors that the context may use. Of a client of MPS that is the part that it was given (NVIDIA's MPS
-    /// documentation, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`).
+    /// Multiprocessors that the context may use. For an MPS client, its part (NVIDIA's MPS documentation,
+    /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`).
     ///
     /// # Errors
     /// [`CudaError`]
@@ -160,7 +160,7 @@ impl CudaContext {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Bytes of memory that the context could take now, and that there are.
+    /// Free and total bytes of memory, as the context sees them.
     ///
     /// # Errors
     /// [`CudaError`]
@@ -170,21 +170,21 @@ impl CudaContext {
         Ok((free as u64, total as u64))
     }
 
-    /// Takes memory.
+    /// Allocates memory.
     ///
     /// # Errors
-    /// [`CudaError`]: `CUDA_ERROR_OUT_OF_MEMORY` (2) where there is not as much, or a limit is reached.
+    /// [`CudaError`]: `CUDA_ERROR_OUT_OF_MEMORY` (2) if there is not enough, or a limit is reached.
     pub fn allocate(&self, bytes: usize) -> Result<CudaMemory, CudaError> {
         let mut address: u64 = 0;
         call!(self.cuda, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize))?;
         Ok(CudaMemory { address })
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Errors
     /// [`CudaError`]
-    // By value: an address is given back once.
+    // By value: an address is freed once.
     #[allow(clippy::needless_pass_by_value)]
     pub fn free(&self, memory: CudaMemory) -> Result<(), CudaError> {
         call!(self.cuda, cuMemFree_v2(memory.address => u64))
@@ -193,7 +193,7 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
-        // The process ends soon: what is not given back now is then.
+        // Ignored: the process ends soon, which frees it too.
         let _ = call!(self.cuda, cuDevicePrimaryCtxRelease_v2(self.device => c_int));
     }
 }

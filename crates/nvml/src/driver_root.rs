@@ -7,8 +7,8 @@ use crate::OpenError;
 /// The library's name, stable over versions.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
-/// Where a driver's libraries lie below the root it was installed in, most usual first: Debian and Ubuntu, RHEL and SUSE,
-/// Debian's alternatives, plain `lib`, the device injection of container runtimes, GKE and COS, WSL.
+/// The directories of a driver's libraries below its installation root, most usual first: Debian and Ubuntu, RHEL and
+/// SUSE, Debian's alternatives, plain `lib`, the device injection of container runtimes, GKE and COS, WSL.
 pub const LIBRARY_DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
     "usr/lib/x86_64-linux-gnu",
@@ -35,11 +35,11 @@ pub const LIBRARY_DIRECTORIES: &[&str] = &[
 
 /// Finds the driver's library below the root of its installation, as this process sees it.
 ///
-/// A 32-bit or foreign library is passed over, and so is a symbolic link that leads nowhere (an absolute link of a
-/// mounted root points outside it).
+/// Skips a 32-bit or foreign library, and a dangling symbolic link (an absolute link in a mounted root points outside
+/// it).
 ///
 /// # Errors
-/// [`OpenError::NotFound`], or [`OpenError::OtherProcessor`] where only foreign ones are there.
+/// [`OpenError::NotFound`], or [`OpenError::OtherProcessor`] if there are only foreign ones.
 pub fn find_library(root: &Path) -> Result<PathBuf, OpenError> {
     let mut foreign = None;
     for directory in LIBRARY_DIRECTORIES {
@@ -58,8 +58,8 @@ pub fn find_library(root: &Path) -> Result<PathBuf, OpenError> {
     })
 }
 
-/// Whether a library is for the processor this was built for, by its ELF header. A file that can't be read is left to the
-/// loader, whose message is better.
+/// Whether a library is for the processor this was built for, by its ELF header. True for a file that can't be read:
+/// the loader's error message is better.
 #[must_use]
 pub fn is_for_this_processor(path: &Path) -> bool {
     const MAGIC: &[u8] = b"\x7fELF";

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Version of the NVIDIA driver, to compare: `580.95.05`. A suffix, as in `550.54.15-grid`, counts for nothing.
+/// Version of the NVIDIA driver, for comparison: `580.95.05`. A suffix, as in `550.54.15-grid`, is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverVersion {
     /// The branch: 535, 570, 580, …
@@ -14,10 +14,10 @@ pub struct DriverVersion {
 
 /// The oldest driver Tessera works with.
 ///
-/// What it needs and nothing replaces, by NVML's change log: since 510 `nvmlDeviceGetMemoryInfo_v2` (the older call takes
-/// the reserved memory off the total, so that one card would be published with two sizes) and MIG profile names; since
-/// 535 `nvmlDeviceGetComputeRunningProcesses_v3` (the older calls' record has another layout). 535 is also the oldest
-/// branch NVIDIA supported for long. What came later is optional, and left out where a driver lacks it.
+/// Required functions without a replacement, by NVML's change log: since 510 `nvmlDeviceGetMemoryInfo_v2` (the older
+/// call takes the reserved memory off the total, so that one card would be published with two sizes) and MIG profile
+/// names; since 535 `nvmlDeviceGetComputeRunningProcesses_v3` (the older calls' record has another layout). 535 is
+/// also the oldest branch NVIDIA supported for long. Later functions are optional.
 pub const MINIMUM_DRIVER_VERSION: DriverVersion = DriverVersion { major: 535, minor: 0, patch: 0 };
 
 /// The text is not a driver version.

@@ -6,15 +6,15 @@ use std::path::Path;
 /// Length of a program header of a 64-bit ELF file.
 const PROGRAM_HEADER: usize = 56;
 
-/// Whether a library lacks part of what shall be loaded of it, as while it is being copied or after a disk ran full.
+/// Whether part of a library's loaded segments is missing, for example while it is copied or after the disk was full.
 ///
-/// The dynamic loader does not look: it maps the file and touches what is beyond its end, which kills the process
-/// (SIGBUS). Whatever the loader itself refuses is left to it, for its message is better.
+/// The dynamic loader does not check: it maps the file and reads beyond its end, which kills the process (SIGBUS).
+/// Everything else is left to the loader, whose error messages are better.
 pub(crate) fn is_cut_short(path: &Path) -> bool {
     File::open(path).and_then(|file| Ok(needed(&file)? > file.metadata()?.len())).unwrap_or(false)
 }
 
-/// How long the file must be at least; 0 where it is no 64-bit, little-endian ELF file.
+/// The minimal length of the file; 0 if it is not a 64-bit, little-endian ELF file.
 fn needed(file: &File) -> io::Result<u64> {
     const LOADED: u32 = 1;
     let mut header = [0; 64];

@@ -20,7 +20,7 @@ pub enum NvmlError {
         /// The NVML function.
         function: &'static str,
     },
-    /// The library answered with success and a value that cannot be right.
+    /// The library reported success with a value that cannot be right.
     #[error("{function}: the driver answered {value}, which makes no sense")]
     Nonsense {
         /// The NVML function.
@@ -28,7 +28,7 @@ pub enum NvmlError {
         /// What it answered, shortened.
         value: String,
     },
-    /// The operating system gave no thread to wait for events on.
+    /// The operating system refused a thread for waiting for events.
     #[error(
         "no thread to wait for the driver's events: {reason}; raise this process's limit of processes (pids)"
     )]
@@ -38,8 +38,7 @@ pub enum NvmlError {
     },
 }
 
-/// What was asked for: the card's or driver's answer, or `None` where the card or the driver says that it has no such
-/// thing.
+/// The answer to a query; `None` if the card or the driver reports that it does not have the thing.
 pub type Reading<T> = Result<Option<T>, NvmlError>;
 
 impl NvmlError {
@@ -54,7 +53,7 @@ impl NvmlError {
         }
     }
 
-    /// The card or the driver does not have what was asked for; asking again will not help.
+    /// The card or the driver does not have the requested thing; asking again does not help.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         match self {
@@ -78,7 +77,7 @@ impl NvmlError {
                 sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST
                 | sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED
                 | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND => true,
-                // Of other functions it says that the card lacks the thing asked for.
+                // From other functions it means that the card lacks the requested thing.
                 sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => function.starts_with("nvmlDeviceGetHandleBy"),
                 _ => false,
             },
@@ -86,19 +85,19 @@ impl NvmlError {
         }
     }
 
-    /// Somebody holds what should change: a client, or an instance within an instance (`IN_USE`).
+    /// The object is in use, by a client or by an instance within it (`IN_USE`).
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_IN_USE)
     }
 
-    /// No room: something else lies there, or as many exist as may (`INSUFFICIENT_RESOURCES`).
+    /// No room: the place is taken, or the profile's limit is reached (`INSUFFICIENT_RESOURCES`).
     #[must_use]
     pub fn is_insufficient_resources(&self) -> bool {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES)
     }
 
-    /// What was named does not exist, or no longer (`NOT_FOUND`). Of a card: see [`NvmlError::is_card_gone`].
+    /// The named object does not exist, or no longer (`NOT_FOUND`). For cards see [`NvmlError::is_card_gone`].
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND)
@@ -116,7 +115,7 @@ impl NvmlError {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED)
     }
 
-    /// The driver did not finish in its own time (`TIMEOUT`); what it was asked for may still happen.
+    /// The driver gave up after its own timeout (`TIMEOUT`); the request may still take effect.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT)
@@ -126,7 +125,7 @@ impl NvmlError {
         matches!(self, NvmlError::Call { code, .. } if *code == wanted)
     }
 
-    /// `None` for an answer that there is no such thing.
+    /// Turns the answer "no such thing" into `None`.
     pub(crate) fn reading<T>(answer: Result<T, NvmlError>) -> Reading<T> {
         match answer {
             Ok(value) => Ok(Some(value)),

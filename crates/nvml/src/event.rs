@@ -4,12 +4,12 @@ use std::thread::Thread;
 
 use crate::{NvmlError, PciBusId};
 
-/// Something the driver reports by itself.
+/// An event reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A critical error of a card, numbered as in NVIDIA's list of XIDs.
     Xid {
-        /// The card; `None` where the driver can't say any more, as when the card is gone.
+        /// The card; `None` if the driver can no longer tell, for example because the card is gone.
         card: Option<PciBusId>,
         /// The XID.
         xid: u64,
@@ -18,7 +18,7 @@ pub enum Event {
         /// The MIG compute instance it happened in.
         compute_instance: Option<u32>,
     },
-    /// Events may have been missed: the driver no longer answers for one card or all of them. Look at the cards again.
+    /// Events may have been missed: the driver no longer answers for one or all cards. The cards must be read again.
     Interrupted {
         /// What the driver said.
         error: NvmlError,

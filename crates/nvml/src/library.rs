@@ -27,14 +27,14 @@ use mig::Profiles;
 
 /// The NVIDIA driver's own library, started.
 ///
-/// Cheap to clone; the driver is shut down when the last clone and the last [`EventWatch`] are gone. The library itself
-/// stays in memory for good, because it may have left threads and thread-local destructors behind.
+/// Cheap to clone; the driver is shut down when the last clone and the last [`EventWatch`] are gone. The library
+/// itself is never unloaded, because it may have left threads and thread-local destructors behind.
 #[derive(Clone)]
 pub struct Library {
     session: Arc<Session>,
 }
 
-/// From `nvmlInit_v2` to `nvmlShutdown`.
+/// The time from `nvmlInit_v2` to `nvmlShutdown`.
 struct Session {
     path: PathBuf,
     functions: Functions,
@@ -100,8 +100,8 @@ impl Drop for Session {
     }
 }
 
-/// `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.95.05`. The loader knows libraries by name, so that after a
-/// driver upgrade the link's name would give the old library again.
+/// Resolves `libnvidia-ml.so.1` to `libnvidia-ml.so.580.95.05`: the loader caches libraries by name, so after a
+/// driver upgrade the link's name would give the old library.
 fn versioned_name(path: &Path) -> PathBuf {
     match path.read_link() {
         Ok(target) if target.file_name().is_some_and(|name| name == target.as_os_str()) => {
@@ -155,7 +155,7 @@ impl Nvml for Library {
     ) -> Result<(), NvmlError> {
         let functions = &self.session.functions;
         let count = functions.count()?;
-        // The first call that names a card wakes it up, which may take a second.
+        // The first call for a card wakes it up, which may take a second.
         thread::scope(|scope| {
             for (position, index) in (0..count).enumerate() {
                 let address =
@@ -271,7 +271,7 @@ impl Nvml for Library {
     }
 }
 
-/// One failing query is no reason to do without the driver.
+/// One failed query is no reason to reject the driver.
 fn warn_of_version(error: &dyn std::error::Error) {
     tracing::warn!(%error, "can't tell whether the NVIDIA driver is new enough; going on");
 }

@@ -1,4 +1,4 @@
-//! MIG (Multi-Instance GPU) as only the driver's side needs it; what a card offers and has is in
+//! MIG (Multi-Instance GPU): the types that only calls of the driver need. Profiles and instances are in
 //! [`facts`](tessera_api::facts).
 
 mod mode;

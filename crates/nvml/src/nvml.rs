@@ -4,19 +4,19 @@ use crate::{
     Placement, Process, Reading, Utilization,
 };
 
-/// The driver of one machine. Calls block, some for seconds: from async code, use a blocking thread.
+/// The driver of one machine. Calls block, some for seconds; async code must use a blocking thread.
 ///
-/// A method left at its default answers as a driver that lacks the function does, so that a stand-in in a test says only
-/// what it is about.
+/// The default methods answer like a driver that lacks the function, so that a fake in a test implements only what it
+/// needs.
 pub trait Nvml: Send + Sync + 'static {
-    /// Reads what tells the card at `address` from others.
+    /// Reads what identifies the card at `address`.
     ///
     /// # Errors
     /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
     fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError>;
 
-    /// The driver's version as it writes it, `580.95.05`: also the ending of its libraries' file names. Parse it into a
-    /// [`DriverVersion`](crate::DriverVersion) to compare it.
+    /// The driver's version as it writes it, `580.95.05`, which is also the ending of its libraries' file names.
+    /// Parse it into a [`DriverVersion`](crate::DriverVersion) to compare it.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -32,7 +32,7 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlSystemGetCudaDriverVersion_v2")
     }
 
-    /// Every card of the machine in the order of NVML's indexes; an error in the place of a card that can't be reached.
+    /// Every card of the machine in the order of NVML's indexes; an error in place of a card that can't be reached.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -40,8 +40,8 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetCount_v2")
     }
 
-    /// As [`Nvml::addresses`], but each is told as soon as it is known, with the card's index: so a card at which the driver
-    /// hangs keeps the others from nobody. `found` is called from several threads.
+    /// As [`Nvml::addresses`], but passes each address to `found` as soon as it is known, with the card's index, so
+    /// that a card at which the driver hangs does not hold up the others. `found` is called from several threads.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -53,10 +53,10 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Reads all there is to read of one card.
+    /// Reads all facts of one card.
     ///
     /// # Errors
-    /// When no card answers at that address, or it is lost. A single failing query is an error of its own field.
+    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
     fn card(&self, _address: PciBusId) -> Result<CardReadings, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
@@ -85,7 +85,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The processes that use a card, by process id; one that uses it in several ways is there several times.
+    /// The processes that use a card, by process id; a process that uses it in several ways is listed several times.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -93,8 +93,8 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Sets which processes may use a card; what runs is not touched. Lost at a reboot, and where the driver unloads
-    /// without persistence mode.
+    /// Sets which processes may use a card; running processes are not affected. The setting is lost at a reboot, and
+    /// when the driver unloads (without persistence mode).
     ///
     /// # Errors
     /// When the driver refuses: without root's rights (`NO_PERMISSION`), or the card has no such mode.
@@ -102,10 +102,10 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceSetComputeMode")
     }
 
-    /// The kinds of GPU instances that a card offers, with its mode on or off, by memory and then by name; `None` on a
-    /// card without MIG. Empty where the driver tells them only while the mode is on (before R545).
+    /// The kinds of GPU instances that a card offers, with its mode on or off, by memory and then by name; `None` on
+    /// a card without MIG. Empty if the mode is off and the driver lists them only while it is on (before R545).
     ///
-    /// They are the same until the machine boots anew.
+    /// They stay the same until the next boot.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -134,11 +134,11 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetGpuInstances")
     }
 
-    /// Switches a card's MIG mode on or off; an order that changes nothing does nothing.
+    /// Switches a card's MIG mode on or off; does nothing if it is in that mode already.
     ///
     /// # Errors
-    /// When the driver refuses: instances exist, the card has no MIG, or this process lacks root's rights. That clients
-    /// hold the card it says either so or by [`MigModeSwitch::not_active`].
+    /// When the driver refuses: instances exist, the card has no MIG, or this process lacks root's rights. If clients
+    /// hold the card, the driver either refuses or reports it in [`MigModeSwitch::not_active`].
     fn set_mig_mode(&self, _address: PciBusId, _on: bool) -> Result<MigModeSwitch, NvmlError> {
         missing("nvmlDeviceSetMigMode")
     }
@@ -146,8 +146,8 @@ pub trait Nvml: Send + Sync + 'static {
     /// Makes a GPU instance of a profile (by its id) at exactly that placement. Takes about a second on hardware.
     ///
     /// # Errors
-    /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there. An error of another function
-    /// than `nvmlDeviceCreateGpuInstanceWithPlacement` comes after it: the instance exists.
+    /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there. If the error is of any
+    /// other function than `nvmlDeviceCreateGpuInstanceWithPlacement`, the instance exists.
     fn create_gpu_instance(
         &self,
         _address: PciBusId,
@@ -168,8 +168,8 @@ pub trait Nvml: Send + Sync + 'static {
     /// Makes a compute instance of a profile (by its id) in a GPU instance.
     ///
     /// # Errors
-    /// When the driver refuses, or the GPU instance is gone. An error of another function than
-    /// `nvmlGpuInstanceCreateComputeInstance` may come after it: look whether the instance exists.
+    /// When the driver refuses, or the GPU instance is gone. If the error is of any other function than
+    /// `nvmlGpuInstanceCreateComputeInstance`, the instance may exist.
     fn create_compute_instance(
         &self,
         _address: PciBusId,
@@ -192,8 +192,8 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlComputeInstanceDestroy")
     }
 
-    /// Hands the driver's events to `sink`, on a thread of their own, until the answer is dropped. `sink` must not block
-    /// for long: meanwhile the driver's queue fills.
+    /// Passes the driver's events to `sink`, on a thread of its own, until the returned watch is dropped. `sink` must
+    /// not block for long, because the driver's queue is limited.
     ///
     /// # Errors
     /// Where the driver has no events.

@@ -4,8 +4,8 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::{DriverVersion, MINIMUM_DRIVER_VERSION, NvmlError};
 
-/// Why there is no driver to talk to. Each message says what to do; each may pass by itself (a driver being installed, a
-/// module not yet loaded), so trying again now and then is right.
+/// Why the driver's library can't be used. Each message says what to do. Each condition may pass by itself (a driver
+/// being installed, a module not yet loaded), so callers should retry from time to time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -16,7 +16,7 @@ pub enum OpenError {
         crate::LIBRARY_NAME, root.display(), crate::LIBRARY_DIRECTORIES.join(", ")
     )]
     NotFound {
-        /// Below which it was searched.
+        /// The root below which it was searched.
         root: PathBuf,
     },
     /// There are libraries, but for other processors.
@@ -53,7 +53,7 @@ pub enum OpenError {
         /// What it answered.
         error: NvmlError,
     },
-    /// It runs, and this machine has no card it knows.
+    /// It runs, but this machine has no card that it knows.
     #[error(
         "{}: the driver sees no card; if this node should have one, look at lspci -d 10de: and the kernel's log \
          (NVRM), and whether the card is bound to another driver such as vfio-pci", path.display()
@@ -62,7 +62,7 @@ pub enum OpenError {
         /// The library.
         path: PathBuf,
     },
-    /// It runs, but is older than what Tessera works with.
+    /// It runs, but is too old for Tessera.
     #[error(
         "{}: driver {found} is too old: Tessera needs {MINIMUM_DRIVER_VERSION} or newer, upgrade it", path.display()
     )]

@@ -5,7 +5,7 @@ use crate::Reading;
 /// How two cards reach each other: the driver's answer to each question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairReadings {
-    /// The closest point that both share on the way over PCIe (`nvmlDeviceGetTopologyCommonAncestor`).
+    /// Their closest common point on PCIe (`nvmlDeviceGetTopologyCommonAncestor`).
     pub common_ancestor: Reading<CommonAncestor>,
     /// Whether one can use the other's memory over NVLink (`nvmlDeviceGetP2PStatus` for NVLink).
     pub nvlink: Reading<PeerToPeer>,
@@ -20,7 +20,7 @@ pub enum PeerToPeer {
     ChipsetNotSupported,
     /// One of the cards can't.
     GpuNotSupported,
-    /// The way between them can't.
+    /// The path between them can't.
     TopologyNotSupported,
     /// Switched off in the driver's registry.
     DisabledByRegistryKey,

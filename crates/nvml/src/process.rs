@@ -6,7 +6,7 @@ pub struct Process {
     pub pid: u32,
     /// How it uses the card.
     pub kind: ProcessKind,
-    /// Bytes of the card's memory it holds, where the driver says.
+    /// Bytes of the card's memory that it holds, if the driver tells.
     pub used_memory: Option<u64>,
     /// The MIG GPU instance it runs in.
     pub gpu_instance: Option<u32>,

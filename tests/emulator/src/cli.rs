@@ -89,8 +89,7 @@ enum Output {
     Json,
 }
 
-/// Lets the process end quietly when nobody reads its output any more (`| head`), as other programs do; Rust's own programs
-/// panic then.
+/// Lets the process end quietly when its output is no longer read (`| head`); by default, Rust programs panic.
 pub(crate) fn end_with_the_pipe() {
     // SAFETY: the default action needs no handler; nothing else runs yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -1,7 +1,7 @@
 //! `cuda-sample`: a program that uses an emulated card as a CUDA program uses a real one.
 //!
-//! It computes nothing. It takes memory, keeps a card busy, and fails where a CUDA program would: at a card whose compute
-//! mode does not let it in, beyond its memory limit, when another client of its MPS server faults.
+//! It computes nothing. It allocates memory, keeps a card busy, and fails where a CUDA program would: at a card whose
+//! compute mode excludes it, beyond its memory limit, when another client of its MPS server faults.
 
 pub mod client;
 pub mod contexts;

@@ -1,7 +1,7 @@
-//! What is known of boards and machines, from the data files beside this crate, and where each fact was found.
+//! Boards and machines, from this crate's data files, with the source of each fact.
 //!
-//! Nothing is guessed: what no public source gives is absent, and NVML then answers `NOT_SUPPORTED`, as the real library
-//! does for what a board cannot tell.
+//! Nothing is guessed: facts without a public source are absent, and NVML then answers `NOT_SUPPORTED`, as the real
+//! library does for missing facts.
 
 pub mod board;
 pub mod facts;
@@ -21,7 +21,7 @@ pub use self::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hardware {
-    /// What the machine is called in the field.
+    /// The machine's usual name.
     pub product: String,
     /// Name of a data file in `data/boards`.
     pub board: String,

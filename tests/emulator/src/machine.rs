@@ -1,4 +1,4 @@
-//! One emulated machine: everything about it that does not change while it runs.
+//! One emulated machine: its fixed properties.
 
 pub mod build;
 pub mod identity;
@@ -19,7 +19,7 @@ pub use crate::hardware::topology::{Level, PciAddress};
 pub struct Machine {
     /// Name under which it was created.
     pub hardware: String,
-    /// What it is called in the field.
+    /// Its usual name.
     pub product: String,
     /// Makes this machine's UUIDs and serial numbers differ from another's.
     pub seed: String,
@@ -142,8 +142,8 @@ pub struct Fabric {
 }
 
 impl Card {
-    /// Whether ids of GPU instances count the upper half of the card first. Captures of 8-unit Ampere boards show both
-    /// orders; here every second card has the other, so that nobody gets used to one.
+    /// Whether ids of GPU instances count the upper half of the card first. Captures of 8-unit Ampere boards show
+    /// both orders; here they alternate from card to card, so that no client depends on one.
     pub fn gpu_instance_ids_swapped(&self) -> bool {
         let eight_units = self.mig.as_ref().is_some_and(|model| model.memory_slices == 8);
         self.board.architecture == Architecture::Ampere && eight_units && self.index % 2 == 1
@@ -151,7 +151,7 @@ impl Card {
 }
 
 impl Machine {
-    /// NVLinks that join two cards directly, and those that both have to NVSwitches.
+    /// Number of NVLinks between two cards directly, and of those that both have to NVSwitches.
     pub fn links_between(&self, one: usize, other: usize) -> usize {
         let (Some(one_card), Some(other_card)) = (self.cards.get(one), self.cards.get(other)) else {
             return 0;

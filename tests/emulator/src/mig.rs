@@ -1,5 +1,5 @@
-//! The rules of partitions: which can be made, which ids they get, and when they go. No input or output here; the functions
-//! of NVML call this under the state's lock.
+//! The rules of partitions: which can be created, their ids, and when they are destroyed. No input or output; the
+//! functions of NVML call this under the state's lock.
 
 pub mod compute;
 pub mod gpu;

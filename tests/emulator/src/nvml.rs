@@ -1,8 +1,8 @@
 //! The functions of `libnvidia-ml.so.1`.
 //!
-//! Every function of `nvml.h` is exported: those of the modules here answer from the machine, all others as the real
-//! library does for what a card does not support. Functions run in [`call`], which knows about initialisation, faults,
-//! delays and lost cards.
+//! Every function of `nvml.h` is exported: those of the modules here answer from the machine's state, all others
+//! report "not supported" as the real library does. Every function runs through [`call`], which handles
+//! initialisation, faults, delays and lost cards.
 
 pub mod call;
 mod context;

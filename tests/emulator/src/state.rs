@@ -1,7 +1,7 @@
 //! What changes while an emulated machine runs: faults, lost cards, processes, readings that were set, events.
 //!
-//! Every process of a machine sees one state. It is a file that is replaced as a whole, under a lock, and survives
-//! everybody's death; readers look at a shared counter to know that it changed, so that asking again costs nothing.
+//! Every process of a machine sees one state. It is a file that is replaced as a whole, under a lock, and outlives
+//! all processes. A shared counter tells readers whether it changed, so that reading it again is cheap.
 
 pub mod fault;
 pub mod generation;
@@ -16,8 +16,8 @@ pub use self::fault::{Fault, FaultEffect, Moment};
 pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};
 
-/// Events that are kept for processes that have not fetched them yet. A process that waits does so at once; one that
-/// never does must not make the state grow.
+/// Events that are kept for processes that have not fetched them yet. A waiting process fetches them at once; a
+/// process that never does must not make the state grow.
 const EVENTS_KEPT: usize = 256;
 
 /// Everything about a machine that changes.
@@ -34,12 +34,12 @@ pub struct State {
     pub events: Vec<Event>,
     /// Number of the next event.
     pub next_event: u64,
-    /// Processes that are gone when whoever put them there is, by its name.
+    /// Processes that are removed with their owner, by the owner's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contexts: BTreeMap<String, Vec<Context>>,
 }
 
-/// A process on a card that ends with whoever put it there.
+/// A process on a card that is removed with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Context {
@@ -63,7 +63,7 @@ pub struct CardState {
     pub time_slice: u32,
     /// Whether the driver keeps the card initialised with no client.
     pub persistence_mode: bool,
-    /// Percent of time in which a kernel ran, as a tester ordered it; see [`CardState::busy_percent`].
+    /// Percent of time in which a kernel ran, as set by a tester; see [`CardState::busy_percent`].
     pub utilization_gpu: u32,
     /// Percent of time in which memory was read or written.
     pub utilization_memory: u32,
@@ -82,8 +82,8 @@ pub struct CardState {
 }
 
 impl CardState {
-    /// Percent of time in which a kernel runs: what a tester ordered or, where that is more, what its processes do one after
-    /// the other.
+    /// Percent of time in which a kernel runs: the value set by a tester, or the sum of its processes' values if that
+    /// is more.
     pub fn busy_percent(&self) -> u32 {
         let processes = self.processes.iter().map(|process| process.busy_percent);
         processes.fold(0, u32::saturating_add).min(100).max(self.utilization_gpu)
@@ -109,8 +109,7 @@ pub struct Process {
     /// Percent of time in which its kernels run, 0 to 100.
     #[serde(default)]
     pub busy_percent: u32,
-    /// Number of whoever put it there and takes it away, 0 for nobody. Its process id alone does not tell it from others:
-    /// in containers most programs have the id 1.
+    /// Number of its owner, 0 for none. The process id alone is ambiguous: in containers most programs have the id 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub owner: u64,
 }
@@ -170,7 +169,7 @@ impl State {
         State { cards: vec![CardState::default(); cards], ..State::default() }
     }
 
-    /// Adds an event, and forgets the oldest where there are too many.
+    /// Adds an event, and removes the oldest if there are too many.
     pub fn push_event(&mut self, card: u32, event_type: u64, data: u64) {
         self.events.push(Event { number: self.next_event, card, event_type, data });
         self.next_event += 1;

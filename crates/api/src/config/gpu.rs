@@ -6,8 +6,8 @@ use super::{Sharing, sharing_form};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct GpuConfig {
-    /// How the pods and containers of the claim share the card. Nothing is set where it is absent: any number of processes
-    /// take turns as the card's compute mode lets them.
+    /// How the pods and containers of the claim share the card. If absent, nothing is set: any number of processes
+    /// take turns, as far as the card's compute mode allows.
     #[serde(deserialize_with = "sharing_form::of_card")]
     pub sharing: Option<Sharing>,
 }

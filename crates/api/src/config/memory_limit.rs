@@ -8,8 +8,8 @@ use crate::Quantity;
 const NANOS: i128 = 1_000_000_000;
 const MIB: i128 = 1 << 20;
 
-/// A limit on memory as users write it, a quantity of 1Mi or more, in whole MiB: MPS takes no finer ones. What is above a
-/// whole number is cut off, as NVIDIA's driver does.
+/// A memory limit as users write it: a quantity of at least 1Mi, rounded down to whole MiB as NVIDIA's driver does,
+/// because MPS takes only whole MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryLimit {
     /// MiB, 1 or more.

@@ -6,20 +6,20 @@ use super::{ConfigError, Sharing, sharing_form};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct MigDeviceConfig {
-    /// Width of the compute instance, in compute slices: the number before the `c` of `1c.3g.40gb`. From 1 to the number
-    /// before the `g` of the profile, as far as the card offers that width. All of the GPU instance unless said otherwise.
-    /// The rest of the GPU instance's compute slices stays unused. Says nothing of a partition that exists already, which
-    /// is used as it is.
+    /// Width of the compute instance, in compute slices: the number before the `c` of `1c.3g.40gb`. From 1 to the
+    /// number before the `g` of the profile, as far as the card offers that width. By default, all of the GPU
+    /// instance; otherwise the rest of its compute slices stays unused. Ignored for a partition that exists already,
+    /// which is used as it is.
     pub compute_slices: Option<u32>,
-    /// What becomes of the card's MIG mode when its last partition is gone, where it was switched on for this one.
+    /// What happens to the card's MIG mode after its last partition is destroyed, if it was switched on for this one.
     pub mig_mode_after_use: MigModeAfterUse,
-    /// How the pods and containers of the claim share the partition: by MPS, or by nothing of which anybody need know.
+    /// How the pods and containers of the claim share the partition: by MPS, or by time, which needs no setting.
     #[serde(deserialize_with = "sharing_form::of_partition")]
     pub sharing: Option<Sharing>,
 }
 
-/// What becomes of a MIG mode that was switched on for a partition, when the card's last partition is gone. A mode that
-/// was on before is never switched off by this.
+/// What happens to a MIG mode that was switched on for a partition, after the card's last partition is destroyed. A
+/// mode that was on before is never switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub enum MigModeAfterUse {

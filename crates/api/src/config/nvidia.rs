@@ -1,10 +1,11 @@
 //! NVIDIA's configuration objects (`api/nvidia.com/resource/v1beta1` of `kubernetes-sigs/dra-driver-nvidia-gpu`), translated.
 //!
-//! What theirs accepts is accepted, with these differences:
-//! - `defaultActiveThreadPercentage: 0` limits nothing. Theirs hands it to the daemon, which takes percentages above 0 only.
-//! - `timeSlicingConfig: {}` is the default interval. Theirs breaks off.
-//! - A limit below 1Mi is an error here already, and not only when the claim is prepared.
-//! - `multiUser` need not be said: our daemons serve all users.
+//! What NVIDIA's driver accepts is accepted, with these differences:
+//! - `defaultActiveThreadPercentage: 0` limits nothing. NVIDIA's driver passes it to the daemon, which accepts only
+//!   percentages above 0.
+//! - `timeSlicingConfig: {}` is the default interval; NVIDIA's driver fails.
+//! - A limit below 1Mi is an error when the object is decoded, not only when the claim is prepared.
+//! - `multiUser` is ignored: our daemons serve all users.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,7 @@ struct MpsConfig {
 const VIRTUAL_MACHINES: &str = "this driver does not hand cards to virtual machines";
 const COMPUTE_DOMAINS: &str = "compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
 
-/// Kinds of NVIDIA's for things that are not done here.
+/// NVIDIA's kinds for features that this driver does not have.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("VfioDeviceConfig", VIRTUAL_MACHINES),
     ("ComputeDomainChannelConfig", COMPUTE_DOMAINS),
@@ -114,7 +115,7 @@ impl GpuSharing {
 }
 
 impl MigDeviceSharing {
-    /// Time-slicing of a partition sets nothing, there as here.
+    /// Time-slicing of a partition sets nothing in NVIDIA's driver either.
     fn translate(self) -> Result<Option<Sharing>, String> {
         match self.strategy {
             Strategy::TimeSlicing => Ok(None),

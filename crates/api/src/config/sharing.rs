@@ -6,12 +6,12 @@ use crate::node_config::TimeSliceInterval;
 
 /// How the pods and containers of one claim share a device that it holds for itself.
 ///
-/// The serialised form is that of this driver's own records, not what users write.
+/// Its serialised form is for this driver's own records; users write another (`sharing_form`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Sharing {
-    /// Processes take turns. Of whole cards only.
+    /// Processes take turns. Only for whole cards.
     TimeSlicing(TimeSlicing),
     /// Processes run side by side, as clients of an MPS daemon.
     Mps(MpsSharing),
@@ -25,26 +25,26 @@ pub struct TimeSlicing {
     pub interval: TimeSliceInterval,
 }
 
-/// Sharing by MPS. Limits are those of each process, as MPS has no others.
+/// Sharing by MPS. Limits apply to each process; MPS has no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MpsSharing {
-    /// Percent of a device's multiprocessors that a process may use, 1 to 100; all where nothing is said.
+    /// Percent of a device's multiprocessors that a process may use, 1 to 100; `None` is all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
-    /// Memory of each device that a process may take, MiB, 1 or more; all where nothing is said.
+    /// Memory of each device that a process may allocate, MiB, 1 or more; `None` is all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
     /// Limits of single devices, MiB, in place of `memory_limit_mib`: by UUID, or by the position from 0 among the sorted
     /// UUIDs of the devices that the object is for. Only NVIDIA's objects have them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub device_memory_limits_mib: BTreeMap<String, u64>,
-    /// Whether a limit above the device's memory limits nothing, instead of being an error: so in NVIDIA's objects.
+    /// Whether a limit above the device's memory is ignored, as in NVIDIA's objects, instead of being an error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub may_exceed_device: bool,
 }
 
-/// A limit is for a device that is none of the configured ones.
+/// A limit names a device that is not among the configured ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a memory limit is for device {key:?}: expected a UUID of {devices}, or its position among them from 0",
@@ -56,13 +56,14 @@ pub struct InvalidDeviceKey {
 }
 
 impl MpsSharing {
-    /// The limits of devices, MiB, for devices by their UUIDs, which are sorted; `None` of one that has all of its memory.
+    /// The memory limit of each device, MiB, in the order of `uuids`, which are sorted; `None` for a device without a
+    /// limit.
     ///
     /// # Errors
-    /// [`InvalidDeviceKey`] where a limit is for none of them.
+    /// [`InvalidDeviceKey`] for a limit that names none of them.
     pub fn memory_limits(&self, uuids: &[&str]) -> Result<Vec<Option<u64>>, InvalidDeviceKey> {
         let mut limits = vec![self.memory_limit_mib; uuids.len()];
-        // Positions before UUIDs, so that of two limits for one device the one that names it wins.
+        // Positions before UUIDs, so that a limit by UUID wins over one by position.
         for (key, limit) in &self.device_memory_limits_mib {
             let position = uuids.iter().position(|uuid| uuid == key);
             let position = position.or_else(|| key.parse::<usize>().ok());

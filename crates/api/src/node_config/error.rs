@@ -1,11 +1,11 @@
-/// Why something is not what a node can offer.
+/// Why a node configuration is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeConfigError {
-    /// Not an object at all.
+    /// Not an object.
     #[error("what nodes offer must be an object with apiVersion, kind and configs")]
     NoObject,
-    /// Another kind of object, or another version of it.
+    /// Another kind or version of object.
     #[error("{name} must be {expected}, not {found}")]
     Kind {
         /// The field.
@@ -15,7 +15,7 @@ pub enum NodeConfigError {
         /// What it is, as JSON.
         found: String,
     },
-    /// A field that does not exist, or of another type.
+    /// An unknown field, or one of another type.
     #[error("{0}")]
     Invalid(String),
     /// One of several configurations is wrong.
@@ -29,9 +29,9 @@ pub enum NodeConfigError {
     /// There is no configuration of that name.
     #[error("there is no configuration {name:?}; there are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested one.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: String,
     },
     /// A value that is out of range, or contradicts another.

@@ -7,34 +7,34 @@ use crate::ProfileSpelling;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Partitioning {
-    /// Whether partitions are made as claims ask for them.
+    /// Whether partitions are created as claims ask for them.
     pub mode: PartitioningMode,
-    /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`); all where absent. Those that a card does not
-    /// have don't matter.
+    /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`); absent means all. Profiles that a card does
+    /// not have are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Vec<String>>,
-    /// In which order the placements of a profile are tried.
+    /// The order in which the placements of a profile are tried.
     pub placement_order: PlacementOrder,
 }
 
-/// Whether partitions are made.
+/// Whether partitions are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartitioningMode {
-    /// As claims ask for them, and gone when no claim needs them.
+    /// As claims ask for them; destroyed when no claim needs them.
     #[default]
     OnDemand,
-    /// Never. Partitions that exist already are offered all the same.
+    /// Never. Partitions that exist already are still offered.
     None,
 }
 
 /// A rule by which the placements of each profile are tried. kube-scheduler takes the first that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlacementOrder {
-    /// First where least compute is wasted and the large profiles stay possible.
+    /// First the placement that wastes the least compute and keeps the large profiles possible.
     #[default]
     Balanced,
-    /// First where fewest placements of other profiles are lost, from the end of the card: better where more than about
-    /// a tenth of the requests are for half a card.
+    /// First the placement that takes away the fewest placements of other profiles, from the end of the card: better
+    /// where more than about a tenth of the requests are for half a card.
     HighestStart,
 }
 

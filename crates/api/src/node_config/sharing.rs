@@ -3,14 +3,14 @@ use serde::{Deserialize, Serialize};
 use super::NodeConfigError;
 use super::partitioning::check_profiles;
 
-/// Which shares a node offers. A card is shared in one way at a time, by what is claimed first.
+/// Which shares a node offers. A card is shared in one way at a time: the first claim decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Sharing {
-    /// Shares by MPS, with limits on memory and compute; none where absent.
+    /// Shares by MPS, with limits on memory and compute; absent means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mps: Option<Mps>,
-    /// Time-slices; none where absent.
+    /// Time-slices; absent means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_slicing: Option<TimeSlicing>,
 }
@@ -23,12 +23,13 @@ pub struct Mps {
     pub cards: bool,
     /// The MIG profiles whose partitions are shared, too (`3g.40gb`).
     pub partitions: Vec<String>,
-    /// Whether shares of cards have multiprocessors of their own (NVIDIA's static SM partitioning, CUDA 13.1 and Ampere or
-    /// later). Cards that cannot are then not shared by MPS; partitions are shared as ever.
+    /// Whether shares of cards have multiprocessors of their own (NVIDIA's static SM partitioning, CUDA 13.1 and
+    /// Ampere or later). Cards that cannot do this are then not shared by MPS; for partitions nothing changes.
     pub static_partitions: bool,
-    /// A share that asks for no size gets the memory and the compute divided by this: so many always fit. 1 to 100.
+    /// A share without a requested size gets the card's memory and compute divided by this number, so that this many
+    /// always fit. 1 to 100.
     pub default_shares: u32,
-    /// The most clients (processes) of one card; the hardware's limit where absent, which it can only lower.
+    /// The most clients (processes) of one card. Can only lower the hardware's limit, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_clients: Option<u32>,
 }
@@ -51,7 +52,7 @@ impl Default for Mps {
 pub struct TimeSlicing {
     /// How many claims share one card, 2 or more.
     pub replicas: u32,
-    /// How long each runs before the next.
+    /// How long each runs before the next one's turn.
     #[serde(default)]
     pub interval: TimeSliceInterval,
 }
@@ -94,7 +95,7 @@ impl TimeSliceInterval {
     }
 }
 
-/// The most time-slices that make sense to anyone; a guard against slips of the pen.
+/// A generous limit on time-slices, to catch typing errors.
 const MAX_REPLICAS: u32 = 1024;
 
 impl Sharing {

@@ -5,7 +5,7 @@ use super::placed::Layout;
 use super::room::Room;
 use crate::machine::{GpuInstanceProfile, Mig, Placement};
 
-/// Steps of the enumeration at most. Real cards need some thousands; facts that are no card's must not take for ever.
+/// The most steps of the enumeration. Real cards need some thousands; the limit is for nonsensical facts.
 const STEPS: u32 = 200_000;
 
 /// How many partitions of which profile, the largest first.
@@ -14,7 +14,7 @@ pub struct Combination {
     counts: Vec<(String, u32)>,
 }
 
-/// Every layout of a card to which nothing can be added, of the profiles that `with` takes; sorted.
+/// Every full layout of a card, to which no instance can be added, with the profiles that `with` selects; sorted.
 #[must_use]
 pub fn maximal_layouts(mig: &Mig, with: impl Fn(&GpuInstanceProfile) -> bool) -> Vec<Layout> {
     let mut places: Vec<(Placement, &GpuInstanceProfile)> = mig
@@ -32,7 +32,7 @@ pub fn maximal_layouts(mig: &Mig, with: impl Fn(&GpuInstanceProfile) -> bool) ->
     found
 }
 
-/// Adds to `room` what comes from `from` on in every way, and keeps what can't be added to.
+/// Adds instances at `places[from..]` to `room` in every way, and collects the full layouts.
 fn collect<'a>(
     room: &mut Room<'a>,
     places: &[(Placement, &'a GpuInstanceProfile)],
@@ -59,7 +59,7 @@ fn collect<'a>(
     }
 }
 
-/// The counts of [`maximal_layouts`], each once.
+/// The distinct combinations of [`maximal_layouts`].
 #[must_use]
 pub fn combinations(mig: &Mig, with: impl Fn(&GpuInstanceProfile) -> bool) -> Vec<Combination> {
     let layouts = maximal_layouts(mig, with);
@@ -100,13 +100,13 @@ impl Combination {
         Self { counts }
     }
 
-    /// The counts by profile, as a layout file has them.
+    /// The counts by profile, as in a layout file.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, u32> {
         self.counts.iter().cloned().collect()
     }
 
-    /// How many partitions are in one and not in the other.
+    /// Number of partitions that are in one of them and not in the other.
     fn distance(&self, other: &Self) -> u64 {
         let (own, other) = (self.counts(), other.counts());
         let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();

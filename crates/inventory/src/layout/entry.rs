@@ -8,16 +8,17 @@ pub struct LayoutConfig {
     pub(super) entries: Vec<LayoutEntry>,
 }
 
-/// What shall be of the cards that it selects.
+/// What to do with the cards that it selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutEntry {
-    /// PCI device ids of the cards it is for, device in the high half and vendor in the low (`0x20B210DE`); empty: any.
+    /// PCI device ids of the selected cards, device in the high half and vendor in the low (`0x20B210DE`); empty
+    /// selects any.
     pub device_filter: BTreeSet<u32>,
-    /// Which cards of those.
+    /// Which of those cards.
     pub devices: CardIndexes,
-    /// Whether MIG mode shall be on.
+    /// Whether MIG mode is to be on.
     pub mig_enabled: bool,
-    /// How many GPU instances of which profile; none where the mode is off, and where partitions are made on demand.
+    /// Number of GPU instances by profile; empty if the mode is off, and if partitions are created on demand.
     pub mig_devices: BTreeMap<String, u32>,
 }
 
@@ -37,8 +38,9 @@ impl LayoutConfig {
         &self.entries
     }
 
-    /// The entry for a card: of several the last, as `mig-parted` applies them one after the other. `None` where none is
-    /// for it; a card whose index or PCI id is unknown is selected only by entries that don't ask for that.
+    /// The entry for a card: the last of several, since `mig-parted` applies them one after the other. A card whose
+    /// index or PCI id is unknown is selected only by entries that don't filter by it.
+    /// `None` if no entry selects it.
     #[must_use]
     pub fn for_card(&self, card: &Card) -> Option<&LayoutEntry> {
         self.entries.iter().rev().find(|entry| entry.selects(card))
@@ -46,7 +48,7 @@ impl LayoutConfig {
 }
 
 impl LayoutEntry {
-    /// Whether it is for this card.
+    /// Whether it selects this card.
     #[must_use]
     pub fn selects(&self, card: &Card) -> bool {
         let by_id = self.device_filter.is_empty()

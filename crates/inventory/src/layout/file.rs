@@ -6,10 +6,10 @@ use tessera_api::ProfileSpelling;
 use super::entry::{CardIndexes, LayoutConfig, LayoutEntry};
 use super::file_error::LayoutFileError;
 
-/// Longest part of a bad value that is repeated in a message.
+/// The most of a bad value that a message repeats.
 const SHOWN: usize = 60;
 
-/// A file of `mig-parted`'s format, version `v1`, read strictly: what it doesn't understand it refuses.
+/// A file of `mig-parted`'s format, version `v1`, read strictly: what is not understood is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutFile {
     configs: BTreeMap<String, LayoutConfig>,
@@ -119,7 +119,7 @@ fn entry(at: At<'_>, found: &Value) -> Result<LayoutEntry, LayoutFileError> {
     Ok(LayoutEntry { device_filter, devices, mig_enabled, mig_devices })
 }
 
-/// As `mig-parted` reads it: any base that says so itself.
+/// As `mig-parted` reads it: in any base with its prefix.
 fn device_id(at: At<'_>, found: &Value) -> Result<u32, LayoutFileError> {
     let wanted = "device-filter: a PCI device id in quotes, as in \"0x20B210DE\"";
     let Value::String(text) = found else { return Err(value(at, found, wanted)) };

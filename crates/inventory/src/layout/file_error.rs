@@ -2,7 +2,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutFileError {
-    /// It is no YAML, or has a key twice.
+    /// It is not YAML, or has a key twice.
     #[error("not YAML: {0}")]
     Yaml(String),
     /// It is of another version of the format.
@@ -42,7 +42,7 @@ pub enum LayoutFileError {
         /// Where.
         at: String,
     },
-    /// Compute instances that are only part of their GPU instance.
+    /// A compute instance that is only part of its GPU instance.
     #[error(
         "{at}: {profile}: a layout is of whole GPU instances; write the profile without the part before its `g`"
     )]

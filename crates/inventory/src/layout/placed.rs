@@ -3,7 +3,7 @@ use std::fmt;
 use super::room::Room;
 use crate::machine::{GpuInstanceProfile, Placement};
 
-/// Which GPU instances lie where on a card, by placement.
+/// The GPU instances of a card and their placements, sorted by placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Layout {
     /// The instances.
@@ -13,7 +13,7 @@ pub struct Layout {
 /// A GPU instance of a [`Layout`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlannedInstance {
-    /// Where it lies.
+    /// Its memory slices.
     pub placement: Placement,
     /// [`GpuInstanceProfile::id`] of its profile.
     pub profile_id: u32,

@@ -5,17 +5,17 @@ use super::placed::Layout;
 use super::room::Room;
 use crate::machine::{GpuInstanceProfile, Mig, Placement};
 
-/// Steps of the search at most. Real cards need a few hundred; facts that are no card's must not take for ever.
+/// The most steps of the search. Real cards need a few hundred; the limit is for nonsensical facts.
 const STEPS: u32 = 200_000;
 
-/// How many nearest combinations a message names.
+/// Number of nearest combinations in a message.
 const NEAREST: usize = 3;
 
-/// Why a card can't be laid out so.
+/// Why a card can't have the wanted layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The driver names no profiles of this card.
+    /// The driver names no profiles for this card.
     #[error("the driver tells no MIG profiles of this card (before driver 545 only while MIG mode is on)")]
     NoProfiles,
     /// The card has no such profile.
@@ -26,7 +26,7 @@ pub enum LayoutError {
         /// The card's profiles.
         offered: String,
     },
-    /// So many partitions don't fit.
+    /// The partitions don't fit.
     #[error("{wanted} does not fit on this card; the nearest that do are {}", list(nearest))]
     DoesNotFit {
         /// What was asked for.
@@ -55,13 +55,13 @@ pub fn plan(mig: &Mig, wanted: &BTreeMap<String, u32>) -> Result<Layout, LayoutE
         let Some(profile) = mig.profiles.iter().find(|profile| profile.name == *name) else {
             return Err(LayoutError::UnknownProfile { profile: name.clone(), offered: offered(mig) });
         };
-        // Each takes a slice at least.
+        // Each takes at least one slice.
         if *count as usize + instances.len() > slices {
             return Err(does_not_fit());
         }
         instances.extend(std::iter::repeat_n(profile, *count as usize));
     }
-    // What has the fewest places first.
+    // Profiles with the fewest placements first.
     instances.sort_by_key(|profile| {
         (profile.placements.len(), std::cmp::Reverse(profile.compute_slices), profile.id)
     });
@@ -73,7 +73,7 @@ pub fn plan(mig: &Mig, wanted: &BTreeMap<String, u32>) -> Result<Layout, LayoutE
     }
 }
 
-/// Places all of `left`; of like instances each behind the one before.
+/// Places all of `left`; instances of the same profile in ascending order.
 fn fill<'a>(
     room: &mut Room<'a>,
     left: &[&'a GpuInstanceProfile],

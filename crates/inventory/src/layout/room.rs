@@ -1,6 +1,6 @@
 use crate::machine::{GpuInstanceProfile, Mig, Placement};
 
-/// What lies on a card while a layout is being put together.
+/// The instances on a card while a layout is built.
 pub(super) struct Room<'a> {
     whole: Engines,
     placed: Vec<(&'a GpuInstanceProfile, Placement)>,
@@ -18,7 +18,7 @@ struct Engines {
 impl<'a> Room<'a> {
     /// An empty card.
     pub(super) fn new(mig: &Mig) -> Self {
-        // The profile that is the whole card has all that there are.
+        // The profile that is the whole card has all engines.
         let most = |of: fn(&GpuInstanceProfile) -> u32| mig.profiles.iter().map(of).max().unwrap_or(0).into();
         let whole = Engines {
             decoders: most(|profile| profile.decoders),
@@ -33,7 +33,7 @@ impl<'a> Room<'a> {
         &self.placed
     }
 
-    /// Whether the hardware would make it: its slices are free, no more of the profile than may be, engines left.
+    /// Whether the hardware would create the instance: free slices, below the profile's limit, enough engines left.
     pub(super) fn has(&self, profile: &GpuInstanceProfile, placement: Placement) -> bool {
         let same = self.placed.iter().filter(|(placed, _)| placed.id == profile.id).count();
         let free = placement.size > 0 && self.placed.iter().all(|(_, placed)| !placed.overlaps(placement));

@@ -3,7 +3,7 @@ use tessera_api::facts::{ComputeCapability, Fabric, NvLink};
 
 use super::Mig;
 
-/// What is known of one physical card. Ordered by PCI address, then by all the rest.
+/// What is known of one physical card. Ordered by PCI address, then by the other fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Card {
     /// PCI address (`nvmlDeviceGetPciInfo_v3`).
@@ -27,24 +27,24 @@ pub struct Card {
     pub compute_capability: Option<ComputeCapability>,
     /// CUDA cores (`nvmlDeviceGetNumGpuCores`). Not published.
     pub cores: Option<u32>,
-    /// How it addresses the system's memory, `HMM`, `ATS` or `None` (`nvmlDeviceGetAddressingMode`); absent where the
-    /// platform has no such modes.
+    /// How it addresses system memory: `HMM`, `ATS` or `None` (`nvmlDeviceGetAddressingMode`); absent on platforms
+    /// without such modes.
     pub addressing_mode: Option<String>,
-    /// All memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
+    /// Total memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
     pub memory_bytes: Option<u64>,
-    /// What of it the driver and the firmware keep for themselves, in bytes (`nvmlDeviceGetMemoryInfo_v2`, `reserved`): no
-    /// program gets it. Not published.
+    /// The part of it that driver and firmware reserve, in bytes (`nvmlDeviceGetMemoryInfo_v2`, `reserved`); no
+    /// program can allocate it. Not published.
     pub reserved_memory_bytes: u64,
     /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
     /// "not supported" on a card that cannot).
     pub mig_capable: Option<bool>,
-    /// What MIG can and does make of the card; `None` on a card without MIG, and where nothing is known of it.
+    /// The card's MIG profiles and instances; `None` on a card without MIG, and where nothing is known.
     pub mig: Option<Mig>,
     /// NUMA node of the PCI device (sysfs `numa_node`); `None` for −1 and for a node without CPUs.
     pub numa_node: Option<u32>,
     /// PCIe root complex, `pci0000:3a` (sysfs: first directory of the device's path).
     pub pcie_root: Option<String>,
-    /// The *active* NVLinks; empty where the card says that it has none, `None` where it says nothing
+    /// The *active* NVLinks; empty if the card reports none, `None` if it could not be read
     /// (`nvmlDeviceGetNvLinkState`).
     pub nvlinks: Option<Vec<NvLink>>,
     /// The NVLink fabric it belongs to; `None` where fabrics are not supported (`nvmlDeviceGetGpuFabricInfoV`).
@@ -56,22 +56,22 @@ pub struct Card {
 /// Whether a card works. One that does not stays published with a `NoSchedule` taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// Nothing known against it.
+    /// No problem known.
     #[default]
     Healthy,
-    /// It answers but must get no new work.
+    /// It answers, but gets no new work.
     Unhealthy {
-        /// Why, as the value of a taint: letters, digits, `-`, `_`, `.`, as in `xid-79`. Another text is left out.
+        /// Why, as a taint's value: letters, digits, `-`, `_`, `.`, as in `xid-79`. Any other text is left out.
         reason: String,
     },
     /// It fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
     Lost,
-    /// A call of the driver about it does not return; what is known of it is of before.
+    /// A driver call for this card does not return; its facts are from earlier.
     NotAnswering,
 }
 
 impl Health {
-    /// Whether the card can be asked and changed: it is there, and the driver answers about it.
+    /// Whether the card can be queried and changed: it is there, and the driver answers for it.
     #[must_use]
     pub const fn answers(&self) -> bool {
         matches!(self, Health::Healthy | Health::Unhealthy { .. })
@@ -79,7 +79,7 @@ impl Health {
 }
 
 impl Card {
-    /// Whether the length of its time-slices can be set, as [`ComputeCapability::has_time_slice_lengths`] says; `None` where
+    /// Whether the length of its time-slices can be set ([`ComputeCapability::has_time_slice_lengths`]); `None` if
     /// its compute capability is unknown.
     #[must_use]
     pub fn has_time_slice_lengths(&self) -> Option<bool> {

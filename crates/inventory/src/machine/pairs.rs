@@ -13,12 +13,12 @@ pub struct Pair {
     pub common_ancestor: Option<CommonAncestor>,
 }
 
-/// Facts of pairs of cards. A pair has no direction: `(a, b)` and `(b, a)` are one.
+/// Facts of pairs of cards. A pair has no direction: `(a, b)` and `(b, a)` are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(BTreeMap<(PciBusId, PciBusId), Pair>);
 
 impl Pairs {
-    /// States what is known of two cards, instead of what was known before.
+    /// Sets what is known of two cards, replacing what was known before.
     pub fn insert(&mut self, one: PciBusId, other: PciBusId, pair: Pair) {
         self.0.insert((one.min(other), one.max(other)), pair);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::packing::is_instance_limited;
 use crate::machine::GpuInstanceProfile;
 
-/// A kind of engine that the instances of a card share out among them.
+/// A kind of engine that is divided among the instances of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
     /// Copy engine.
@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-/// More combinations of limited profiles than these are not told apart: no card has nearly as many.
+/// The most combinations of limited profiles that are computed; real cards have far fewer.
 const MAX_COMBINATIONS: u64 = 1024;
 
 /// The kinds of engines, with how many of each the card has, that can run out although the memory slices and the limits
@@ -70,7 +70,7 @@ fn most_needed(engine: Engine, profiles: &[&GpuInstanceProfile]) -> u64 {
     let combinations = limits.iter().flatten().try_fold(1u64, |product, limit| {
         product.checked_mul(u64::from(*limit) + 1).filter(|product| *product <= MAX_COMBINATIONS)
     });
-    // Without limits the answer is too high, never too low: then the engine is counted without need.
+    // Without limits the result is too high, never too low: an engine is then counted unnecessarily.
     let left: Vec<Option<u32>> = if combinations.is_some() { limits } else { vec![None; limits.len()] };
     Search { engine, profiles, known: BTreeMap::new() }.best(0, left)
 }
@@ -78,7 +78,7 @@ fn most_needed(engine: Engine, profiles: &[&GpuInstanceProfile]) -> u64 {
 struct Search<'a> {
     engine: Engine,
     profiles: &'a [&'a GpuInstanceProfile],
-    /// By first free memory slice and instances left of each limited profile.
+    /// By first free memory slice and remaining instances of each limited profile.
     known: BTreeMap<(u32, Vec<Option<u32>>), u64>,
 }
 

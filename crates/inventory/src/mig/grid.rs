@@ -9,7 +9,7 @@ use super::packing::is_instance_limited;
 use crate::machine::{GpuInstance, GpuInstanceProfile, Mig, Placement};
 use crate::warning::Warning;
 
-/// What a card is divided into, and what of it can run out.
+/// The memory slices, profiles and scarce engines of a card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grid<'a> {
     /// Memory slices, 1 on a card without MIG.
@@ -23,9 +23,9 @@ pub struct Grid<'a> {
 /// A profile that can be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridProfile<'a> {
-    /// What the driver says of it.
+    /// The driver's facts.
     pub facts: &'a GpuInstanceProfile,
-    /// How device names spell it.
+    /// Its spelling in device names.
     pub spelling: ProfileSpelling,
     /// Its placements in the order in which to try them.
     pub placements: Vec<Placement>,
@@ -40,8 +40,8 @@ impl<'a> Grid<'a> {
         Self { memory_slices: 1, profiles: Vec::new(), scarce_engines: Vec::new() }
     }
 
-    /// The grid of the card at `card`. Profiles that can't be published are left out with a warning; where nothing can
-    /// be counted, all.
+    /// The grid of the card at `card`. Profiles that can't be published are left out with a warning; if counters
+    /// would not suffice, all are.
     #[must_use]
     pub fn new(card: PciBusId, mig: &'a Mig, order: PlacementOrder, warnings: &mut Vec<Warning>) -> Self {
         let memory_slices = mig.memory_slices().max(1);
@@ -72,7 +72,7 @@ impl<'a> Grid<'a> {
             .into_iter()
             .zip(placement_orders(&facts, order))
             .map(|((facts, spelling), mut placements)| {
-                // A device is named by its start: of several placements with one, the first.
+                // A device is named by its start: only the first of several placements with the same start.
                 let mut starts = BTreeSet::new();
                 placements.retain(|placement| starts.insert(placement.start));
                 GridProfile { facts, spelling, placements, is_limited: is_instance_limited(facts) }

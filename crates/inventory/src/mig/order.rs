@@ -29,12 +29,12 @@ pub fn placement_orders(profiles: &[&GpuInstanceProfile], order: PlacementOrder)
         .collect()
 }
 
-/// What both rules ask about a placement.
+/// What both rules need to know of a placement.
 struct Rule<'a> {
     /// Profiles without a limit on instances, one for each compute size and set of placements, with their position among
     /// all profiles: variants such as `+gfx` count once.
     plain: Vec<(usize, &'a GpuInstanceProfile)>,
-    /// The largest of them with a choice of placements: its size, and its placement of least waste.
+    /// The largest of them with more than one placement: its size, and its placement with the least waste.
     largest: Option<(Size, Placement)>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Rule<'a> {
         profile: &GpuInstanceProfile,
         placement: Placement,
     ) -> impl Ord + use<> {
-        // A profile with a limit comes at most so often: what matters is what it destroys.
+        // A profile with a limit is rare: what matters is what it destroys.
         let limited = if is_instance_limited(profile) { self.kills(position, placement) } else { 0 };
         let waste = self.waste(profile, placement);
         let start = i64::from(placement.start);
@@ -89,14 +89,14 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Compute slices that other profiles could use of the placement and this one does not.
+    /// Compute slices of the placement that other profiles could use and this one does not.
     fn waste(&self, profile: &GpuInstanceProfile, placement: Placement) -> i64 {
         let plain: Vec<&GpuInstanceProfile> = self.plain.iter().map(|(_, profile)| *profile).collect();
         let packed = heaviest_packing(&plain, placement, |profile| profile.compute_slices);
         i64::try_from(packed).unwrap_or(i64::MAX).saturating_sub(profile.compute_slices.into())
     }
 
-    /// How many placements of other plain profiles the placement takes away.
+    /// Number of placements of other plain profiles that the placement takes away.
     fn kills(&self, position: usize, placement: Placement) -> usize {
         let others = self.plain.iter().filter(|(other, _)| *other != position);
         others.flat_map(|(_, other)| &other.placements).filter(|other| other.overlaps(placement)).count()

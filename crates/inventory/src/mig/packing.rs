@@ -1,9 +1,9 @@
-//! How much fits side by side.
+//! How many instances fit side by side.
 
 use crate::machine::{GpuInstanceProfile, Placement};
 
 /// Whether fewer instances of the profile may exist than its placements leave room for, as of `1g.10gb+me`: something
-/// other than memory slices runs out, an engine as a rule.
+/// other than memory slices runs out, usually an engine.
 #[must_use]
 pub fn is_instance_limited(profile: &GpuInstanceProfile) -> bool {
     let mut placements = profile.placements.clone();

@@ -10,7 +10,7 @@ use crate::warning::Warning;
 /// The attributes of a device by name.
 pub type AttributeMap = BTreeMap<String, DeviceAttribute>;
 
-/// Collects the attributes of one device. A fact that is `None` leaves no trace.
+/// Collects the attributes of one device. A fact that is `None` is left out.
 pub struct Attributes<'a> {
     card: PciBusId,
     values: AttributeMap,
@@ -22,12 +22,12 @@ impl<'a> Attributes<'a> {
         Self::with(card, AttributeMap::new(), warnings)
     }
 
-    /// Adds to what is there already.
+    /// Starts with existing attributes.
     pub fn with(card: PciBusId, values: AttributeMap, warnings: &'a mut Vec<Warning>) -> Self {
         Self { card, values, warnings }
     }
 
-    /// A text; too long ones and those with control characters are left out.
+    /// A string; one that is too long or has control characters is left out.
     pub fn string(&mut self, attribute: &'static str, value: Option<&str>) {
         let Some(value) = value.filter(|value| !value.is_empty()) else { return };
         if limits::is_string_value(value) && !value.chars().any(char::is_control) {

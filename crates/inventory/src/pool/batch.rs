@@ -1,17 +1,17 @@
-//! Devices that will be slices, one after the other, without more of them at hand than one slice takes.
+//! Collects devices into slices, with no more than one slice's devices unpacked at a time.
 
 use k8s_openapi::api::resource::v1::Device;
 use tessera_api::limits;
 
 use super::PackedContents;
 
-/// Devices of one slice that is complete but for what claims hold.
+/// The devices of one complete slice.
 pub trait Batch {
     /// Takes up to [`limits::ADVANCED_DEVICES_PER_SLICE`] devices.
     fn of(devices: Vec<Device>) -> Self;
-    /// Gives them back.
+    /// Returns them.
     fn into_devices(self) -> Vec<Device>;
-    /// How many they are.
+    /// Their number.
     fn len(&self) -> usize;
     /// Their names, in order.
     fn names(&self) -> impl Iterator<Item = &str>;
@@ -77,13 +77,13 @@ impl<B: Batch> Batches<B> {
             self.open = last.into_devices();
         }
         self.open.push(device);
-        // Every device of a card draws on its counters, which halves what a slice may hold.
+        // Every device draws on its card's counters, which halves the devices that a slice may hold.
         if self.open.len() >= limits::ADVANCED_DEVICES_PER_SLICE {
             self.close();
         }
     }
 
-    /// Nothing more is expected for now.
+    /// No more devices are expected for now.
     pub fn close(&mut self) {
         if !self.open.is_empty() {
             self.closed.push(B::of(std::mem::take(&mut self.open)));
@@ -116,7 +116,7 @@ mod tests {
             let mut batches = Batches::<B>::default();
             for index in 0..count {
                 batches.push(device(index));
-                // Closing early costs work, and changes nothing.
+                // Closing a batch early costs work, but the result is the same.
                 if index % 3 == 0 {
                     batches.close();
                 }

@@ -1,4 +1,4 @@
-//! Counter sets: what keeps whole, partitioned and shared use of one card apart, decided by the scheduler.
+//! Counter sets: with them the scheduler excludes conflicting use of a card, whole, partitioned and shared.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ pub fn of_card(card: PciBusId, grid: &Grid<'_>) -> CounterSet {
     CounterSet { name: counter::set_name(card), counters }
 }
 
-/// All of a set: what a whole card draws, and its shares.
+/// All counters of a set: what a whole card consumes, and its shares.
 pub fn all_of(set: &CounterSet) -> DeviceCounterConsumption {
     consumption(&set.name, set.counters.clone())
 }
 
-/// What an instance of a profile draws at a placement.
+/// What an instance of a profile consumes at a placement.
 pub fn of_partition(
     set: &CounterSet,
     grid: &Grid<'_>,
@@ -44,7 +44,7 @@ pub fn of_partition(
     consumption(&set.name, slices.chain(limited).chain(engines).collect())
 }
 
-/// What one of `parts` equal users of the memory slices of a placement draws: together no more than all of them.
+/// What each of `parts` equal users of a placement's memory slices consumes: together at most all of them.
 pub fn part_of_slices(set: &CounterSet, placement: Placement, parts: usize) -> DeviceCounterConsumption {
     let share = match parts {
         0 | 1 => count(1),
@@ -55,7 +55,7 @@ pub fn part_of_slices(set: &CounterSet, placement: Placement, parts: usize) -> D
     consumption(&set.name, slices.collect())
 }
 
-/// Whether `set` is the one that `consumption` draws on, and has what it draws.
+/// Whether `consumption` is from this `set`, and within it.
 pub fn covers(set: &CounterSet, consumption: &DeviceCounterConsumption) -> bool {
     let value = |counter: &Counter| counter.value.0.parse::<tessera_api::Quantity>().ok();
     set.name == consumption.counter_set
@@ -70,7 +70,7 @@ fn consumption(set: &str, counters: BTreeMap<String, Counter>) -> DeviceCounterC
 }
 
 fn count(number: u32) -> Counter {
-    // In the form that the API server gives back.
+    // In the form that the API server returns.
     Counter { value: Quantity(tessera_api::Quantity::decimal(number.into()).to_string()) }
 }
 

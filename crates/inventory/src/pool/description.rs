@@ -1,4 +1,4 @@
-//! What all devices of one card say alike.
+//! Attributes and taints that all devices of a card have in common.
 
 use k8s_openapi::api::resource::v1::{DeviceCapacity, DeviceTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
@@ -9,19 +9,19 @@ use super::taints;
 use crate::machine::{Card, Machine};
 use crate::warning::Warning;
 
-/// What all devices of a machine say alike.
+/// What all devices of a machine have in common.
 pub struct Versions {
     driver: Option<String>,
     cuda_driver: Option<String>,
 }
 
-/// What all devices of a card say alike.
+/// What all devices of a card have in common.
 pub struct Description {
     /// Attributes.
     pub attributes: AttributeMap,
     /// The taint of a card that does not work.
     pub taints: Option<Vec<DeviceTaint>>,
-    /// The card's memory in bytes, where that is a number that Kubernetes can hold.
+    /// The card's memory in bytes, if Kubernetes can hold that number.
     pub memory: Option<i64>,
 }
 

@@ -6,9 +6,9 @@ use tessera_api::limits;
 use super::{Contents, PackedContents, counters, taints};
 use crate::warning::Warning;
 
-/// Devices that allocated or prepared claims hold, with the counter sets they draw on, as they were last published.
+/// Devices held by allocated or prepared claims, with the counter sets they draw on, as last published.
 ///
-/// They stay published whatever happens to their card: taking one back would free its counters under running hardware.
+/// They stay published whatever happens to their card: removing one would free its counters while it is in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     devices: BTreeMap<String, Device>,
@@ -16,8 +16,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Picks the devices for which `is_held` says so, by device name, out of what was published last: the slices of this
-    /// driver's pool on this node, of the newest generation.
+    /// Selects the devices for which `is_held` is true, by device name, from what was published last: the slices of
+    /// this driver's pool on this node, of the newest generation.
     #[must_use]
     pub fn new<'a>(
         published: impl IntoIterator<Item = &'a PackedContents, IntoIter: Clone>,
@@ -57,8 +57,8 @@ impl Held {
         self.devices.values()
     }
 
-    /// The set to publish of a card that would now have `fresh`: the published one where held devices draw on counters
-    /// that `fresh` does not have, as after an upgrade that divides cards differently.
+    /// The counter set to publish for a card whose new set is `fresh`: the published one where held devices draw on
+    /// counters that `fresh` does not have, as after an upgrade that divides cards differently.
     pub(super) fn counter_set(&self, fresh: CounterSet) -> CounterSet {
         let consumptions = self.devices.values().flat_map(|device| device.consumes_counters.iter().flatten());
         let covered = consumptions
@@ -86,7 +86,7 @@ impl Held {
                     counter_sets.push(set.clone());
                 }
             }
-            // A consumption that no set covers makes the whole pool invalid to the scheduler.
+            // To the scheduler, a device that consumes from a missing counter set makes the whole pool invalid.
             if let Some(consumptions) = &mut device.consumes_counters {
                 let before = consumptions.len();
                 consumptions.retain(|consumption| is_covered(consumption, counter_sets));
@@ -105,7 +105,7 @@ fn is_covered(consumption: &DeviceCounterConsumption, counter_sets: &[CounterSet
     counter_sets.iter().any(|set| counters::covers(set, consumption))
 }
 
-/// Says that the device is not offered, unless it says so already.
+/// Adds the taint that the device is not offered, unless it has it.
 fn add_taint(device: &mut Device, driver_name: &str) {
     let added = taints::not_offered(driver_name);
     let taints = device.taints.get_or_insert_default();

@@ -1,10 +1,10 @@
-//! What of a card is offered, by its MIG mode and by what others made of it.
+//! What is offered of a card, depending on its MIG mode and on instances created by others.
 
 use crate::machine::Card;
 use crate::mig::Grid;
 use crate::warning::Warning;
 
-/// What of a card is offered. Never everything at once: counters keep apart what is.
+/// What is offered of a card. Counters make sure that offers that exclude each other are not both allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// The card as a whole, and shares of it.
@@ -13,14 +13,14 @@ pub enum Offer {
     Partitions,
     /// Both: the mode is switched when a claim needs it.
     Both,
-    /// The instances that someone else made, as they are.
+    /// The instances that someone else created, as they are.
     Existing,
 }
 
 impl Offer {
-    /// What is offered of `card`; `None` where nothing can be.
+    /// What is offered of `card`; `None` if nothing can be offered.
     ///
-    /// On Ampere the mode decides, since switching it takes a reset. Later cards are switched as claims need it.
+    /// On Ampere the current mode decides, since switching it needs a reset. Later cards are switched as claims need.
     pub fn of(card: &Card, grid: &Grid<'_>, warnings: &mut Vec<Warning>) -> Option<Self> {
         let Some(mig) = &card.mig else { return Some(Self::Whole) };
         if mig.mode && !mig.instances.is_empty() {
@@ -28,7 +28,7 @@ impl Offer {
             return Some(Self::Existing);
         }
         match (mig.mode, grid.profiles.is_empty()) {
-            // Nobody knows what lies on it.
+            // Its instances are unknown.
             (true, true) => {
                 warnings.push(Warning::MigModeOn(card.pci));
                 None

@@ -1,8 +1,8 @@
-//! What is published, in little memory.
+//! What is published, in compact form.
 //!
-//! The devices of one machine differ in a few places only, and the API's types hold every text of each apart: nearly
-//! 2,000 devices of 64 cards take 20 MiB as those and a few hundred KiB packed. They are looked at again when something
-//! is written, which is rare.
+//! The devices of one machine are nearly equal, but the API's types store every string of each device: nearly 2,000
+//! devices of 64 cards take 20 MiB that way, and a few hundred KiB packed. They are unpacked only when something is
+//! written, which is rare.
 
 use std::{
     fmt,
@@ -17,9 +17,9 @@ use serde_json::Error as JsonError;
 use super::{Contents, Pool, Slice};
 use crate::warning::Warning;
 
-/// A [`Pool`] that is kept.
+/// A [`Pool`] in compact form.
 ///
-/// Equal [`PackedPool::slices`] mean that nothing needs to be written.
+/// If [`PackedPool::slices`] are equal, nothing needs to be written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackedPool {
     /// The slices by ascending [`PackedSlice::name_suffix`].
@@ -30,18 +30,18 @@ pub struct PackedPool {
     pub no_longer_offered: usize,
 }
 
-/// A [`Slice`] that is kept.
+/// A [`Slice`] in compact form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackedSlice {
     /// See [`Slice::name_suffix`].
     pub name_suffix: String,
-    /// What is in it; shared by all who keep it.
+    /// Its contents, shared by all copies.
     pub contents: Arc<PackedContents>,
 }
 
-/// [`Contents`] that are kept: the names at hand, the rest as compressed JSON.
+/// [`Contents`] in compact form: the names as they are, the rest as compressed JSON.
 ///
-/// Equal contents are equal packed, and the other way round.
+/// Contents are equal exactly if their packed forms are.
 #[derive(Clone, PartialEq)]
 pub struct PackedContents {
     kind: Kind,
@@ -75,7 +75,7 @@ impl PackedPool {
 }
 
 impl From<&Pool> for PackedPool {
-    /// Nothing of it counts as no longer offered.
+    /// Its `held` is empty.
     fn from(pool: &Pool) -> Self {
         let slice = |slice: &Slice| PackedSlice {
             name_suffix: slice.name_suffix.clone(),

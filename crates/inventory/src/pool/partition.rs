@@ -1,4 +1,4 @@
-//! MIG partitions as devices: those that are made on demand, and those that someone else made.
+//! MIG partitions as devices: those created on demand, and those that someone else created.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,26 @@ use crate::machine::{Card, ComputeInstance, GpuInstance, GpuInstanceProfile, Pla
 use crate::mig::{Grid, GridProfile};
 use crate::warning::Warning;
 
-/// Memory slices that are told of a partition.
+/// The most memory slices that a partition's capacities list.
 const MOST_SLICES: u32 = 8;
 
 /// A partition of a card, not yet a device of some type.
 pub struct Partition<'a> {
     pub name: PartitionName,
-    /// `1g.10gb`, with a width in front where a compute instance has not all of its GPU instance.
+    /// `1g.10gb`, with a width in front if a compute instance has only part of its GPU instance.
     pub profile_name: String,
     pub profile: &'a GridProfile<'a>,
-    /// Compute slices that it has.
+    /// Its compute slices.
     pub compute_slices: u32,
     /// Bytes of memory: its part of its GPU instance's.
     memory: i64,
     multiprocessors: Option<u32>,
-    /// The memory slices it lies on, of one that exists.
+    /// Its memory slices, if it exists.
     memory_slices: Option<Placement>,
-    /// `MIG-…`, of one that exists.
+    /// `MIG-…`, if it exists.
     uuid: Option<&'a str>,
     pub consumption: DeviceCounterConsumption,
-    /// Whether it has all of its GPU instance.
+    /// Whether it is all of its GPU instance.
     pub is_full_width: bool,
 }
 
@@ -65,7 +65,7 @@ pub fn on_demand<'a>(card: &Card, grid: &'a Grid<'a>, set: &CounterSet) -> Vec<P
     partitions
 }
 
-/// The MIG devices behind instances that someone else made, smallest first.
+/// The MIG devices of instances that someone else created, smallest first.
 pub fn existing<'a>(
     card: &'a Card,
     grid: &'a Grid<'a>,
@@ -153,7 +153,7 @@ pub const fn engines(facts: &GpuInstanceProfile) -> [(&'static str, u32); 6] {
     ]
 }
 
-/// The part of an instance's memory that one of `parts` users can count on: nothing divides it between them.
+/// The part of an instance's memory that each of `parts` users can count on: MIG does not divide it between them.
 fn memory_of(profile: &GridProfile<'_>, parts: usize) -> i64 {
     let memory = i64::try_from(profile.facts.memory_bytes).unwrap_or(i64::MAX);
     match i64::try_from(parts) {
@@ -163,7 +163,7 @@ fn memory_of(profile: &GridProfile<'_>, parts: usize) -> i64 {
 }
 
 impl Partition<'_> {
-    /// The partition as an exclusive device; `None` where its name would not be valid.
+    /// The partition as an exclusive device; `None` if its name would be invalid.
     pub fn device(
         &self,
         card: &Card,
@@ -188,7 +188,7 @@ impl Partition<'_> {
         })
     }
 
-    /// What it says of itself as a device of a type.
+    /// Its attributes as a device of a type.
     pub fn attributes<'w>(
         &self,
         device_type: DeviceType,
@@ -218,8 +218,8 @@ impl Partition<'_> {
             Some(count) => capacities.insert(capacity::MULTIPROCESSORS.to_owned(), number(count)),
             None => capacities.remove(capacity::MULTIPROCESSORS),
         };
-        // Where it lies is part of what it is. As many slices as there is room for within the API's 32 attributes and
-        // capacities of a device: all cards that are known have at most eight.
+        // As many slices as fit within the API's limit of 32 attributes and capacities of a device: all known cards
+        // have at most eight.
         let slices = self.memory_slices.filter(|placement| placement.size <= MOST_SLICES);
         let slices = slices.map(|placement| placement.start..placement.end()).into_iter().flatten();
         capacities.extend(slices.map(|index| (capacity::memory_slice(index), number(1))));

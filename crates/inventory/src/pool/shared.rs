@@ -43,7 +43,7 @@ pub struct SharedDevices<'a> {
 impl SharedDevices<'_> {
     /// The card shared by MPS; `None` where its memory is unknown or too small to be shared.
     pub fn mps(&self, mps: &Mps, set: &CounterSet, warnings: &mut Vec<Warning>) -> Option<Device> {
-        // What no program gets cannot be shared out.
+        // Reserved memory cannot be shared.
         let reserved = i64::try_from(self.card.reserved_memory_bytes).unwrap_or(i64::MAX);
         let memory = self.description.memory.map(|memory| memory.saturating_sub(reserved).max(0));
         let card = self.card.pci;
@@ -72,7 +72,7 @@ impl SharedDevices<'_> {
         Some(self.device(DeviceName::Mps(self.card.pci), attributes, capacity, counters::all_of(set)))
     }
 
-    /// A partition shared by MPS, where the configuration says so and the partition is all of its GPU instance;
+    /// A partition shared by MPS, if the configuration says so and the partition is all of its GPU instance;
     /// `card_slices` are the compute slices of the whole card.
     pub fn partition_mps(
         &self,
@@ -101,8 +101,8 @@ impl SharedDevices<'_> {
         Some(self.device(name, attributes, capacity, partition.consumption.clone()))
     }
 
-    /// The card shared by time-slicing; `None` where the configuration says how long a slice is and the card has no such
-    /// setting: told now rather than by a claim's failure on the node.
+    /// The card shared by time-slicing; `None` if the configuration sets the length of a slice and the card has no
+    /// such setting; otherwise claims would fail on the node.
     pub fn time_slices(
         &self,
         slicing: &TimeSlicing,
@@ -119,14 +119,14 @@ impl SharedDevices<'_> {
         attributes.bool(attribute::TIME_SLICE_INTERVALS, has_lengths);
         attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
-        // No more than one slot for a request: two slots are no more of the card than one.
+        // One slot for each request: two slots would not be more of the card than one.
         let range = range(Quantity::decimal(1), Some(Quantity::decimal(1)), None);
         let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
         let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
         Some(self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set)))
     }
 
-    /// What is known of the card's static partitions, where the configuration asks for them.
+    /// The card's static partitions, if the configuration asks for them.
     fn static_partitions(&self, mps: &Mps) -> Option<Result<StaticPartitions, NoStaticPartitions>> {
         mps.static_partitions.then(|| StaticPartitions::of(self.card, self.cuda_driver_version))
     }
@@ -158,7 +158,7 @@ impl SharedDevices<'_> {
             attributes: Some(attributes),
             capacity: Some(capacity),
             allow_multiple_allocations: Some(true),
-            // Charged with the first share, given back with the last.
+            // Consumed with the first share, released with the last.
             consumes_counters: Some(vec![consumption]),
             taints: self.description.taints.clone(),
             ..Device::default()
@@ -166,13 +166,13 @@ impl SharedDevices<'_> {
     }
 }
 
-/// Percent of the multiprocessors of one of so many shares, at least `min`.
+/// Percent of the multiprocessors for each of that many shares, at least `min`.
 fn default_compute(shares: u32, min: u32) -> u32 {
     (100 / shares.max(1)).max(min)
 }
 
-/// What shares of `memory` bytes are cut from, each with at least `min_compute` percent of the multiprocessors; `None` where
-/// there are fewer than one step for each default share.
+/// The capacities from which shares of `memory` bytes are taken, each with at least `min_compute` percent of the
+/// multiprocessors; `None` if there is less than one step for each default share.
 fn mps_capacities(
     memory: i64,
     clients: u32,
@@ -180,7 +180,7 @@ fn mps_capacities(
     min_compute: u32,
 ) -> Option<BTreeMap<String, DeviceCapacity>> {
     let steps = |bytes: i64| bytes / MEMORY_STEP * MEMORY_STEP;
-    // No more than the clients that there can be, each of which is at least one share.
+    // No more shares than the most clients: each share has at least one.
     let shares = mps.default_shares.clamp(1, clients.max(1));
     let default = steps(memory / i64::from(shares));
     if default < MEMORY_STEP || steps(memory) < 2 * MEMORY_STEP {

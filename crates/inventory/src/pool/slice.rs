@@ -3,24 +3,24 @@ use k8s_openapi::api::resource::v1::{CounterSet, Device};
 /// One ResourceSlice of a pool, without what is the same in all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
-    /// End of the slice's name. kube-scheduler takes the slices of a pool by name, so this is the order of trying;
-    /// a DNS label.
+    /// End of the slice's name. A DNS label. kube-scheduler takes the slices of a pool by name, so this decides their
+    /// order.
     pub name_suffix: String,
-    /// What is in it. Kubernetes allows either devices or counter sets in one slice.
+    /// Its contents. Kubernetes allows either devices or counter sets in one slice.
     pub contents: Contents,
 }
 
 /// What one slice holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contents {
-    /// Devices, in the order in which kube-scheduler shall try them.
+    /// Devices, in the order in which kube-scheduler tries them.
     Devices(Vec<Device>),
     /// Counter sets that devices of any slice of the pool draw on.
     SharedCounters(Vec<CounterSet>),
 }
 
-/// The tiers of a pool: a request that names no type gets the smallest thing that satisfies it, and takes an open share
-/// of a card only when nothing else is left.
+/// The tiers of a pool: a request that names no type gets the smallest thing that satisfies it, and a share of a card
+/// only when nothing else is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Counter sets.
@@ -49,7 +49,7 @@ impl Tier {
 
 /// The name suffix of the slice at `position` of the partitions of the card that is `rank`-th in the order of trying.
 pub(super) fn partitions_name_suffix(rank: usize, position: usize) -> String {
-    // Behind those of all cards: 9999 sorts last.
+    // After those of all cards: 9999 sorts last.
     let name = Tier::Partitions.name_suffix(rank.min(9999));
     if position == 0 { name } else { format!("{name}-{position:04}") }
 }

@@ -1,4 +1,4 @@
-//! Taints: devices that are published but given to no new claim.
+//! Taints of devices that are published but not allocated to new claims.
 
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use tessera_api::{limits, taint};

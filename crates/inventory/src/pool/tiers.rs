@@ -10,7 +10,7 @@ use super::slice::partitions_name_suffix;
 use super::{Held, Tier};
 use crate::warning::Warning;
 
-/// What is to be published, in the order of trying.
+/// What is to be published, in the order in which the scheduler tries it.
 pub struct Tiers<B> {
     /// The sets that devices draw on, in any order.
     pub counter_sets: Vec<CounterSet>,
@@ -24,9 +24,9 @@ pub struct Tiers<B> {
     shared: Batches<B>,
 }
 
-/// All that is to be published, as slices.
+/// Everything that is to be published, as slices.
 pub struct Slices<B> {
-    /// Counter sets by the suffix of their slice's name, first in the order of trying.
+    /// Counter sets by the suffix of their slice's name, tried first.
     pub counter_sets: Vec<(String, Vec<CounterSet>)>,
     /// Devices by the suffix of their slice's name, in the order of trying.
     pub devices: Vec<(String, B)>,
@@ -67,15 +67,15 @@ impl<B: Batch> Tiers<B> {
         }
     }
 
-    /// All partitions of the card of that rank are added, but for what is held.
+    /// All partitions of the card of that rank have been added, except the held ones.
     pub fn close_partitions(&mut self, rank: usize) {
         if let Some(partitions) = self.partitions.get_mut(&rank) {
             partitions.close();
         }
     }
 
-    /// Adds what is held and no longer offered, with the counters that it draws on, and takes out counter sets that
-    /// nothing draws on. Answers how many devices that are.
+    /// Adds the held devices that are no longer offered, with their counter sets, and removes counter sets that no
+    /// device uses. Returns the number of devices added.
     pub fn add_held(&mut self, held: &Held, driver_name: &str, warnings: &mut Vec<Warning>) -> usize {
         let mut counter_sets = std::mem::take(&mut self.counter_sets);
         let offered: BTreeSet<&str> = self.names().collect();
@@ -85,7 +85,7 @@ impl<B: Batch> Tiers<B> {
             let name = device.name.parse::<DeviceName>().ok();
             match name.as_ref().map(DeviceName::device_type) {
                 Some(DeviceType::Mig) => {
-                    // Among the other partitions of its card, so that no other slice changes for it.
+                    // In the slice of its card's partitions, so that no other slice changes.
                     let rank = name.and_then(|name| self.rank_of(&name)).unwrap_or(usize::MAX);
                     self.add_partition(rank, Some(device));
                 }
@@ -100,7 +100,7 @@ impl<B: Batch> Tiers<B> {
 
     /// The slices by ascending name.
     pub fn into_slices(mut self) -> Slices<B> {
-        // Devices go by policy; the sets they draw on are only looked up.
+        // Devices are in the order of policy; counter sets are looked up by name, so any order serves.
         self.counter_sets.sort_by(|one, other| one.name.cmp(&other.name));
         let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE).map(<[_]>::to_vec);
         let counter_sets = number(counter_sets, |position| Tier::Counters.name_suffix(position));
@@ -127,7 +127,7 @@ impl<B: Batch> Tiers<B> {
         partitions.chain(self.cards.names()).chain(self.shared.names())
     }
 
-    /// The rank of the card that a partition belongs to, where any of its partitions is offered.
+    /// The rank of a partition's card, if any of its partitions is offered.
     fn rank_of(&self, name: &DeviceName) -> Option<usize> {
         let of_card =
             |other: &str| other.parse::<DeviceName>().is_ok_and(|other| other.card() == name.card());

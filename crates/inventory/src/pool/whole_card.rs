@@ -25,7 +25,8 @@ impl<'a> WholeCards<'a> {
         Self { topology, groups, nvlink_domains: topology.nvlink_domains() }
     }
 
-    /// The card at `position` of the topology, which can be partitioned as `grid` says, drawing all of `counter_set`.
+    /// The card at `position` of the topology, which can be partitioned as `grid` says, consuming all of
+    /// `counter_set`.
     pub fn device(
         &self,
         position: usize,
@@ -66,8 +67,8 @@ impl<'a> WholeCards<'a> {
     }
 }
 
-/// Its memory, and the most that a partition of it can have of the rest, which is all that the driver says of a whole card's
-/// engines. `None` where nothing is known.
+/// Its memory, and for the other capacities the most that one of its partitions can have: the driver says nothing
+/// else about a whole card's engines. `None` if nothing is known.
 fn capacities(description: &Description, grid: &Grid<'_>) -> Option<BTreeMap<String, DeviceCapacity>> {
     let mut most: BTreeMap<String, u32> = BTreeMap::new();
     for (name, count) in grid.profiles.iter().flat_map(|profile| partition::engines(profile.facts)) {

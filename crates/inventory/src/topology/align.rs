@@ -2,7 +2,7 @@
 
 use super::{CardSet, Topology};
 
-/// Cards for which the division is exact; more are divided by NUMA node first (a table of 2^12 sets).
+/// The most cards for which the division is exact (a table of 2^12 sets); more are divided by NUMA node first.
 const EXACT: usize = 12;
 /// Relative bandwidths are in millionths of the machine's best.
 const MILLION: u64 = 1_000_000;
@@ -14,7 +14,7 @@ pub struct Nested {
     pub pairs: Vec<CardSet>,
 }
 
-/// What a division is worth. Earlier fields decide.
+/// The score of a division. Earlier fields decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Score {
     /// Sum of ring bandwidths relative to the best set of that size, a card weighing as much in a pair as in a quad.
@@ -49,7 +49,7 @@ pub fn nested(topology: &Topology) -> Nested {
     nested
 }
 
-/// Parts small enough to be divided exactly: all cards, else by NUMA node, else runs of eight.
+/// Parts small enough for an exact division: all cards, else those of a NUMA node, else runs of eight.
 fn parts(topology: &Topology, cards: CardSet) -> Vec<CardSet> {
     if cards.len() <= EXACT {
         return vec![cards];

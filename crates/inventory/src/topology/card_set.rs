@@ -20,7 +20,7 @@ impl CardSet {
         if count >= 64 { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// How many cards are in it.
+    /// The number of cards.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize

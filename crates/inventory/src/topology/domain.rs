@@ -1,4 +1,4 @@
-//! Which cards reach each other over NVLink at all.
+//! Which cards can reach each other over NVLink.
 
 use super::{CardSet, MAX_CARDS, Topology};
 

@@ -2,8 +2,8 @@ use tessera_api::PciBusId;
 
 use super::{CardSet, MAX_CARDS, Topology, align, link_groups, order};
 
-/// Which cards of a machine belong together, and the order to publish them in. Recomputed from all physical cards, not
-/// from the free ones, so that values do not change while claims live.
+/// Which cards of a machine belong together, and the order to publish them in. Computed from all physical cards, not
+/// only the free ones, so that values do not change while claims exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Positions of all cards, in the order of publication.
@@ -56,7 +56,7 @@ pub fn find(topology: &Topology) -> Groups {
     let nested = align::nested(topology);
     let (nvlink_2, nvlink_4) = link_groups::find(topology, &nested);
     if topology.is_uniform() {
-        // Any cards are as good as any others: one group, instead of pairs that mean nothing.
+        // All sets of cards are equally good: one group, instead of arbitrary pairs.
         let everything = |size: usize| if count >= size { vec![topology.all()] } else { Vec::new() };
         return Groups {
             order: (0..count).collect(),

@@ -6,7 +6,7 @@ use super::align::Nested;
 use super::domain::components;
 use super::{CardSet, Topology};
 
-/// Cards of one connected component for which the pairing is exact; with more, the nested pairs stand.
+/// Cards of one connected component for which the pairing is exact; for more, the nested pairs are used.
 const EXACT: usize = 16;
 
 /// Groups of pairs and of quads.
@@ -20,14 +20,14 @@ pub fn find(topology: &Topology, nested: &Nested) -> (Vec<CardSet>, Vec<CardSet>
     (of_size(2, &best_pairs(topology, direct, &nested.pairs)), of_size(4, &nested.quads))
 }
 
-/// Cards that reach no other through a switch.
+/// Cards that reach no other card through a switch.
 fn directly_linked(topology: &Topology) -> CardSet {
     let direct = |card: &usize| topology.all().iter().all(|other| !topology.switched.get(*card, other));
     topology.all().iter().filter(direct).map(CardSet::single).collect()
 }
 
 /// Cards behind one fabric of switches that have all their links: any of them are as good as any others. A card with
-/// dead links is left out, for it would slow the whole set.
+/// dead links is left out: it would slow down the whole set.
 fn behind_switches(topology: &Topology) -> Vec<CardSet> {
     let links = |card: usize| {
         topology
@@ -82,8 +82,8 @@ fn mergeable(groups: &[CardSet], is_ideal: impl Fn(CardSet) -> bool) -> Option<(
         .find(|&(one, other)| is_ideal(groups[one] | groups[other]))
 }
 
-/// The best pairing over links alone; the nested pairs where they are as good. Where bridges cross quads, the nested
-/// pairs are not.
+/// The best pairing by links alone, or the nested pairs if they are as good, which they are not where bridges cross
+/// quads.
 fn best_pairs(topology: &Topology, direct: CardSet, nested: &[CardSet]) -> Vec<CardSet> {
     let value = |pair: CardSet| pair_value(topology, pair);
     let linked = |pair: &CardSet| {
@@ -121,7 +121,8 @@ fn pair_value(topology: &Topology, pair: CardSet) -> u64 {
     topology.ring(pair) * 1000 + topology.weight(pair)
 }
 
-/// The value of the best pairing of `cards`, and for each set met, the pair its lowest card is in (empty for none).
+/// The value of the best pairing of `cards`; also records, for each subset visited, the pair of its lowest card
+/// (empty for none).
 fn best_pairing(topology: &Topology, cards: CardSet, memo: &mut HashMap<CardSet, (u64, CardSet)>) -> u64 {
     if cards.len() < 2 {
         return 0;

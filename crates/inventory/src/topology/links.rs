@@ -1,4 +1,4 @@
-//! From the facts of cards and pairs to the tables of a [`Topology`].
+//! Builds the tables of a [`Topology`] from the facts of cards and pairs.
 
 use super::{Square, Topology};
 use crate::machine::Machine;
@@ -51,7 +51,8 @@ fn count_links(card: &Card, mut counts: impl FnMut(NvLinkRemote) -> bool) -> Opt
     u32::try_from(links.iter().filter(|link| counts(link.remote)).count()).ok()
 }
 
-/// Links to a switch say nothing of who is behind it: the driver's word on peer access does, or one completed fabric.
+/// A link to a switch does not tell which cards are behind it; the driver's answer on peer access does, or a common
+/// fabric.
 fn reach_through_switches(one: &Card, other: &Card, pairs: &Pairs) -> bool {
     let one_fabric = match (&one.fabric, &other.fabric) {
         (None, None) => None,
@@ -67,7 +68,7 @@ fn reach_through_switches(one: &Card, other: &Card, pairs: &Pairs) -> bool {
     }
 }
 
-/// Links that end at the other card. Both ends know them; where they disagree, one has just gone down.
+/// Links that end at the other card. If the two ends disagree, a link has just gone down.
 fn direct_links(one: &Card, other: &Card, pairs: &Pairs) -> u32 {
     if pairs.get(one.pci, other.pci).nvlink_peer_access == Some(false) {
         return 0;
@@ -94,12 +95,13 @@ fn closeness(one: &Card, other: &Card, ancestor: Option<CommonAncestor>) -> u32 
         None if one.pcie_root.is_some() && one.pcie_root == other.pcie_root => 30,
         None => 10,
     };
-    // Virtual machines say "system" of every pair although the NUMA nodes are known.
+    // Virtual machines report "system" for every pair even where the NUMA nodes are known.
     let same_node = one.numa_node.is_some() && one.numa_node == other.numa_node;
     if same_node { stated.max(20) } else { stated }
 }
 
-/// The bandwidth of one link. Links of several generations in one machine don't reach each other; the fastest counts.
+/// The bandwidth of one link. Links of different generations in one machine are not connected to each other; the
+/// fastest counts.
 fn link_rate(cards: &[&Card]) -> u32 {
     cards
         .iter()

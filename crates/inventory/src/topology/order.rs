@@ -1,4 +1,4 @@
-//! The order of publication: kube-scheduler takes the first devices that fit, so neighbours in the list shall be
+//! The order of publication: kube-scheduler takes the first devices that fit, so neighbours in the list should be
 //! neighbours on NVLink.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use super::{CardSet, Topology};
 /// The ways to write one group as a run of cards.
 type Arrangements = Vec<Vec<usize>>;
 
-/// Positions of all cards. Groups stay together, the strongest ring comes first.
+/// Positions of all cards: groups stay together, the fastest ring first.
 pub fn find(topology: &Topology, nested: &Nested) -> Vec<usize> {
     let mut quads = nested.quads.clone();
     quads.sort_by_key(|&quad| Reverse(topology.ring(quad)));
@@ -31,7 +31,7 @@ pub fn find(topology: &Topology, nested: &Nested) -> Vec<usize> {
             best(topology, joined(one, two).chain(joined(two, one)))
         }
         [one, two] => best(topology, joined(one, two)),
-        // More blocks have too many arrangements to try all: each goes behind those before it as well as it can.
+        // Too many blocks to try all arrangements: greedily, each next block is the one that fits best.
         blocks => blocks.iter().fold(Vec::new(), |begun, block| {
             best(topology, block.iter().map(|next| [begun.as_slice(), next].concat()))
         }),

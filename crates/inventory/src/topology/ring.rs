@@ -1,9 +1,9 @@
-//! What a set of cards is worth: the bandwidth of ring all-reduce in it, and how close its cards are.
+//! The value of a set of cards: the bandwidth of ring all-reduce in it, and how close its cards are.
 
 use super::{CardSet, Topology};
 
 impl Topology {
-    /// Bandwidth of the best ring through two or four cards, MB/s in one direction; 0 for another number.
+    /// Bandwidth of the best ring through two or four cards, MB/s in one direction; 0 for any other number of cards.
     ///
     /// Exact: it equals the largest packing of directed Hamiltonian cycles in the graph of links, or
     /// the best bottleneck with PCIe in between where that is more.
@@ -31,7 +31,7 @@ impl Topology {
         (rings * u64::from(self.link_rate)).max(x.min(y)).max(x.min(z)).max(y.min(z))
     }
 
-    /// Bandwidth between two cards, over NVLink where there is one, else PCIe.
+    /// Bandwidth between two cards: over NVLink if there is one, else over PCIe.
     fn edge(&self, one: usize, other: usize) -> u64 {
         match self.link_bandwidth(one, other) {
             0 => pcie_bandwidth(*self.closeness.get(one, other)),
@@ -43,12 +43,12 @@ impl Topology {
         u64::from(self.links(one, other)) * u64::from(self.link_rate)
     }
 
-    /// Closeness of a pair as go-gpuallocator scores it: 100 a link, and its place on PCIe.
+    /// Closeness of a pair as go-gpuallocator scores it: 100 for each link, plus its closeness on PCIe.
     pub(super) fn pair_weight(&self, one: usize, other: usize) -> u64 {
         100 * u64::from(self.links(one, other)) + u64::from(*self.closeness.get(one, other))
     }
 
-    /// Closeness of a set: of all its pairs.
+    /// Closeness of a set: the sum over its pairs.
     pub(super) fn weight(&self, set: CardSet) -> u64 {
         self.pairs(set).map(|(one, other)| self.pair_weight(one, other)).sum()
     }

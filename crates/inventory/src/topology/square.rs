@@ -6,7 +6,7 @@ pub struct Square<T> {
 }
 
 impl<T: Clone + Default> Square<T> {
-    /// Fills the table from one value for each pair; a card with itself has the default.
+    /// Fills the table from one value for each pair; the diagonal has the default.
     pub fn of_pairs(size: usize, mut value: impl FnMut(usize, usize) -> T) -> Self {
         let mut cells = vec![T::default(); size * size];
         for one in 0..size {

@@ -10,14 +10,14 @@ use super::Library;
 use super::functions::{EventSetHandle, Handle, RawEvent};
 use crate::{Event, EventWatch, NvmlError, PciBusId};
 
-/// How long one wait lasts, and so how long a watch may outlive its [`EventWatch`].
+/// Duration of one wait, and so the longest that a watch outlives its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);
 
-/// Pause before listening anew when the driver failed again soon: a lost card may make every wait fail at once. What
-/// happens in it is not heard of.
+/// Pause before listening again after repeated failures: a lost card may make every wait fail immediately. Events
+/// during the pause are missed.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What there is to hear of. ECC events are left out: what matters of them comes as an XID too.
+/// The events to listen for. Not ECC events: the important ones also come as an XID.
 const KINDS: u64 = sys::nvmlEventTypeXidCriticalError as u64;
 
 /// Begins to listen.
@@ -33,14 +33,15 @@ pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Res
     Ok(EventWatch::new(stopped, thread.thread().clone()))
 }
 
-/// How long cards may take to be registered before the others are listened to.
+/// How long to wait for cards to be registered before listening to the others.
 const REGISTRATION: Duration = Duration::from_secs(5);
 
-/// A set that hears of every card that could be registered.
+/// An event set with every card that could be registered.
 struct EventSet {
     library: Library,
     handle: EventSetHandle,
-    /// Its cards. An event's card is looked up here: asking the driver hangs where the event says why.
+    /// Its cards, to find an event's card without asking the driver, which may hang for the reason that the event
+    /// reports.
     cards: Mutex<Vec<(Handle, PciBusId)>>,
 }
 
@@ -48,7 +49,8 @@ struct Listener {
     library: Library,
     sink: Box<dyn FnMut(Event) + Send>,
     stopped: Arc<AtomicBool>,
-    /// Of each card, by its index, the thread that registers it last: the driver may hang there, and another thread would too.
+    /// For each card, by its index, the last thread that registers it. While the driver hangs in it, no other is
+    /// started.
     registering: BTreeMap<u32, JoinHandle<()>>,
 }
 
@@ -58,7 +60,7 @@ impl EventSet {
         Ok(EventSet { library, handle, cards: Mutex::default() })
     }
 
-    /// Slow where the driver has to wake the card up first.
+    /// Slow if the driver has to wake up the card first.
     fn register(&self, index: u32) {
         let functions = &self.library.session.functions;
         let registered = functions.handle_by_index(index).and_then(|card| {
@@ -107,7 +109,7 @@ impl Listener {
                     (self.sink)(Event::Interrupted { error });
                 }
                 failing = true;
-                // What took one card down often takes others down with it: the first time there is no pause.
+                // What takes one card down often takes others down with it, so there is no pause the first time.
                 if failed.replace(Instant::now()).is_some_and(|last| last.elapsed() < PAUSE) {
                     self.pause();
                 }
@@ -116,7 +118,7 @@ impl Listener {
         }
     }
 
-    /// Until stopped, or until the driver fails.
+    /// Runs until stopped, or until the driver fails.
     fn listen(&mut self, set: &Arc<EventSet>, failing: &mut bool) -> Result<(), NvmlError> {
         let mut missing: Vec<u32> = (0..self.library.session.functions.count()?).collect();
         let begun = Instant::now();
@@ -134,7 +136,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Registers cards, each on a thread of its own; those stay `missing` of which an earlier thread has not ended.
+    /// Registers cards, each on a thread of its own; those whose earlier thread has not ended stay `missing`.
     fn register(&mut self, set: &Arc<EventSet>, missing: &mut Vec<u32>) {
         missing.retain(|&index| {
             if self.registering.get(&index).is_some_and(|thread| !thread.is_finished()) {

@@ -1,8 +1,8 @@
-//! The library's functions, each with the types it really has: all of this crate's `unsafe` is here and below.
+//! The library's functions, each with its types; all of this crate's `unsafe` is here and below.
 //!
-//! Soundness rests on two things: each method below pairs an NVML function with the helper of its shape (one value out,
-//! a text out, an array out), as `nvml.h` declares it; and NVML checks the handles it is given, so that a handle of a
-//! card that is gone gives an error.
+//! Soundness rests on two things: each method below pairs an NVML function with the helper of its shape (one value
+//! out, a text out, an array out), as `nvml.h` declares it; and NVML checks the handles it is given, so that a stale
+//! handle gives an error.
 
 mod device;
 mod events;
@@ -24,7 +24,7 @@ use crate::NvmlError;
 /// glibc's and musl's number for "never unload", which `libloading` does not name.
 const RTLD_NODELETE: i32 = 0x1000;
 
-/// The loaded library. A function that it lacks is an error of that function's call only.
+/// The loaded library. A missing function is an error only when it is called.
 pub(super) struct Functions {
     raw: NvmlLib,
 }
@@ -106,8 +106,8 @@ impl<F: Copy> Function<'_, F> {
 }
 
 impl<T> Function<'_, ReadValue<T>> {
-    /// Calls a getter that fills one value of a card. `value` is what the function finds there: the version, for
-    /// structures that have one.
+    /// Calls a getter that fills one value of a card. `value` is the initial value: with the version, for structures
+    /// that have one.
     fn read(&self, card: Handle, mut value: T) -> Result<T, NvmlError> {
         let function = self.get()?;
         // SAFETY: a getter of one value writes at most one T, and `value` is one; see the module's comment.

@@ -4,17 +4,17 @@ use std::sync::{Mutex, PoisonError};
 use super::functions::{Functions, Handle};
 use crate::{NvmlError, PciBusId};
 
-/// The driver's handle of each card that was asked for. Looking one up takes NVML long while many clients use it; but a
-/// handle dies with its card, and may then mean nothing or another card.
+/// The driver's handles of cards, cached: NVML's lookup is slow while many clients use it. A handle becomes invalid
+/// with its card, and may then be that of another card.
 #[derive(Default)]
 pub(super) struct Handles {
     by_address: Mutex<HashMap<PciBusId, Handle>>,
 }
 
 impl Handles {
-    /// A handle that just now stood for the card at `address`.
+    /// A handle that was just verified to be that of the card at `address`.
     pub(super) fn get(&self, functions: &Functions, address: PciBusId) -> Result<Handle, NvmlError> {
-        // Never held over a call of the driver: one card that hangs must not hold up the others.
+        // Not locked during a driver call: a card that hangs must not hold up the others.
         let known = self.by_address.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied();
         if let Some(handle) = known
             && functions.address(handle) == Ok(address)

@@ -4,10 +4,10 @@ use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
 use super::functions::{Functions, Handle};
 use crate::{NvLinkReadings, NvmlError};
 
-/// More than any card has or is announced to have; bounds the search.
+/// More than any known or announced card has; bounds the search.
 const MOST_LINKS: u32 = 64;
 
-/// Reads every link of a card. NVML says how many there are only by refusing the others, and a card may lack one in the
+/// Reads every link of a card. NVML tells their number only by refusing the others, and a card may lack one in the
 /// middle.
 pub(super) fn read(functions: &Functions, handle: Handle) -> Result<Vec<NvLinkReadings>, NvmlError> {
     let mut links = Vec::new();

@@ -1,5 +1,5 @@
-//! MIG over the library's functions. Instances are named by their ids: the driver's handles of them die with them, so each
-//! is got for the one call it is for.
+//! MIG over the library's functions. Instances are named by their ids; the driver's handles become invalid with them,
+//! so a handle is looked up for each call.
 
 mod name;
 mod profiles;
@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) use profiles::Profiles;
 
-/// How often a list is begun anew when something in it is destroyed meanwhile.
+/// How often listing is retried when an instance is destroyed meanwhile.
 const RETRIES: usize = 4;
 
 /// The MIG side of the card at an address.
@@ -42,10 +42,12 @@ impl Mig<'_> {
             return Ok(MigModeSwitch { mode: before, not_active: None });
         }
         let activation = functions.set_mig_mode(card, on)?;
-        // Switching without a reset takes the driver off the card and puts it back: the handle may be another now.
+        // Switching without a reset detaches the driver from the card and attaches it again: the handle may be a new
+        // one.
         let (functions, card) = self.card()?;
         let mode = functions.mig_mode(card)?;
-        // On Ampere the driver may say either success or that a reset is due; the pending mode says it better.
+        // On Ampere the driver may report either success or that a reset is required; the pending mode is more
+        // reliable.
         let waits = mode.pending == on && mode.current != on;
         let not_active = activation.err().filter(|error| !(waits && error.is_reset_required()));
         Ok(MigModeSwitch { mode, not_active })
@@ -205,8 +207,8 @@ fn is_device_of(
         && functions.instance_ids(device)? == (gpu_instance, compute_instance))
 }
 
-/// Looks through all MIG devices of a card, which may have gaps. Their indexes move when one goes: one that isn't found is
-/// looked for twice.
+/// Searches all MIG devices of a card, whose indexes may have gaps. Indexes shift when a device is destroyed, so the
+/// search is done twice.
 fn find_device(
     functions: &Functions,
     card: Handle,
@@ -227,7 +229,7 @@ fn find_device(
     Ok(None)
 }
 
-/// What a handle stood for may be gone.
+/// The handle's object may be gone.
 fn is_stale(error: &NvmlError) -> bool {
     let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
     error.is_not_found() || matches!(error, NvmlError::Call { code, .. } if *code == invalid)

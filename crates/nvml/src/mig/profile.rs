@@ -1,5 +1,5 @@
-/// Number, in NVML's enumeration, of the profile of compute instances that have less than their share of what their slices
-/// count (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`).
+/// NVML's number of the compute instance profile that has fewer multiprocessors than its one slice counts
+/// (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`).
 const ONE_SLICE_REV1: u32 = 7;
 
 /// A kind of compute instance that a GPU instance offers (`nvmlGpuInstanceGetComputeInstanceProfileInfoV`).
@@ -7,7 +7,7 @@ const ONE_SLICE_REV1: u32 = 7;
 pub struct ComputeInstanceProfile {
     /// The profile's number in NVML's enumeration (`NVML_COMPUTE_INSTANCE_PROFILE_*`).
     pub enumerator: u32,
-    /// The id by which instances are made.
+    /// The id by which instances are created.
     pub id: u32,
     /// Compute slices: the number before the `c`.
     pub compute_slices: u32,
@@ -18,12 +18,12 @@ pub struct ComputeInstanceProfile {
 }
 
 impl ComputeInstanceProfile {
-    /// The profile that a width in compute slices means, of those that a GPU instance offers; without a width, the one of
-    /// all its slices. None where nothing of that width is offered.
+    /// The profile for a width in compute slices, among those that a GPU instance offers; without a width, the one of
+    /// all its slices. `None` if no profile of that width is offered.
     ///
-    /// Several profiles can count the same slices: `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1` has less than it counts, and
-    /// is meant only where there is no other; and an A100 lists seven slices twice, of which the plain profile, with the lower
-    /// number, is meant (NVIDIA/k8s-dra-driver-gpu#1480).
+    /// Several profiles can have the same width. `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`, which has fewer
+    /// multiprocessors, is chosen only if there is no other. An A100 lists seven slices twice; the plain profile,
+    /// with the lower number, is chosen (NVIDIA/k8s-dra-driver-gpu#1480).
     #[must_use]
     pub fn of_width(offered: &[Self], compute_slices: Option<u32>) -> Option<Self> {
         let possible = || offered.iter().filter(|profile| profile.max_instances > 0);

@@ -18,7 +18,7 @@ pub struct Client {
     pub server: u32,
     /// UUID of the device.
     pub uuid: String,
-    /// Bytes it may take, where that is limited.
+    /// Bytes that it may allocate, if limited.
     pub memory_limit: Option<u64>,
     /// Percent of the device's multiprocessors.
     pub percentage: f64,
@@ -32,8 +32,8 @@ pub fn daemon() -> Option<UnixStream> {
 }
 
 impl Client {
-    /// Connects by the daemon behind `daemon`. CUDA gives a client the daemon's devices, whatever the client's own
-    /// environment says; `device` counts those.
+    /// Connects by the daemon behind `daemon`. A client sees the daemon's devices, independent of its own
+    /// environment; `device` counts those.
     ///
     /// # Errors
     /// The error of CUDA.
@@ -77,12 +77,12 @@ impl Client {
         Ok(Client { writer, answers, server, uuid, memory_limit, percentage, multiprocessors })
     }
 
-    /// Asks for something; how many bytes it holds then.
+    /// Sends a request; returns the bytes that the client then holds.
     ///
     /// # Errors
     /// The error of CUDA.
     pub fn ask(&mut self, order: &ToServer) -> Result<u64, Failed> {
-        // A server that is gone cannot be written to; its last words are read all the same.
+        // Writing fails if the server is gone; its last answer is still read.
         let _ = wire::send(&mut self.writer, order);
         match self.answers.recv() {
             Ok(FromServer::Holds(bytes)) => Ok(bytes),

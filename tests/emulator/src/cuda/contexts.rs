@@ -1,7 +1,7 @@
-//! Processes on cards that end with whoever put them there, however that ends.
+//! Processes on cards that are removed when their owner ends, however it ends.
 //!
-//! A real driver notices that a process is gone. Here whoever puts processes on a card holds a lock on a file of its own,
-//! which the kernel frees when it dies; what it left is then taken away by the next process that looks.
+//! A real driver notices that a process is gone. Here the owner of processes holds a lock on a file of its own, which
+//! the kernel releases when it dies; the next process that looks then removes what it left.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 
 use crate::state::{Context, Process, ProcessKind, State, Store, StoreError};
 
-/// Whoever puts processes on cards.
+/// The owner of processes on cards.
 #[derive(Debug)]
 pub struct Owner {
     store: Store,
@@ -41,7 +41,7 @@ impl Owner {
         Ok(Owner { store: store.clone(), name, path, _lock: lock })
     }
 
-    /// Puts a process on a card, or changes what it holds; how busy it is stays. `check` sees the state before.
+    /// Puts a process on a card, or changes its memory but not its load. `check` sees the state before.
     ///
     /// # Errors
     /// What `check` says, or when the state cannot be written.
@@ -116,14 +116,14 @@ impl Drop for Owner {
     }
 }
 
-/// Takes away what the dead left.
+/// Removes the processes of owners that have ended.
 pub fn sweep(store: &Store) {
     let Ok(state) = store.state() else { return };
     let dead: Vec<&String> = state.contexts.keys().filter(|name| is_dead(store, name)).collect();
     if dead.is_empty() {
         return;
     }
-    // A directory that cannot be written is somebody else's to clean.
+    // A directory that is not writable is cleaned by its owner.
     let _: Result<(), StoreError> = store.update(|state| {
         for name in &dead {
             end(state, name);

@@ -1,4 +1,4 @@
-//! What CUDA enumerates.
+//! Devices as CUDA enumerates them.
 
 use std::path::Path;
 
@@ -116,8 +116,8 @@ pub fn granted(machine: &Machine, devices: Vec<Device>) -> Vec<Device> {
     devices.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(device, _)| device).collect()
 }
 
-/// Those that `CUDA_VISIBLE_DEVICES` names, in its order, by number or by the beginning of a UUID. As in CUDA, the first
-/// name that is none hides itself and all that follow.
+/// Those that `CUDA_VISIBLE_DEVICES` names, in its order, by number or by the beginning of a UUID. As in CUDA, the
+/// first invalid name hides itself and all that follow.
 pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
     let Some(variable) = variable else { return devices };
     let mut visible: Vec<Device> = Vec::new();
@@ -137,7 +137,7 @@ pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
 
 /// Clients that an MPS server takes for one device: 16 before Volta, 48 since, 60 from CUDA 13.1 (NVIDIA's MPS
 /// documentation). Of a partition fewer, in proportion to its compute instance (MIG User Guide, "CUDA Multi-Process
-/// Service": 48 of the whole card's); how NVIDIA rounds is not said, and is down here.
+/// Service": 48 of the whole card's); NVIDIA's rounding is not documented; here it is rounded down.
 pub fn most_clients(machine: &Machine, device: &Device) -> usize {
     if machine.cards[device.card].board.architecture < Architecture::Volta {
         return 16;
@@ -151,8 +151,8 @@ pub fn has_static_partitions(machine: &Machine) -> bool {
     numbers(&machine.driver.cuda_version).as_slice() >= [13, 1].as_slice()
 }
 
-/// Whether a fault stays with the clients of one static SM partition: from driver 610 (NVIDIA's MPS documentation, "Using
-/// Static SM Partitioning").
+/// Whether a fault affects only the clients of one static SM partition: from driver 610 (NVIDIA's MPS documentation,
+/// "Using Static SM Partitioning").
 pub fn contains_faults(machine: &Machine) -> bool {
     numbers(&machine.driver.version).as_slice() >= [610].as_slice()
 }

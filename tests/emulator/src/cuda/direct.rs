@@ -10,7 +10,7 @@ pub const PROHIBITED: u32 = 2;
 /// `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`
 pub const EXCLUSIVE_PROCESS: u32 = 3;
 
-/// Why a card does not do what was asked.
+/// Why a request to a card failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
     /// An error of CUDA.
@@ -34,7 +34,7 @@ impl Direct {
     /// Makes it.
     ///
     /// # Errors
-    /// [`DEVICE_UNAVAILABLE`] where the card's compute mode does not let it in.
+    /// [`DEVICE_UNAVAILABLE`] if the card's compute mode does not allow it.
     pub fn new(store: &Store, device: &Device) -> Result<Self, CudaError> {
         let owner = Owner::new(store)?;
         let pid = std::process::id();
@@ -43,17 +43,17 @@ impl Direct {
         Ok(Direct { owner, device: device.clone(), pid, held: 0 })
     }
 
-    /// Holds so many bytes from now on.
+    /// Sets the bytes that it holds.
     ///
     /// # Errors
-    /// [`OUT_OF_MEMORY`] where the card has not as many free.
+    /// [`OUT_OF_MEMORY`] if the card does not have that much free memory.
     pub fn hold(&mut self, bytes: u64) -> Result<(), CudaError> {
         hold(&self.owner, &self.device, self.pid, ProcessKind::Compute, self.held, bytes)?;
         self.held = bytes;
         Ok(())
     }
 
-    /// Keeps the card busy for so much of the time, percent.
+    /// Keeps the card busy for that percentage of the time.
     ///
     /// # Errors
     /// When the emulated machine cannot be written.
@@ -68,7 +68,7 @@ impl Direct {
     }
 }
 
-/// Whether the compute mode lets one more process in.
+/// Checks whether the compute mode allows one more process.
 ///
 /// # Errors
 /// [`DEVICE_UNAVAILABLE`] where it does not.
@@ -85,7 +85,7 @@ pub fn admit(state: &State, device: &Device) -> Result<(), CudaError> {
     }
 }
 
-/// Lets a process hold `bytes` instead of `before`, where the device has them.
+/// Lets a process hold `bytes` instead of `before`, if the device has enough.
 ///
 /// # Errors
 /// [`OUT_OF_MEMORY`] where it has not.

@@ -15,7 +15,7 @@ const INVALID_VALUE: c_uint = 1;
 const INVALID_CONTEXT: c_uint = 201;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`
 const MULTIPROCESSOR_COUNT: c_int = 16;
-/// What contexts are called: anything but null.
+/// The handle of a context: any value but null.
 const CONTEXT: usize = 1;
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Process {
         Ok(address)
     }
 
-    /// Contexts of the emulator give back everything or nothing.
+    /// Contexts of the emulator free everything or nothing.
     fn free(&mut self, address: u64) -> Result<(), c_uint> {
         self.allocations.remove(&address).ok_or(INVALID_VALUE)?;
         let rest = self.allocations.values().sum();

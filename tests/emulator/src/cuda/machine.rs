@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::state::Store;
 
-/// Names the machine's directory where a program does not lie in it, as in a container.
+/// Names the machine's directory for a program outside of it, for example in a container.
 pub const VARIABLE: &str = "GPU_EMULATOR_MACHINE";
 
 /// The machine that [`VARIABLE`] names, or in whose `bin` the running program lies.

@@ -155,7 +155,7 @@ fn use_context(arguments: &Arguments, context: &mut Context) -> Result<(), Ended
     Ok(())
 }
 
-/// What a program has after its first calls.
+/// The state of a program after its first calls.
 pub(super) struct Connected {
     pub device: Device,
     pub context: Context,
@@ -196,7 +196,7 @@ impl Connected {
         }
     }
 
-    /// Bytes it may take, where that is limited.
+    /// Bytes that it may allocate, if limited.
     pub(super) fn memory_limit(&self) -> Option<u64> {
         self.client().and_then(|client| client.memory_limit)
     }
@@ -237,7 +237,7 @@ fn orders() -> Receiver<String> {
 }
 
 impl Context {
-    /// Takes so many bytes more; how many it holds then.
+    /// Allocates more bytes; returns the bytes that it then holds.
     pub(super) fn allocate(&mut self, bytes: u64) -> Result<u64, Ended> {
         match self {
             Context::Mps(client) => client.ask(&ToServer::Allocate(bytes)).map_err(|failed| match failed {
@@ -250,7 +250,7 @@ impl Context {
         }
     }
 
-    /// Gives everything back.
+    /// Frees everything.
     pub(super) fn free(&mut self) -> Result<u64, Ended> {
         match self {
             Context::Mps(client) => client.ask(&ToServer::Free).map_err(|failed| match failed {
@@ -263,7 +263,7 @@ impl Context {
         }
     }
 
-    /// Runs kernels for so much of the time, percent.
+    /// Runs kernels for that percentage of the time.
     fn keep_busy(&mut self, percent: u32) -> Result<(), Ended> {
         match self {
             Context::Mps(client) => match client.ask(&ToServer::Busy(percent)) {
@@ -297,7 +297,7 @@ impl Context {
         }
     }
 
-    /// Failed allocations are told and do not end it, as a program may go on after one.
+    /// Failed allocations are reported and do not end it: a program may continue after one.
     fn take_orders(&mut self, orders: &Receiver<String>) -> Result<(), Ended> {
         const LOOK: Duration = Duration::from_millis(10);
         let (mut lingers, mut has_lost) = (false, false);

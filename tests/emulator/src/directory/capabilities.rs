@@ -1,5 +1,6 @@
-//! What tells of partitions outside NVML: `DIR/proc/driver/nvidia/capabilities`, `DIR/proc/driver/nvidia-caps/mig-minors` and
-//! `DIR/dev/nvidia-caps`. NVIDIA's MIG User Guide describes them ("Device Nodes and Capabilities").
+//! What shows partitions outside NVML: `DIR/proc/driver/nvidia/capabilities`,
+//! `DIR/proc/driver/nvidia-caps/mig-minors` and `DIR/dev/nvidia-caps`. NVIDIA's MIG User Guide describes them
+//! ("Device Nodes and Capabilities").
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,28 +12,29 @@ use super::error::{CreateError, at};
 use crate::machine::{Card, Machine};
 use crate::state::mig::Mig;
 
-/// Cards in the list of minor numbers; it names those that could be there.
+/// Number of cards in the list of minor numbers, which names all possible ones.
 const CARDS: u32 = 32;
 /// Ids that a GPU instance can have.
 const GPU_INSTANCES: u32 = 15;
 /// Ids that a compute instance can have.
 const COMPUTE_INSTANCES: u32 = 8;
-/// Minor number of the right to configure partitions.
+/// Minor number of the capability to configure partitions.
 const CONFIG: u32 = 1;
-/// Minor number of the right to watch partitions.
+/// Minor number of the capability to watch partitions.
 const MONITOR: u32 = 2;
-/// Mode that the driver wants for the node of the right to configure: `r--------`.
+/// Mode of the node of the capability to configure: `r--------`.
 const CONFIG_MODE: u32 = 0o400;
-/// Mode that it wants for the others: `r--r--r--`.
+/// Mode of the other nodes: `r--r--r--`.
 const MODE: u32 = 0o444;
 
-/// Minor number of the right to use a GPU instance, or a compute instance in it: every possible one has its own.
+/// Minor number of the capability to use a GPU instance, or a compute instance in it: every possible instance has its
+/// own.
 pub fn minor(card: u32, gpu_instance: u32, compute_instance: Option<u32>) -> u32 {
     let of_gpu_instance = MONITOR + 1 + (card * GPU_INSTANCES + gpu_instance) * (1 + COMPUTE_INSTANCES);
     of_gpu_instance + compute_instance.map_or(0, |id| 1 + id)
 }
 
-/// Makes what is there without any partition.
+/// Creates the files that exist without any partition.
 ///
 /// # Errors
 /// When a file cannot be made.

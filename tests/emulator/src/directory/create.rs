@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::state::Store;
 
 /// Makes the directory of a machine. `programs` is where `gpu-emulator` lies, with the library and the stub tools;
-/// `without` names functions that the library shall lack.
+/// `without` names functions to leave out of the library.
 ///
 /// # Errors
 /// When there is a machine already, something built with `gpu-emulator` is missing, or a file cannot be made.

@@ -64,7 +64,7 @@ pub(super) fn node(path: &Path, major: u32, minor: u32, mode: u32) -> Result<Nod
     let mode = Mode::from_raw_mode(mode);
     match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
         Ok(()) => {
-            // The umask has its say in mknod, and not in the modes that the driver's nodes have.
+            // mknod applies the umask; the driver's nodes have their modes without it.
             rustix::fs::chmod(path, mode).map_err(|error| at(path)(error.into()))?;
             Ok(Nodes::CharacterDevices)
         }

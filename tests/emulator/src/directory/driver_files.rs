@@ -31,8 +31,8 @@ const FIRMWARE: &[&str] = &["gsp_tu10x.bin", "gsp_ga10x.bin"];
 /// Stub tools of the driver, and a program that uses a card.
 const PROGRAMS: &[&str] = &["nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "cuda-sample"];
 
-/// Makes them. `programs` is where `gpu-emulator` lies; `without` names functions that the library shall lack beside those
-/// that its driver version lacks.
+/// Makes them. `programs` is where `gpu-emulator` lies; `without` names functions to leave out of the library,
+/// besides those that its driver version lacks.
 ///
 /// # Errors
 /// When something that is built with `gpu-emulator` is missing, a function is unknown, or a file cannot be made.
@@ -45,7 +45,7 @@ pub fn create(
     let version = &machine.driver.version;
     let lib = root.join("lib");
     fs::create_dir_all(&lib).map_err(at(&lib))?;
-    // Searched by programs that know 64-bit directories only.
+    // For programs that search 64-bit directories only.
     link(&root.join("lib64"), "lib")?;
     library(&lib, version, programs, without)?;
     for (name, soname) in LIBRARIES {
@@ -96,7 +96,7 @@ fn find(programs: &Path, name: &str) -> Result<PathBuf, CreateError> {
 }
 
 fn copy(source: &Path, target: &Path) -> Result<(), CreateError> {
-    // Not fs::copy: a program that is running cannot be written to, and a fresh file has no other's permissions.
+    // Not fs::copy: a running program cannot be overwritten, and a new file has its own permissions.
     let bytes = fs::read(source).map_err(at(source))?;
     fs::write(target, bytes).map_err(at(target))?;
     fs::set_permissions(target, fs::Permissions::from_mode(0o755)).map_err(at(target))

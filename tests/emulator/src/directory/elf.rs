@@ -1,5 +1,5 @@
-//! As much of the ELF format as driver files need: making a library that has nothing but its name, and taking functions
-//! out of one.
+//! The part of the ELF format that driver files need: creating an empty library with a name, and removing functions
+//! from one.
 //!
 //! Numbers of the format are those of the System V ABI, 64 bit, little endian.
 
@@ -33,7 +33,7 @@ fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(number(bytes, at)?)).ok()
 }
 
-/// Takes functions out of a library: `dlsym` no longer finds them. Gives back those that it did not have.
+/// Removes functions from a library: `dlsym` no longer finds them. Returns those that it did not have.
 ///
 /// # Errors
 /// When `library` is not an ELF library.

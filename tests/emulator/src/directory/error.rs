@@ -18,7 +18,7 @@ pub enum CreateError {
         /// What was looked for.
         path: PathBuf,
     },
-    /// The library beside `gpu-emulator` is none.
+    /// The library beside `gpu-emulator` is not a valid one.
     #[error("{path}: {problem}; build it anew (cargo build -p tessera-emulator)")]
     Library {
         /// Which file.
@@ -26,7 +26,7 @@ pub enum CreateError {
         /// What is wrong with it.
         problem: super::elf::NotALibrary,
     },
-    /// A function that shall be left out is none of the library.
+    /// A function to leave out is not in the library.
     #[error("the library has no function {0}; gpu-emulator's data/nvml-functions.txt lists those it has")]
     UnknownFunction(String),
     /// A file cannot be made.

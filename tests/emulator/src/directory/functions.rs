@@ -1,4 +1,4 @@
-//! Which driver brought which function of `nvml.h`.
+//! The driver version that introduced each function of `nvml.h`.
 
 use std::collections::BTreeSet;
 

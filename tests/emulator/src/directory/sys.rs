@@ -68,8 +68,8 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
     nodes(&sys, machine)
 }
 
-/// NVSwitches, where the host sees them: each behind a root port of its own would need buses that no capture gives, so
-/// they hang on a root complex of their own bus.
+/// NVSwitches, where the host sees them: root ports for them would need buses that no capture shows, so each is on a
+/// root complex of its own bus.
 fn switches(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
     let Some(id) = machine.nvlink.as_ref().and_then(|nvlink| nvlink.switch_pci_id) else { return Ok(()) };
     let mut addresses: Vec<PciAddress> = machine
@@ -119,7 +119,7 @@ fn device(
     )
 }
 
-/// The kernel writes -1 where firmware says nothing of the node.
+/// The kernel writes -1 if the firmware does not tell the node.
 fn numa(directory: &Path, node: Option<u32>, cpus: Option<&str>) -> Result<(), CreateError> {
     write(&directory.join("numa_node"), &node.map_or("-1".to_owned(), |node| node.to_string()))?;
     match cpus {

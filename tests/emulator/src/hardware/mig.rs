@@ -17,7 +17,7 @@ pub struct MigModel {
     pub profiles: Vec<GpuInstanceProfile>,
 }
 
-/// A kind of GPU instance. What no source gives is absent; NVML has no word for that, and answers 0.
+/// A kind of GPU instance. Values without a source are absent; NVML cannot express that, and answers 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GpuInstanceProfile {
@@ -66,8 +66,8 @@ impl MigModel {
         self.profiles.iter().find(|profile| profile.enumerator == enumerator)
     }
 
-    /// Chooses the memory of profiles of which no source gives it, since a partition cannot be without: their memory
-    /// slices' share of the card, in the steps in which captures have it.
+    /// Chooses the memory of profiles for which no source gives it: their memory slices' share of the card, rounded
+    /// to the steps seen in captures.
     pub fn complete(mut self, memory_total_mib: u64) -> Self {
         let slices = u64::from(self.memory_slices.max(1));
         for profile in &mut self.profiles {
@@ -79,7 +79,7 @@ impl MigModel {
 }
 
 impl GpuInstanceProfile {
-    /// What the instances of a card share out, by kind.
+    /// Engines that are divided among the instances of a card, by kind.
     pub fn engines(&self) -> [Option<u32>; 5] {
         [self.copy_engines, self.decoders, self.encoders, self.jpeg_engines, self.ofa_engines]
     }

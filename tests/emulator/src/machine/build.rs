@@ -1,4 +1,4 @@
-//! From a machine's name to one machine, with everything that tells it from others.
+//! Builds a machine from its name and options.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::{Card, Driver, Fabric, Link, Machine, NumaNode, NvLink, Remote, ident
 use crate::hardware::topology::{Connection, Level, PciAddress};
 use crate::hardware::{self, Board, FabricFacts, FactsError, Hardware, Topology};
 
-/// Most cards of one machine: four times what a node of the field has, so that limits can be tried.
+/// The most cards of one machine: four times those of a real node, so that limits can be tested.
 pub const MOST_CARDS: usize = 64;
 
 /// Which machine to build.
@@ -15,7 +15,7 @@ pub const MOST_CARDS: usize = 64;
 pub struct Options {
     /// Name of the machine.
     pub hardware: String,
-    /// Another board than the machine's own.
+    /// A board in place of the machine's own.
     pub board: Option<String>,
     /// Another topology than the machine's own.
     pub topology: Option<String>,
@@ -56,7 +56,7 @@ pub enum BuildError {
         /// What is expected.
         form: &'static str,
     },
-    /// Nothing tells which CUDA version that driver has.
+    /// The CUDA version of that driver is unknown.
     #[error("no known CUDA version belongs to driver {0}; give it with --cuda-version")]
     UnknownDriver(String),
     /// The cluster UUID is not one.
@@ -192,7 +192,7 @@ fn level(topology: &Topology, one: (usize, u32), other: (usize, u32)) -> Level {
     if same_node && near != Level::System { Level::Node } else { Level::System }
 }
 
-/// How far the PCI domains of a topology reach, so that another block of cards lies behind them all.
+/// Number of PCI domains of a topology; the next block of cards starts after them.
 fn domains(topology: &Topology) -> u32 {
     let domains = || topology.pci_addresses.iter().map(|address| address.domain);
     domains().max().unwrap_or(0) - domains().min().unwrap_or(0) + 1

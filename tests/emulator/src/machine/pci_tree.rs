@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::hardware::topology::{Level, PciAddress};
 
-/// Where a card hangs in the PCIe tree.
+/// A card's place in the PCIe tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Bus of the host bridge; its domain is the card's.
@@ -22,7 +22,7 @@ pub struct Input {
     pub host_bridge_bus: Option<u8>,
 }
 
-/// Hands out buses of one machine that nothing uses yet.
+/// Allocates free buses of one machine.
 struct Buses {
     used: BTreeSet<(u32, u8)>,
 }
@@ -60,7 +60,7 @@ pub fn place(cards: &[Input], levels: &[Vec<Level>]) -> Option<Vec<Place>> {
         let domain = cards[*bridge_group.first()?].pci.domain;
         let port_groups = groups(&bridge_group, Level::Multiple, levels);
         let known = cards[*bridge_group.first()?].host_bridge_bus;
-        // Bus 0 is the root bus itself: such a card hangs there without a bridge, as in many virtual machines.
+        // Bus 0 is the root bus itself: such a card has no bridge, as in many virtual machines.
         if lowest == 0 || known == Some(lowest) {
             for card in bridge_group {
                 places[card] = Some(Place { host_bridge_bus: lowest, bridges: Vec::new() });

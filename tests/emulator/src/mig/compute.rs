@@ -39,7 +39,8 @@ fn offers(slices: u32) -> &'static [(u32, u32, &'static [u32])] {
 
 /// What GPU instances of a profile offer, by id.
 pub fn profiles(model: &MigModel, gpu: &GpuInstanceProfile) -> Vec<ComputeProfile> {
-    // A slice of a wider instance has what the narrowest instance has; the full width has all that there is, which is more.
+    // A slice of a wider instance has as many multiprocessors as the narrowest instance; the full width has all,
+    // which is more.
     let of_a_slice = model.profiles.iter().find(|profile| profile.enumerator == 0);
     let multiprocessors = |slices: u32| {
         if slices == gpu.compute_slices {
@@ -71,7 +72,7 @@ fn free(gpu: &GpuInstance, start: u32, slices: u32) -> bool {
         .all(|other| start + slices <= other.start || other.start + other.size <= start)
 }
 
-/// How many more instances of a profile can be made.
+/// Number of further instances of a profile that can be created.
 pub fn remaining(gpu: &GpuInstance, profile: &ComputeProfile) -> u32 {
     profile.starts.iter().filter(|start| free(gpu, **start, profile.slices)).count() as u32
 }
@@ -136,7 +137,7 @@ pub fn destroy(
     Err(Failure::INVALID_ARGUMENT)
 }
 
-/// What a MIG device is called behind the name of its card: `1g.10gb`, or `1c.3g.40gb` where it has not all slices.
+/// The name of a MIG device after that of its card: `1g.10gb`, or `1c.3g.40gb` where it has not all slices.
 pub fn name(gpu: &GpuInstanceProfile, slices: u32) -> String {
     let width = if slices == gpu.compute_slices { String::new() } else { format!("{slices}c.") };
     format!("{width}{}", gpu.name)

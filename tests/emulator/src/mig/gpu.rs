@@ -21,7 +21,7 @@ pub fn id(model: &MigModel, start: u32, size: u32, swapped: bool) -> u32 {
     places - 1 + place
 }
 
-/// Whether one more instance of a profile can lie at `start`.
+/// Whether one more instance of a profile fits at `start`.
 pub fn fits(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile, start: u32) -> bool {
     let range = (start, profile.memory_slices);
     mig.instances.iter().all(|instance| !overlap(range, (instance.start, instance.size)))
@@ -44,13 +44,13 @@ fn engines_suffice(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) ->
             .iter()
             .filter_map(|instance| model.profile(instance.profile)?.engines()[kind])
             .sum();
-        // An instance that needs none of a kind is never refused for it.
+        // An instance without engines of a kind is never refused for that kind.
         more == 0 || used + more <= most
     })
 }
 
-/// Where the driver puts an instance when nobody says. Chosen by the emulator, since captures do not give the rule away:
-/// where it spoils the fewest other places, and of those the first.
+/// The driver's choice of a placement. The real rule is unknown; the emulator takes the first of those that block the
+/// fewest other placements.
 pub fn choose(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> Option<u32> {
     let spoiled = |start: u32| {
         let range = (start, profile.memory_slices);
@@ -66,11 +66,11 @@ pub fn choose(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> Opti
     free.min_by_key(|start| (spoiled(*start), *start))
 }
 
-/// How many more instances of a profile can be made.
+/// Number of further instances of a profile that can be created.
 pub fn remaining(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> u32 {
     let mut mig = mig.clone();
     let mut more = 0;
-    // Places of one profile lie side by side or not at all over each other, so that taking them in turn is the most.
+    // Placements of one profile do not partly overlap, so taking them greedily gives the most.
     for start in &profile.starts {
         if fits(model, &mig, profile, *start) {
             insert(&mut mig, profile, *start, u32::MAX);

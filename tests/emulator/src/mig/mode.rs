@@ -1,11 +1,11 @@
-//! MIG mode of a card: when it switches, and what becomes of the instances.
+//! MIG mode of a card: when it switches, and what happens to the instances.
 
 use crate::failure::Failure;
 use crate::hardware::mig::MigModel;
 use crate::state::mig::Mig;
 
-/// Takes the order to switch the mode; `used` says whether clients hold the card. Gives why the mode is not active although
-/// the order was taken (`activationStatus`): it stays pending then.
+/// Switches the mode; `used` says whether clients hold the card. Returns why the mode is not active although the call
+/// was accepted (`activationStatus`); it then stays pending.
 ///
 /// Cards that need a reset are as on a machine where the driver cannot reset them itself (a virtual machine with the card
 /// passed through): the mode stays pending until a reset or a reboot. Instances hold the card as clients do.

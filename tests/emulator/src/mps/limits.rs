@@ -17,8 +17,8 @@ pub fn text(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 30) { format!("{}G", bytes >> 30) } else { format!("{}M", bytes >> 20) }
 }
 
-/// The limit for one device in `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`: `0=1G,1=512MB`, by number or UUID. What cannot be read
-/// limits nothing.
+/// The limit for one device in `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`: `0=1G,1=512MB`, by number or UUID. Invalid parts
+/// are ignored.
 pub fn for_device(variable: &str, number: usize, uuid: &str) -> Option<u64> {
     let number = number.to_string();
     variable

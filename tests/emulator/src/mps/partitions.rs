@@ -1,4 +1,4 @@
-//! Static SM partitions: multiprocessors that a daemon started with `-S` sets apart for some of its clients.
+//! Static SM partitions: multiprocessors that a daemon started with `-S` reserves for some of its clients.
 //!
 //! Commands, answers and refusals are those of NVIDIA's documentation ("Using Static SM Partitioning") and of programs that
 //! read the real daemon's output; what is made up is the form of the opaque ids.
@@ -63,7 +63,7 @@ impl Partitions {
             chunk: chunks.size,
             chunks: chunks.count,
             there: Vec::new(),
-            // Another daemon gives other ids: nobody may rely on an old one.
+            // Each daemon has other ids, so that clients cannot rely on old ones.
             next: std::process::id() << 8,
         }
     }

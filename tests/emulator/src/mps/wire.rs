@@ -1,4 +1,4 @@
-//! What the stubs say to each other: one JSON object a line. Made up here.
+//! The stubs' protocol: one JSON object a line. Not NVIDIA's, which is not public.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -45,11 +45,11 @@ pub enum ToServer {
         /// Program that the client runs.
         program: String,
     },
-    /// Takes so many bytes.
+    /// Allocates bytes.
     Allocate(u64),
-    /// Gives all memory back.
+    /// Frees all memory.
     Free,
-    /// Runs kernels for so much of the time, percent.
+    /// Runs kernels for that percentage of the time.
     Busy(u32),
     /// Does what no program should.
     Fault,
@@ -63,14 +63,14 @@ pub enum FromServer {
     Connected {
         /// UUID of the device.
         uuid: String,
-        /// Bytes it may take; all of the device's where there is none.
+        /// Bytes that it may allocate; `None` is all of the device's.
         memory_limit: Option<u64>,
         /// Percent of the device's multiprocessors.
         percentage: f64,
         /// Multiprocessors of its partition, where it has one.
         multiprocessors: Option<u32>,
     },
-    /// Done; it holds so many bytes now.
+    /// Done; the bytes that it now holds.
     Holds(u64),
     /// It failed with this error of CUDA.
     Error(u32),

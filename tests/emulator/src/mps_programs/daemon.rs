@@ -27,7 +27,7 @@ use crate::mps::place::{Place, beside};
 use crate::mps::wire::{self, FromDaemon, FromServerProcess, Lines, ToDaemon, ToServerProcess};
 use crate::mps::{MPS_SERVER_NOT_READY, limits};
 
-/// Between two looks at something that another process does.
+/// Interval of polling for another process.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// How a daemon was started.
@@ -45,7 +45,7 @@ struct Daemon {
     mode: Mode,
     /// Locked while this daemon is the one of its directory.
     only_one: File,
-    /// Whether it has been told to end: nobody is answered any more.
+    /// Whether it is shutting down: no more requests are answered.
     ended: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -138,7 +138,7 @@ pub fn run(place: &Place, mode: Mode) -> Result<(), String> {
 }
 
 fn permit(path: &Path, bits: u32) {
-    // Of another user's file the bits are what that user made them.
+    // Fails for another user's file, whose permissions stay.
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(bits));
 }
 
@@ -184,7 +184,7 @@ impl Daemon {
         }
         is_quit &= matches!(&answer, FromDaemon::Text(text) if text.is_empty());
         if is_quit {
-            // The real one leaves its sockets and takes the file with its process id away.
+            // The real one leaves its sockets and removes the file with its process id.
             let _ = fs::remove_file(self.place.pid());
             self.log.line("Exit");
             self.ended.store(true, Ordering::Release);
@@ -197,7 +197,7 @@ impl Daemon {
         }
     }
 
-    /// Finds a client its server, and starts one where there is none.
+    /// Finds the server for a client, or starts one.
     fn client(&self, pid: u32, user: u32) -> FromDaemon {
         self.log.line("Accepting connection...");
         let user = if self.mode.multi_user { 0 } else { user };

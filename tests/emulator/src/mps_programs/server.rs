@@ -26,7 +26,7 @@ use crate::state::{Context, ProcessKind};
 /// Memory of a card that a server holds itself. Chosen here: captures show some 30 MiB.
 const OWN_MEMORY: u64 = 30 << 20;
 
-/// How often a server that shall end looks whether its last client has gone.
+/// How often a server that is ending checks whether its last client is gone.
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Server {
@@ -44,7 +44,7 @@ struct Inner {
     partitions: Option<Vec<(String, u32)>>,
     clients: BTreeMap<u64, Connected>,
     next: u64,
-    /// A client faulted: nobody new until all who were there have gone.
+    /// A client faulted: no new clients until all present ones are gone.
     fault: bool,
     closing: bool,
 }
@@ -54,7 +54,8 @@ struct Connected {
     held: u64,
     limit: Option<u64>,
     stream: UnixStream,
-    /// Its context is lost: nothing it asks for is answered any more, and it counts until its process has ended.
+    /// Its context is lost: its requests are no longer answered, and it counts as a client until its process has
+    /// ended.
     lost: bool,
 }
 
@@ -97,7 +98,7 @@ pub fn main() -> ExitCode {
             break;
         }
     }
-    // Without its daemon nobody new finds it. Those who are there go on.
+    // Without its daemon there are no new clients. Present ones continue.
     server.end(false, &path)
 }
 
@@ -175,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Until all clients have gone; those that are there are ended where it is `force`d.
+    /// Waits until all clients are gone; with `force`, ends them.
     fn wait_for_clients(&self, force: bool) {
         loop {
             let mut inner = self.lock();
@@ -269,7 +270,7 @@ impl Server {
         if here >= device::most_clients(&self.machine, device) {
             return Err(MPS_MAX_CLIENTS_REACHED);
         }
-        // With static partitions a client must name one, and percentages are not looked at.
+        // With static partitions a client must name one, and percentages are ignored.
         let multiprocessors = match &inner.partitions {
             None => None,
             Some(partitions) => {
@@ -295,7 +296,7 @@ impl Server {
         Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage, multiprocessors }))
     }
 
-    /// Takes more memory for a client, or gives all of it back.
+    /// Allocates more memory for a client, or frees all of it.
     fn allocate(&self, number: u64, more: Option<u64>) -> FromServer {
         let mut inner = self.lock();
         let Some(connected) = inner.clients.get_mut(&number) else {
@@ -316,7 +317,7 @@ impl Server {
         }
     }
 
-    /// Lets a client run kernels for so much of the time.
+    /// Lets a client run kernels for that percentage of the time.
     fn keep_busy(&self, number: u64, percent: u32) -> FromServer {
         let inner = self.lock();
         let Some(connected) = inner.clients.get(&number) else {
@@ -330,8 +331,8 @@ impl Server {
         }
     }
 
-    /// A fault is told to every client of the server's devices, and ends their contexts; with static partitions and a driver
-    /// that contains it, to those of the client's partition.
+    /// A fault ends the contexts of all clients of the server's devices; with static partitions and a driver that
+    /// contains faults, only those of the client's partition.
     fn fault(&self, number: u64, pid: u32) {
         self.log.line(&format!("Client {pid} caused a fatal exception; ending its clients"));
         let mut inner = self.lock();

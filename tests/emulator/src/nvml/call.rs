@@ -1,4 +1,4 @@
-//! What every call of the library goes through.
+//! Runs the calls of the library: initialisation, faults, turns and return codes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,7 +25,7 @@ pub fn device(
     run(function, of(handle), false, |context| body(context.handle(handle)?))
 }
 
-/// Runs a call that changes a card's partitions: one at a time on each card, as the driver does it, delays included.
+/// Runs a call that changes a card's partitions: one at a time for each card, including delays, as the driver does.
 pub fn device_in_turn(
     function: &'static str,
     handle: Handle,
@@ -74,7 +74,7 @@ fn of(handle: Handle) -> impl Fn(&Snapshot, &Machine) -> Option<u32> {
     move |_, machine| handle.index(machine.cards.len()).ok()
 }
 
-/// Runs a call that finds a card or a MIG device: faults of that card meet it too.
+/// Runs a call that looks up a card or a MIG device; faults of that card apply to it too.
 pub fn lookup(
     function: &'static str,
     find: impl Fn(&Machine, &State) -> Result<Object, Failure>,
@@ -91,7 +91,7 @@ pub fn lookup(
     })
 }
 
-/// Runs a call between the faults that come before it and those that come after it.
+/// Applies the faults before the call, runs it, and applies the faults after it.
 fn run(
     function: &'static str,
     card: impl Fn(&Snapshot, &Machine) -> Option<u32>,
@@ -122,7 +122,7 @@ fn run(
     })
 }
 
-/// Turns the outcome into a return code. A panic of ours must not cross into a foreign caller.
+/// Turns the outcome into a return code. A panic must not unwind into a foreign caller.
 pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
@@ -131,8 +131,9 @@ pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> u32 {
     }
 }
 
-/// Exports functions of `nvml.h`. The type of the first argument says what a call concerns: a card, a card or a MIG
-/// device, a GPU instance, a compute instance (`…InTurn`: it changes partitions, and waits for its turn), or the machine.
+/// Exports functions of `nvml.h`. The type of the first argument selects the runner: for a card, a card or a MIG
+/// device, a GPU instance, a compute instance, or the machine. `…InTurn` is for calls that change partitions: one at
+/// a time for each card.
 macro_rules! nvml_functions {
     (@one $(#[$attribute:meta])* $name:ident, $runner:ident, [$($turn:expr)?], $subject:ident, [$($argument:ident: $type:ty),*], $body:block) => {
         $(#[$attribute])*

@@ -72,9 +72,9 @@ impl Context {
 /// One card in a call.
 #[derive(Clone, Copy)]
 pub struct CardView<'context> {
-    /// What else the call may look at.
+    /// The call's context.
     pub context: &'context Context,
-    /// What does not change.
+    /// Its fixed properties.
     pub card: &'context Card,
     /// What does.
     pub state: &'context CardState,
@@ -89,7 +89,7 @@ pub enum Device<'context> {
 }
 
 impl<'context> Device<'context> {
-    /// The card that it is or is on.
+    /// Its card.
     pub fn card(&self) -> CardView<'context> {
         match self {
             Device::Card(view) => *view,
@@ -124,16 +124,16 @@ impl<'context> CardView<'context> {
     /// Changes the state of this card.
     ///
     /// # Errors
-    /// [`Failure::NO_PERMISSION`] where the machine's files may not be written.
+    /// [`Failure::NO_PERMISSION`] if the machine's files are not writable.
     pub fn update(&self, change: impl FnOnce(&mut CardState) -> Result<(), Failure>) -> Result<(), Failure> {
         let index = self.card.index as usize;
         self.context.session.store.update(|state| change(state.cards.get_mut(index).ok_or(Failure::UNKNOWN)?))
     }
 
-    /// Changes the partitions of this card, and the files that tell of them.
+    /// Changes the partitions of this card, and the files that show them.
     ///
     /// # Errors
-    /// [`Failure::NO_PERMISSION`] where the machine's files may not be written, and what `change` says.
+    /// [`Failure::NO_PERMISSION`] if the machine's files are not writable, or the error of `change`.
     pub fn partition<T>(
         &self,
         change: impl FnOnce(&MigModel, &mut CardState) -> Result<T, Failure>,
@@ -180,10 +180,10 @@ impl<'context> CardView<'context> {
         Ok(MigView { gpu: self.look_at(gpu)?, instance })
     }
 
-    /// All about a GPU instance of this card.
+    /// A GPU instance of this card with its profile.
     ///
     /// # Errors
-    /// [`Failure::UNKNOWN`] where the state does not fit the machine.
+    /// [`Failure::UNKNOWN`] if the state does not match the machine.
     pub fn look_at(&self, instance: &'context GpuInstance) -> Result<GpuInstanceView<'context>, Failure> {
         let model = self.model()?;
         let profile = model.profile(instance.profile).ok_or(Failure::UNKNOWN)?;

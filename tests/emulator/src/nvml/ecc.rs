@@ -1,4 +1,4 @@
-//! Error correction and what became of bad memory. The memory of emulated cards makes no errors.
+//! Error correction and bad memory. Emulated memory has no errors.
 
 use nvml_wrapper_sys::bindings::nvmlRowRemapperHistogramValues_t;
 

@@ -1,7 +1,7 @@
 //! Sets of cards whose events a client waits for.
 //!
-//! A set remembers which events it has seen; events themselves are in the machine's state, so that every process that
-//! waits gets each of them.
+//! The events are in the machine's state and each set remembers which it has seen, so that every waiting process gets
+//! every event.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub struct SetHandle(*mut std::ffi::c_void);
 struct EventSet {
     /// By card: event types, and the number of the first event that happened after the registration.
     cards: BTreeMap<u32, Registration>,
-    /// Number of the first event that was not given out.
+    /// Number of the first event that has not been returned.
     next: u64,
 }
 
@@ -42,7 +42,7 @@ struct Registration {
     since: u64,
 }
 
-/// Sets of this process by handle. Handles are never used twice, so that a freed one is known as such.
+/// Sets of this process by handle. Handles are never reused, so that a freed one is recognised.
 struct Sets {
     last: usize,
     sets: BTreeMap<usize, Arc<Mutex<EventSet>>>,
@@ -64,7 +64,7 @@ fn supported(view: &CardView<'_>) -> u64 {
 }
 
 impl EventSet {
-    /// The first event that was not given out, and the set as it is after that.
+    /// The next event, and the set after returning it.
     fn take(&mut self, events: &[Event]) -> Option<Event> {
         let event = events.iter().find(|event| {
             event.number >= self.next

@@ -15,8 +15,8 @@ mod fabric_state {
     pub const COMPLETED: u8 = 3;
 }
 
-/// State, cluster UUID and clique of a card. `nvml.h` offers the function for Hopper and newer; on such a card without a
-/// fabric it answers well, and says in the state that there is none.
+/// State, cluster UUID and clique of a card. `nvml.h` offers the function for Hopper and newer; on such a card
+/// without a fabric it succeeds, with the state "not supported".
 fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     if view.card.board.architecture < Architecture::Hopper {
         return Err(Failure::NOT_SUPPORTED);
@@ -28,8 +28,8 @@ fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     Ok(FabricInfo { cluster, status: 0, clique, state, padding: [0; 3] })
 }
 
-/// `nvmlGpuFabricInfo_t`. This struct and the next name their padding, so that callers find zeros there: some read the
-/// state as a longer number.
+/// `nvmlGpuFabricInfo_t`. This struct and the next have explicit padding fields, so that callers find zeros there:
+/// some read the state as a longer integer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FabricInfo {

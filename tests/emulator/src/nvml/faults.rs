@@ -1,4 +1,4 @@
-//! Faults that were ordered for the functions of the library.
+//! Faults injected into the functions of the library.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::state::{FaultEffect, Moment, State};
 
-/// How soon a call that is delayed notices that its fault was taken away.
+/// How often a delayed call checks whether its fault was removed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// Lets faults happen: all delays that meet the call, then the first error.
+/// Applies the faults for a call: all delays, then the first error.
 pub fn suffer(
     session: &Session,
     state: &State,
@@ -23,7 +23,7 @@ pub fn suffer(
     }
     let counted = state.faults.iter().any(|fault| fault.remaining.is_some() && meets(fault));
     let effects: Vec<FaultEffect> = if counted {
-        // The count is shared by all processes, so whether a fault still has a turn is decided under the lock.
+        // The count is shared by all processes, so it is decided under the lock whether a fault still applies.
         session.store.update(|state| {
             let mut effects = Vec::new();
             for fault in state.faults.iter_mut().filter(|fault| meets(fault)) {
@@ -39,7 +39,7 @@ pub fn suffer(
     for effect in &effects {
         if let FaultEffect::Delay(milliseconds) = effect {
             let until = Instant::now() + Duration::from_millis(*milliseconds);
-            // A call that hangs goes on when its fault is taken away.
+            // A hanging call continues when its fault is removed.
             while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
                 && (counted || session.snapshot().state.faults.iter().any(meets))
             {

@@ -1,7 +1,7 @@
-//! Arguments as C callers pass them, made safe at one place.
+//! Safe wrappers for arguments of C callers.
 //!
-//! `nvml.h` requires of every pointer that it is either null or valid for what the function does with it. The types here
-//! are those pointers; only foreign callers make them, so that the requirement is theirs to keep.
+//! `nvml.h` requires of every pointer that it is either null or valid for what the function does with it. The types
+//! here are those pointers; they only come from foreign callers, who must keep the requirement.
 
 use std::ffi::{CStr, c_char};
 
@@ -28,7 +28,7 @@ impl<T> Out<T> {
         Out(self.0.cast())
     }
 
-    /// The place `position` values further, in an array that the caller says to be long enough.
+    /// The place `position` values further, in an array that is long enough by the caller's word.
     pub fn at(self, position: usize) -> Result<Out<T>, Failure> {
         if self.0.is_null() {
             return Err(Failure::INVALID_ARGUMENT);
@@ -43,7 +43,7 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
-    /// Reads what the caller put there; a null pointer is an invalid argument.
+    /// Reads the caller's value; a null pointer is an invalid argument.
     pub fn get(self) -> Result<T, Failure> {
         if self.0.is_null() {
             return Err(Failure::INVALID_ARGUMENT);
@@ -52,10 +52,10 @@ impl<T: Copy> Out<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// Writes as many values as the caller says that there is room for.
+    /// Writes a list, if the caller's buffer is large enough.
     ///
-    /// NVML's convention for lists: `count` is the room on entry and the number of values on return; where the room is too
-    /// small the needed number is returned with [`Failure::INSUFFICIENT_SIZE`].
+    /// NVML's convention for lists: `count` is the buffer's size on entry and the number of values on return; if the
+    /// buffer is too small, the needed number is returned with [`Failure::INSUFFICIENT_SIZE`].
     pub fn set_list(self, count: Out<u32>, values: &[T]) -> Result<(), Failure> {
         let room = count.get()? as usize;
         count.set(u32::try_from(values.len()).unwrap_or(u32::MAX))?;
@@ -121,7 +121,7 @@ impl OutText {
 pub struct InText(*const c_char);
 
 impl InText {
-    /// The text; a null pointer is an invalid argument, and what is not UTF-8 can name nothing.
+    /// The text; a null pointer is an invalid argument, and text that is not UTF-8 is not found.
     pub fn get<'text>(self) -> Result<&'text str, Failure> {
         if self.0.is_null() {
             return Err(Failure::INVALID_ARGUMENT);

@@ -88,7 +88,7 @@ nvml_functions! {
         for position in 0..count {
             let value = values.at(position)?;
             let asked = value.get()?;
-            // The whole union is written, in the order of bytes in which the shorter number is its beginning.
+            // The whole union is written; in little-endian order the shorter integer is its beginning.
             let (kind, outcome, reading) = match read(&view, asked.fieldId, asked.scopeId) {
                 Ok(Reading::Unsigned(reading)) => (value_type::UNSIGNED_INT, 0, nvmlValue_t { ullVal: reading.into() }),
                 Ok(Reading::Long(reading)) => (value_type::UNSIGNED_LONG_LONG, 0, nvmlValue_t { ullVal: reading }),

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(*mut std::ffi::c_void);
 
-/// What a handle names. Instances are named by serial numbers, so that the handle of one that is gone names nothing.
+/// What a handle names. Instances are named by serial numbers, so that the handle of a destroyed instance is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// `nvmlDevice_t` of a card.
@@ -20,12 +20,12 @@ pub enum Object {
     ComputeInstance(u32, u64),
 }
 
-/// Added to a card's index to make its handle: no small number and no address of anything is taken for a card.
+/// Base of cards' handles, so that no small number and no real address is taken for a card.
 const HANDLE_BASE: usize = 0x4e56_4d4c_0000;
 /// Distance of two handles, as if each were an object.
 const HANDLE_STEP: usize = 64;
 
-/// Bits of the handle of an instance: what it is, its serial number, its card, and four of no meaning.
+/// Bits of the handle of an instance: its kind, its serial number, its card, and four unused ones.
 const KIND: u32 = 44;
 const SERIAL: u32 = 10;
 const CARD: u32 = 4;
@@ -58,10 +58,10 @@ impl Handle {
         self.0
     }
 
-    /// What it names, on a machine of so many cards.
+    /// Its object, on a machine with that many cards.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] for what is not a handle of ours.
+    /// [`Failure::INVALID_ARGUMENT`] if it is not a valid handle.
     pub fn object(self, cards: usize) -> Result<Object, Failure> {
         let address = self.0.addr();
         if let Some(offset) = address.checked_sub(HANDLE_BASE) {
@@ -85,10 +85,10 @@ impl Handle {
         }
     }
 
-    /// Index of the card that it names or that what it names is on.
+    /// Index of its card, or of its instance's card.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] for what is not a handle of ours.
+    /// [`Failure::INVALID_ARGUMENT`] if it is not a valid handle.
     pub fn index(self, cards: usize) -> Result<u32, Failure> {
         match self.object(cards)? {
             Object::Card(card)

@@ -1,4 +1,4 @@
-//! Which card is which: names, UUIDs, versions and numbers.
+//! What identifies a card: names, UUIDs, versions and numbers.
 
 use super::call::nvml_functions;
 use super::context::{Context, Device};
@@ -7,7 +7,7 @@ use super::handle::Handle;
 use crate::failure::Failure;
 use crate::mig;
 
-/// The bytes of a UUID, whatever stands before its hexadecimal digits.
+/// The bytes of a UUID, with or without the prefix `GPU-` or `MIG-`.
 pub(super) fn uuid_bytes(text: &str) -> [u8; 16] {
     let text = text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).unwrap_or(text);
     let mut bytes = [0; 16];
@@ -67,7 +67,7 @@ nvml_functions! {
         version.set(length, text.as_deref().ok_or(Failure::NOT_SUPPORTED)?)
     }
 
-    /// `nvmlDeviceGetBoardId`: made of the PCI address, as captures show.
+    /// `nvmlDeviceGetBoardId`: derived from the PCI address, as in captures.
     fn nvmlDeviceGetBoardId(view: CardView, board: Out<u32>) {
         let pci = view.card.pci;
         board.set((pci.domain << 16) | (u32::from(pci.bus) << 8) | u32::from(pci.device))

@@ -34,7 +34,7 @@ fn memory(device: &Device<'_>) -> Memory {
     Memory { total, reserved, used: used.min(total - reserved) }
 }
 
-/// `nvmlMemory_v2_t`, with a name for its padding, so that callers find zeros there.
+/// `nvmlMemory_v2_t` with an explicit padding field, so that callers find zeros there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryV2 {

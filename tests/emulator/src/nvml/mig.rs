@@ -10,7 +10,8 @@ use super::ffi::Out;
 use super::handle::Handle;
 use crate::failure::Failure;
 
-/// Gives handles of instances of one profile: `count` is only written, and the caller has room for as many as there can be.
+/// Returns handles of instances of one profile: `count` is only written, and the caller's buffer has room for the
+/// most there can be.
 fn give(found: &[Handle], instances: Out<Handle>, count: Out<u32>) -> Result<(), Failure> {
     if instances.is_null() {
         return Err(Failure::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Modes that a card or its driver is in, and what kind of board it is.
+//! Modes of a card and its driver, and the kind of board.
 
 use nvml_wrapper_sys::bindings::{nvmlC2cModeInfo_v1_t, nvmlDeviceAddressingMode_v1_t};
 

@@ -27,8 +27,7 @@ fn link(view: &CardView<'_>, number: u32) -> Result<(Link, bool), Failure> {
     Ok((link, up(view, number)))
 }
 
-/// Whether a link is up: it leads somewhere, and neither was it taken down nor does MIG mode keep it down, at this card
-/// or at the other end.
+/// Whether a link is up: it is connected, was not taken down, and no card at its ends is in MIG mode.
 pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
     let Some(link) = view.card.links.get(number as usize) else { return false };
     if view.state.mig.enabled || view.state.links_down.contains(&number) {
@@ -61,7 +60,7 @@ fn between<'view>(view: &'view CardView<'_>, one: u32, other: u32) -> impl Itera
         .map(|(number, _)| number as u32)
 }
 
-/// Whether at least one link that is up joins two cards, directly or through switches.
+/// Whether at least one active link connects two cards, directly or through switches.
 pub(super) fn up_between(one: &CardView<'_>, other: &CardView<'_>) -> bool {
     let direct = between(one, one.card.index, other.card.index).any(|number| up(one, number));
     let switched = |view: &CardView<'_>| {
@@ -121,7 +120,8 @@ fn remote_pci(view: &CardView<'_>, number: u32) -> Result<nvmlPciInfo_t, Failure
             let id = machine.nvlink.as_ref().and_then(|nvlink| nvlink.switch_pci_id).map_or(0, |id| id.0);
             Ok(pci_info(pci, id, 0))
         }
-        // A switch that the host does not see has an address of ones: NCCL's src/graph/xml.cc knows it by that.
+        // A switch that the host does not see has an address of all ones, by which NCCL's src/graph/xml.cc recognises
+        // it.
         Some(Remote::Switch { pci: None }) => Ok(nvmlPciInfo_t {
             busIdLegacy: characters("FFFF:FFFF:FF.0"),
             domain: u32::MAX,
@@ -178,7 +178,7 @@ nvml_functions! {
         }
     }
 
-    /// `nvmlDeviceGetNvLinkErrorCounter`: links here make no errors.
+    /// `nvmlDeviceGetNvLinkErrorCounter`: emulated links have no errors.
     fn nvmlDeviceGetNvLinkErrorCounter(view: CardView, number: u32, counter: u32, value: Out<u64>) {
         link(&view, number)?;
         if counter > 4 {

@@ -18,8 +18,8 @@ fn bus_id_legacy(pci: PciAddress) -> String {
     format!("{:04X}:{:02X}:{:02X}.0", pci.domain, pci.bus, pci.device)
 }
 
-/// Reads `domain:bus:device.function` as leniently as the real library: the domain and the function may be left out,
-/// numbers have any number of digits.
+/// Reads `domain:bus:device.function` as leniently as the real library: domain and function are optional, numbers
+/// have any number of digits.
 pub(super) fn parse_bus_id(text: &str) -> Option<PciAddress> {
     let hexadecimal = |digits: &str| {
         let plain = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -75,7 +75,7 @@ fn pci_info_v2(card: &Card) -> PciInfoV2 {
     }
 }
 
-/// `nvmlPciInfo_t` of a device that may be no card.
+/// `nvmlPciInfo_t` of any device, for example a switch.
 pub(super) fn pci_info(pci: PciAddress, device_id: u32, subsystem_id: u32) -> nvmlPciInfo_t {
     nvmlPciInfo_t {
         busIdLegacy: characters(&bus_id_legacy(pci)),

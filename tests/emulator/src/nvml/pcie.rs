@@ -27,7 +27,7 @@ nvml_functions! {
         value.set(generation(&view)?)
     }
 
-    /// `nvmlDeviceGetCurrPcieLinkGeneration`: links here are as fast as the board.
+    /// `nvmlDeviceGetCurrPcieLinkGeneration`: emulated links always run at the board's full speed.
     fn nvmlDeviceGetCurrPcieLinkGeneration(view: CardView, value: Out<u32>) {
         value.set(generation(&view)?)
     }
@@ -37,12 +37,12 @@ nvml_functions! {
         value.set(width(&view)?)
     }
 
-    /// `nvmlDeviceGetCurrPcieLinkWidth`: links here are as wide as the board.
+    /// `nvmlDeviceGetCurrPcieLinkWidth`: emulated links always run at the board's full width.
     fn nvmlDeviceGetCurrPcieLinkWidth(view: CardView, value: Out<u32>) {
         value.set(width(&view)?)
     }
 
-    /// `nvmlDeviceGetPcieThroughput`: nothing is sent here.
+    /// `nvmlDeviceGetPcieThroughput`: emulated cards transfer nothing.
     fn nvmlDeviceGetPcieThroughput(_view: CardView, counter: u32, value: Out<u32>) {
         if counter > 1 {
             return Err(Failure::INVALID_ARGUMENT);
@@ -60,7 +60,7 @@ nvml_functions! {
         value.set(generation(&view)?)
     }
 
-    /// `nvmlDeviceGetPcieSpeed`: MB/s of one lane, as the generations have by the PCI Express specification.
+    /// `nvmlDeviceGetPcieSpeed`: MB/s of one lane, by generation (PCI Express specification).
     fn nvmlDeviceGetPcieSpeed(view: CardView, value: Out<u32>) {
         value.set(match generation(&view)? {
             1 => 2500,

@@ -8,10 +8,10 @@ use super::ffi::Out;
 use crate::failure::Failure;
 use crate::state::ProcessKind;
 
-/// Partition of a process that is in none.
+/// Partition id of a process that is in no partition.
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// `nvmlProcessInfo_v1_t`. This struct and the next name their padding, so that callers find zeros there.
+/// `nvmlProcessInfo_v1_t`. This struct and the next have explicit padding fields, so that callers find zeros there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ProcessInfoV1 {
@@ -32,7 +32,7 @@ pub struct ProcessInfoV2 {
 const _: () = assert!(size_of::<ProcessInfoV1>() == size_of::<nvmlProcessInfo_v1_t>());
 const _: () = assert!(size_of::<ProcessInfoV2>() == size_of::<nvmlProcessInfo_v2_t>());
 
-/// Processes of a card, those on its partitions too, or of one MIG device.
+/// Processes of a card, including those on its partitions, or of one MIG device.
 fn of_kind(device: &Device<'_>, kind: ProcessKind) -> Vec<ProcessInfoV2> {
     let on = match device {
         Device::Card(_) => None,

@@ -1,4 +1,4 @@
-//! What a process keeps of its machine between `nvmlInit` and `nvmlShutdown`.
+//! A process's session with its machine, between `nvmlInit` and `nvmlShutdown`.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -36,8 +36,8 @@ pub struct Snapshot {
     pub state: State,
 }
 
-/// How long a reader trusts the shared counter alone, ms. The counter moves right after the file was replaced; only a
-/// writer that was killed between the two leaves it behind, and that is noticed by looking at the file itself.
+/// How long a reader trusts the shared counter alone, ms. The counter is raised right after the file is replaced. A
+/// writer that is killed between the two leaves it behind, which only a look at the file itself reveals.
 const TRUST: u64 = 200;
 
 static SESSION: RwLock<Opened> = RwLock::new(Opened { users: 0, session: None });
@@ -132,8 +132,8 @@ impl Session {
         if snapshot.generation == generation && !self.file_changed(&snapshot) {
             return snapshot;
         }
-        // Whoever writes has already replaced the file when the counter moves, so this reads at least that state. An
-        // unreadable file leaves what was known: a card does not vanish because a disk is full.
+        // Writers replace the file before they raise the counter, so this reads at least that state. If the file is
+        // unreadable, the previous state stays: a card does not vanish because a disk is full.
         let Ok(new) = Snapshot::read(&self.store, generation) else { return snapshot };
         let new = Arc::new(new);
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
@@ -159,7 +159,7 @@ impl Session {
         made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default()
     }
 
-    /// Waits for another state than the one that was `seen`, at most `limit`.
+    /// Waits until the state differs from `seen`, at most for `limit`.
     pub fn wait(&self, seen: &Snapshot, limit: std::time::Duration) {
         self.generation.wait(seen.generation, limit.min(std::time::Duration::from_millis(TRUST)));
     }

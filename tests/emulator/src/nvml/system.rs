@@ -17,7 +17,7 @@ fn initialize(function: &'static str) -> u32 {
         let opened = session::current()?;
         let snapshot = opened.snapshot();
         suffer(&opened, &snapshot.state, function, None, Moment::Before).inspect_err(|_| {
-            // What failed did not initialise, so it must not need a shutdown either.
+            // A failed initialisation needs no shutdown.
             let _ = session::close();
         })
     })
@@ -35,7 +35,7 @@ pub extern "C" fn nvmlInit_v2() -> u32 {
     initialize("nvmlInit_v2")
 }
 
-/// `nvmlInitWithFlags`: neither flag matters to a machine whose cards are always there.
+/// `nvmlInitWithFlags`: neither flag matters here: the cards are always there.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInitWithFlags(_flags: u32) -> u32 {
     initialize("nvmlInitWithFlags")
@@ -124,7 +124,7 @@ nvml_functions! {
         count.set(context.machine().cards.len() as u32)
     }
 
-    /// `nvmlUnitGetCount`: S-class units are no part of any machine here.
+    /// `nvmlUnitGetCount`: no emulated machine has S-class units.
     fn nvmlUnitGetCount(_context: &Context, count: Out<u32>) {
         count.set(0)
     }

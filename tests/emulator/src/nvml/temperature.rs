@@ -7,7 +7,7 @@ use super::context::CardView;
 use super::ffi::{Out, check_version};
 use crate::failure::Failure;
 
-/// `NVML_TEMPERATURE_GPU`, the only sensor there is.
+/// `NVML_TEMPERATURE_GPU`, the only sensor.
 const SENSOR_GPU: u32 = 0;
 
 fn temperature(view: &CardView<'_>, sensor: u32) -> Result<u32, Failure> {

@@ -1,4 +1,4 @@
-//! Where cards are: how they meet, and which CPUs and memory are near them.
+//! Topology: the PCIe level between cards, and the CPUs and memory near them.
 
 use super::call::{device, nvml_functions, system};
 use super::context::{CardView, Context};
@@ -47,7 +47,7 @@ pub fn cpus(list: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// The numbers as a bit mask of `words` words; what lies beyond is left out, as the real library does.
+/// The numbers as a bit mask of `words` words; higher numbers are left out, as in the real library.
 fn mask(numbers: &[u32], words: u32) -> Vec<usize> {
     let mut mask = vec![0_usize; words.min(4096) as usize];
     for number in numbers {
@@ -87,7 +87,7 @@ nvml_functions! {
         set.fill(words, &mask(&[node], words), 0)
     }
 
-    /// `nvmlDeviceGetNumaNodeId`: only of cards whose memory is memory of the host.
+    /// `nvmlDeviceGetNumaNodeId`: only for cards whose memory is a NUMA node of the host.
     fn nvmlDeviceGetNumaNodeId(view: CardView, node: Out<u32>) {
         node.set(view.card.memory_numa_node.ok_or(Failure::NOT_SUPPORTED)?)
     }
@@ -108,7 +108,7 @@ nvml_functions! {
     }
 }
 
-/// Gives a list as the topology functions do: a count of 0 asks how many there are; else as many as fit.
+/// Returns a list like the topology functions: a count of 0 asks for the number; otherwise as many values as fit.
 fn give(found: &[Handle], count: Out<u32>, devices: Out<Handle>) -> Result<(), Failure> {
     let room = count.get()? as usize;
     if room == 0 {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     })
 }
 
-/// Whether NVLinks that are up join two cards, directly or through switches. MIG mode switches them off.
+/// Whether active NVLinks connect two cards, directly or through switches. MIG mode turns them off.
 fn active_links_between(one: &CardView<'_>, other: &CardView<'_>) -> bool {
     let machine: &Machine = one.context.machine();
     let down = |view: &CardView<'_>| view.state.links_down.len() >= view.card.links.len();

@@ -1,8 +1,8 @@
-//! Every other function of `nvml.h`: exported, as the real library does, so that clients that look a function up find it,
-//! and answering that a card, or this machine, does not support it.
+//! Every other function of `nvml.h`: exported as in the real library, so that clients can look it up, and answering
+//! "not supported".
 //!
-//! `data/nvml-functions.txt` lists all functions of the header; a test holds the built library to it. To take in a newer
-//! header, add its functions to that file and their names to the list here that fits their first argument.
+//! `data/nvml-functions.txt` lists all functions of the header; a test holds the built library to it. For a newer
+//! header, add its functions to that file, and their names to the list here that matches their first argument.
 
 use super::call::{device, system};
 use super::handle::Handle;
@@ -34,8 +34,8 @@ macro_rules! of_the_machine {
     };
 }
 
-/// Functions whose first argument names something that this machine has none of (units, virtual GPUs): no
-/// value of it is valid.
+/// Functions whose first argument is something that no emulated machine has (units, virtual GPUs): every value is
+/// invalid.
 macro_rules! of_nothing {
     ($($name:ident),* $(,)?) => {
         $(
@@ -48,7 +48,8 @@ macro_rules! of_nothing {
     };
 }
 
-// Callers pass more arguments than these take: in the C calling conventions of Linux the caller clears them away.
+// Callers pass more arguments than these take, which is safe in the C calling conventions of Linux: the caller cleans
+// up the arguments.
 of_a_card! {
     nvmlDeviceClearAccountingPids, nvmlDeviceClearCpuAffinity, nvmlDeviceClearEccErrorCounts,
     nvmlDeviceClearFieldValues,     nvmlDeviceFreezeNvLinkUtilizationCounter, nvmlDeviceGetAPIRestriction, nvmlDeviceGetAccountingStats,

@@ -75,7 +75,8 @@ nvml_functions! {
         count.set(0)
     }
 
-    /// `nvmlDeviceGetProcessUtilization`: what each process does; where none says, the card's utilization, shared evenly.
+    /// `nvmlDeviceGetProcessUtilization`: each process's own value; if no process has one, the card's utilization,
+    /// divided evenly.
     fn nvmlDeviceGetProcessUtilization(
         view: CardView,
         samples: Out<nvmlProcessUtilizationSample_t>,

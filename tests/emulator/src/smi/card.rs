@@ -1,4 +1,4 @@
-//! What is read of each card.
+//! Facts of each card.
 
 use super::library::{Device, Library, SmiError};
 use super::memory::Memory;
@@ -54,7 +54,7 @@ impl Pci {
 pub(super) struct Process {
     pub pid: u32,
     pub used: u64,
-    /// Ids of GPU instance and compute instance; the greatest number where there is none.
+    /// Ids of GPU instance and compute instance; the largest number if there is none.
     pub instances: [u32; 2],
 }
 

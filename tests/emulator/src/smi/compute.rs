@@ -59,8 +59,8 @@ pub(super) fn set_mode(library: &Library, readings: &[Reading], mode: u32) -> Re
     Ok(text)
 }
 
-/// Kernels are interrupted between instructions, after a time that can be set: on the P100 and from Volta on. A Tesla P4
-/// refuses (issue 41 of NVIDIA's DRA driver).
+/// Whether the length of time slices can be set, which takes preemption between instructions: on the P100 and from
+/// Volta on. A Tesla P4 refuses (issue 41 of NVIDIA's DRA driver).
 fn has_time_slice_lengths(ComputeCapability { major, minor }: ComputeCapability) -> bool {
     major >= 7 || (major == 6 && minor == 0)
 }

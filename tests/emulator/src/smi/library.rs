@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
 
-/// A card, as the library hands it out.
+/// The library's handle of a card.
 pub(super) type Device = *mut c_void;
 
 /// Why nothing can be printed.
@@ -14,14 +14,14 @@ pub(super) enum SmiError {
         "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display Driver is properly installed and present in your system.\n{0}"
     )]
     NoLibrary(libloading::Error),
-    /// The library says no.
+    /// The library reports an error.
     #[error("{what}: {text}")]
     Nvml {
         /// What was asked.
         what: String,
         /// `nvmlReturn_t`.
         code: u32,
-        /// What the library calls it.
+        /// The library's text for it.
         text: String,
     },
     /// What was asked for is not there.
@@ -318,7 +318,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // Nothing is left to do for a program that ends.
+        // Ignored: the program ends.
         let _ = self.call0("nvmlShutdown");
     }
 }

@@ -1,4 +1,4 @@
-//! Memory as the library tells it.
+//! Memory as the library reports it.
 
 use crate::nvml::ffi::struct_version;
 
@@ -14,7 +14,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// An empty one, as the library wants to get it.
+    /// An empty one with its version, as the library expects.
     pub fn versioned() -> Self {
         Memory { version: struct_version::<Memory>(2), ..Memory::default() }
     }

@@ -1,4 +1,4 @@
-//! `nvidia-smi mig` and `nvidia-smi -mig`: what an admin does who partitions by hand.
+//! `nvidia-smi mig` and `nvidia-smi -mig`: for partitioning by hand.
 
 mod act;
 mod arguments;

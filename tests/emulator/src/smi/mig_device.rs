@@ -1,4 +1,4 @@
-//! What is read of each MIG device.
+//! Facts of each MIG device.
 
 use nvml_wrapper_sys::bindings::nvmlDeviceAttributes_t;
 
@@ -46,7 +46,7 @@ pub(super) fn devices(library: &Library, card: Device) -> Vec<MigDevice> {
 }
 
 impl MigDevice {
-    /// What it is called behind its card's name.
+    /// Its name after that of its card.
     pub fn profile(&self) -> String {
         let name = self.name.as_deref().unwrap_or("Unknown Error");
         name.rsplit_once(" MIG ").map_or(name, |(_, profile)| profile).to_owned()

@@ -51,7 +51,7 @@ pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
             .memory
             .map_or("N/A".to_owned(), |memory| format!("{}MiB / {}MiB", mib(memory.used), mib(memory.total)));
         let busy = reading.utilization.map_or("N/A".to_owned(), |[gpu, _]| format!("{gpu}%"));
-        // As short as the real table has it.
+        // Shortened as in the real table.
         let compute = match reading.compute_mode_text() {
             "Exclusive_Process" => "E. Process",
             text => text,

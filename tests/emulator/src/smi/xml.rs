@@ -1,5 +1,4 @@
-//! `nvidia-smi -q -x`: elements and their order as in captures of driver 580; elements that nothing is known of are left
-//! out.
+//! `nvidia-smi -q -x`: elements and their order as in captures of driver 580; unknown elements are left out.
 
 use super::card::{Reading, mib, mode};
 use super::library::Library;

@@ -1,4 +1,4 @@
-//! Calls that fail or take their time on purpose.
+//! Injected faults: calls that fail or are delayed.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// A call that fails or takes its time on purpose.
+/// An injected fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
@@ -21,7 +21,7 @@ pub struct Fault {
     /// When it happens.
     #[serde(default)]
     pub moment: Moment,
-    /// How many more calls it meets; `None` means every one until it is removed.
+    /// Number of further calls it applies to; `None` means every one until it is removed.
     pub remaining: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ pub enum Moment {
     /// Before the call did anything.
     #[default]
     Before,
-    /// After it did what it does: the caller that dies or hears of an error meanwhile does not know.
+    /// After the call took effect, so that its caller cannot know that it did.
     After,
 }
 
@@ -42,7 +42,7 @@ pub enum Moment {
 pub enum FaultEffect {
     /// The call answers with this `nvmlReturn_t` and does nothing.
     Error(u32),
-    /// The call takes this long before it does what it does, ms.
+    /// The call is delayed by this, ms.
     Delay(u64),
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for FaultEffect {
 }
 
 impl Fault {
-    /// Whether it meets a call of `function` on `card`.
+    /// Whether it applies to a call of `function` on `card`.
     pub fn meets(&self, function: &str, card: Option<u32>) -> bool {
         let call = self
             .call

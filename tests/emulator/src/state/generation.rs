@@ -1,4 +1,4 @@
-//! A counter that all processes of a machine share: it moves whenever the state changed.
+//! A counter shared by all processes of a machine, raised whenever the state changes.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ impl Generation {
         Self::map(&file, ProtFlags::READ)
     }
 
-    /// Moves the counter in `path` and wakes everybody who waits for that.
+    /// Raises the counter in `path` and wakes all waiters.
     ///
     /// # Errors
     /// When the file cannot be opened for writing.

@@ -21,7 +21,7 @@ pub struct Mig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GpuInstance {
-    /// Tells it from every other instance there ever was on the card.
+    /// Unique among all instances that ever existed on the card.
     pub serial: u64,
     /// Id on the card.
     pub id: u32,
@@ -39,7 +39,7 @@ pub struct GpuInstance {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComputeInstance {
-    /// Tells it from every other instance there ever was on the card.
+    /// Unique among all instances that ever existed on the card.
     pub serial: u64,
     /// Id within the GPU instance.
     pub id: u32,

@@ -69,7 +69,7 @@ impl Store {
         self.directory.parent().unwrap_or(&self.directory)
     }
 
-    /// Waits until nobody else changes the partitions of that card; the turn ends when the file is dropped.
+    /// Waits for the lock on the partitions of that card; dropping the file releases it.
     ///
     /// # Errors
     /// When the lock's file cannot be made or locked.
@@ -99,7 +99,7 @@ impl Store {
         self.path("state.json")
     }
 
-    /// Directory of the locks of whoever put processes on cards.
+    /// Directory of the locks of processes' owners.
     pub fn contexts_path(&self) -> PathBuf {
         self.path("contexts")
     }
@@ -120,7 +120,7 @@ impl Store {
         let lock = self.path("lock");
         File::create(&lock).map_err(at(&lock))?;
         self.write("state.json", &State::new(machine.cards.len()))?;
-        // Last, since its presence says that the machine is whole.
+        // Last, since its presence marks the machine as complete.
         self.write("machine.json", machine)
     }
 
@@ -143,7 +143,7 @@ impl Store {
         self.read("state.json")
     }
 
-    /// Changes the state as one step that no other process can come between.
+    /// Changes the state atomically.
     ///
     /// # Errors
     /// When the files cannot be locked, read or written; or what `change` says, and then nothing is written.

@@ -8,7 +8,7 @@ use crate::{
     PciBusId, Process, ProcessKind, Utilization,
 };
 
-/// How versioned structures of NVML say what they are: size and version in one number.
+/// The version field of NVML's versioned structures: size and version in one number.
 pub(super) const fn version_of<T>(version: u32) -> c_uint {
     size_of::<T>() as c_uint | version << 24
 }
@@ -141,7 +141,7 @@ impl Functions {
         let versioned = function!(self, nvmlDeviceGetGpuFabricInfoV);
         // SAFETY: the structure is made of integers and arrays of them, for which all bits zero is a value.
         let mut empty: sys::nvmlGpuFabricInfo_v3_t = unsafe { std::mem::zeroed() };
-        // The second form is the beginning of the third, and the driver tells them apart by the version alone.
+        // The second form is a prefix of the third; the driver distinguishes them only by the version.
         for version in
             [version_of::<sys::nvmlGpuFabricInfo_v3_t>(3), version_of::<sys::nvmlGpuFabricInfo_v2_t>(2)]
         {
@@ -193,7 +193,7 @@ impl Functions {
         card: Handle,
         kind: ProcessKind,
     ) -> Result<Vec<Process>, NvmlError> {
-        /// The list may grow between two calls; it can't grow for ever.
+        /// The list may grow between two calls, so the call is retried, but not forever.
         const TRIES: usize = 8;
         const MOST: usize = 65_536;
         let function = match kind {

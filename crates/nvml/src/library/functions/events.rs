@@ -38,7 +38,7 @@ impl Functions {
         Ok(EventSetHandle(set))
     }
 
-    /// The handle means nothing any more afterwards.
+    /// The handle is invalid afterwards.
     pub(in crate::library) fn free_event_set(&self, set: EventSetHandle) -> Result<(), NvmlError> {
         let function = function!(self, nvmlEventSetFree);
         let free = function.get()?;

@@ -34,7 +34,7 @@ impl Functions {
         function!(self, nvmlDeviceGetNvLinkRemoteDeviceType).read_link(card, link, 0)
     }
 
-    /// `None` where the driver answers with what is no address.
+    /// `None` if the driver's answer is not an address.
     pub(in crate::library) fn link_remote_address(
         &self,
         card: Handle,
@@ -45,7 +45,7 @@ impl Functions {
         Ok(pci_bus_id(&info))
     }
 
-    /// Megabytes a second in one direction. Hopper dropped the fields for single links in favour of one field for all.
+    /// Megabytes a second in one direction. Hopper replaced the fields for single links by one field for all.
     pub(in crate::library) fn link_speed(&self, card: Handle, link: u32) -> Result<u64, NvmlError> {
         let own = match link {
             0..=5 => Some(field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 + link),

@@ -7,10 +7,10 @@ use super::{Functions, Handle, function};
 use crate::library::text;
 use crate::{MigMode, NvmlError, Placement};
 
-/// Far more instances or placements than any card has; bounds buffers over a wrong answer.
+/// Far more instances or placements than any card has; bounds buffers in case of a wrong answer.
 const MOST: usize = 256;
 
-/// NVML's handle of a GPU instance. Means nothing any more once the instance is destroyed: got anew for each use.
+/// NVML's handle of a GPU instance. Invalid once the instance is destroyed: looked up for each use.
 #[derive(Clone, Copy)]
 pub(in crate::library) struct GpuInstanceHandle(sys::nvmlGpuInstance_t);
 
@@ -18,7 +18,7 @@ pub(in crate::library) struct GpuInstanceHandle(sys::nvmlGpuInstance_t);
 #[derive(Clone, Copy)]
 pub(in crate::library) struct ComputeInstanceHandle(sys::nvmlComputeInstance_t);
 
-/// What the driver says of a kind of GPU instance, in whichever form it does.
+/// The driver's answer about a GPU instance profile, in whichever form.
 pub(in crate::library) struct GpuInstanceProfileInfo {
     pub(in crate::library) id: u32,
     /// `None` before the second form, which brought names.
@@ -34,7 +34,7 @@ pub(in crate::library) struct GpuInstanceProfileInfo {
     pub(in crate::library) ofa_engines: u32,
 }
 
-/// What the driver says of a kind of compute instance, in whichever form it does.
+/// The driver's answer about a compute instance profile, in whichever form.
 pub(in crate::library) struct ComputeInstanceProfileInfo {
     pub(in crate::library) id: u32,
     pub(in crate::library) compute_slices: u32,
@@ -42,7 +42,7 @@ pub(in crate::library) struct ComputeInstanceProfileInfo {
     pub(in crate::library) multiprocessors: u32,
 }
 
-/// What the driver says of an instance.
+/// The driver's answer about an instance.
 pub(in crate::library) struct InstanceInfo {
     /// Of a compute instance: its MIG device (the older form of the call gives the card).
     pub(in crate::library) device: Handle,
@@ -83,7 +83,7 @@ macro_rules! compute_instance_profile {
 }
 
 impl Functions {
-    /// The mode that was asked for is active where the inner answer is success.
+    /// The inner result is success if the requested mode is active.
     pub(in crate::library) fn set_mig_mode(
         &self,
         card: Handle,
@@ -148,7 +148,8 @@ impl Functions {
         if count as usize > MOST {
             return Err(function.nonsense(count));
         }
-        // The number of a profile's placements never changes, but the call takes no length to hold it to.
+        // The number of a profile's placements never changes, but the call takes no length, so its buffer must be
+        // large.
         let mut placements = vec![sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; MOST];
         // SAFETY: writes as many records as it just said, and there is room for more.
         function.check(unsafe { get(card.0, profile_id, placements.as_mut_ptr(), &raw mut count) })?;
@@ -406,8 +407,8 @@ impl Functions {
 
 /// The newest form of an answer that the driver knows; `None` where there is no such profile.
 ///
-/// To a form it doesn't know a driver says that, or that the argument is invalid; the latter it also says of a profile's
-/// number that it doesn't know, so that such a number is asked for in every form.
+/// For an unknown form a driver reports a version mismatch or an invalid argument. It also reports an invalid
+/// argument for an unknown profile number, so such a number is tried in every form.
 fn offered<T>(
     third: Result<T, NvmlError>,
     second: impl FnOnce() -> Result<T, NvmlError>,
@@ -444,7 +445,7 @@ fn is_unknown_form(error: &NvmlError) -> bool {
     }
 }
 
-/// `None` for what is no name: it is derived then.
+/// `None` if it is not a name, which is then derived.
 fn name_of(buffer: &[c_char; 96]) -> Option<String> {
     text::from_buffer(&buffer.map(|byte| byte as u8)).ok()
 }

@@ -38,7 +38,7 @@ impl Functions {
     }
 
     pub(in crate::library) fn count(&self) -> Result<u32, NvmlError> {
-        /// Far more than any machine has; bounds loops over a wrong answer.
+        /// Far more than any machine has; bounds loops in case of a wrong answer.
         const MOST: u32 = 1024;
         let function = function!(self, nvmlDeviceGetCount_v2);
         let get = function.get()?;

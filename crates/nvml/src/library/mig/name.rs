@@ -3,7 +3,7 @@ use nvml_wrapper_sys::bindings as sys;
 /// `3_SLICE_GFX`, which the bindings don't know yet.
 const PROFILE_3_SLICE_GFX: u32 = 17;
 
-/// The driver's name of a profile as everybody else writes it: `MIG 1g.10gb` → `1g.10gb`. `None` for what is no name.
+/// The driver's name of a profile as usually written: `MIG 1g.10gb` → `1g.10gb`. `None` if it is not a name.
 pub(super) fn normalized(name: &str) -> Option<String> {
     let name = name.trim().trim_start_matches("MIG").trim();
     (!name.is_empty()).then(|| name.to_owned())

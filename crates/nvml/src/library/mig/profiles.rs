@@ -5,12 +5,12 @@ use super::super::functions::{Functions, GpuInstanceHandle, Handle};
 use super::{Mig, name};
 use crate::{ComputeInstanceProfile, GpuInstanceProfile, NvmlError, Reading};
 
-/// NVML numbers its profiles from 0; today's headers have 18 of GPU instances and 9 of compute instances. Newer drivers
-/// may have more, and say of a number beyond theirs that it is invalid.
+/// NVML numbers its profiles from 0; today's headers have 18 of GPU instances and 9 of compute instances. Newer
+/// drivers may have more; numbers that a driver does not know it calls invalid.
 const ENUMERATORS: u32 = 32;
 
-/// What cards and GPU instances offer. It stays the same until the machine boots anew, and asking for it takes dozens of
-/// calls, each of them slow while many clients use the driver.
+/// Profiles of cards and GPU instances, cached: they stay the same until the next boot, and reading them takes dozens
+/// of calls, each slow while many clients use the driver.
 #[derive(Default)]
 pub(in crate::library) struct Profiles {
     /// By the card's UUID.
@@ -69,7 +69,7 @@ impl Profiles {
         }
         profiles.sort_by(|one, other| (one.memory_bytes, &one.name).cmp(&(other.memory_bytes, &other.name)));
         let profiles: Arc<[GpuInstanceProfile]> = profiles.into();
-        // An older driver offers nothing while the mode is off: not for good.
+        // Not cached if empty: an older driver lists nothing while the mode is off.
         if !profiles.is_empty() {
             let mut known = self.by_card.lock().unwrap_or_else(PoisonError::into_inner);
             known.insert(uuid, Arc::clone(&profiles));

@@ -19,7 +19,7 @@ const STARTING: Duration = Duration::from_secs(10);
 /// When it cannot be started; the text is for standard error.
 pub fn detach(place: &Place, mode: Mode) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    // What it would say has no reader later; a file takes it until it is known to live.
+    // Its standard error has no reader later; until it is known to run, a file collects it.
     let mut said = tempfile()?;
     let errors = said.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

@@ -119,7 +119,7 @@ impl Daemon {
         }
     }
 
-    /// Orders about static SM partitions.
+    /// Commands for static SM partitions.
     fn partition(&self, inner: &mut Inner, words: &[&str]) -> String {
         let Inner { servers, partitions: Some(partitions), .. } = inner else {
             return "Static partitioning is not enabled".to_owned();
@@ -138,7 +138,7 @@ impl Daemon {
         answer
     }
 
-    /// Ends all servers: waits for their clients, or ends those after a time.
+    /// Ends all servers: waits for their clients, or ends them after a timeout.
     fn quit(&self, words: &[&str]) -> String {
         let patience = match words {
             [] => None,
@@ -174,8 +174,8 @@ impl Daemon {
     }
 }
 
-/// The number of a device that is named by number or by UUID, as NVIDIA's driver for Kubernetes does. By UUID only those are
-/// known here that the daemon was started with.
+/// The number of a device that is named by number or by UUID, as NVIDIA's driver for Kubernetes does. By UUID, only
+/// the devices that the daemon was started with are known.
 fn number(device: &str) -> Option<usize> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     device.parse().ok().or_else(|| visible.split(',').position(|uuid| uuid == device))

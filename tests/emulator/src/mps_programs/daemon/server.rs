@@ -19,7 +19,7 @@ pub(super) struct Server {
 
 impl Server {
     pub fn tell(&mut self, order: &ToServerProcess) {
-        // One that has ended is noticed by that.
+        // A server that has ended is noticed elsewhere.
         let _ = wire::send(&mut self.orders, order);
         let _ = self.orders.flush();
     }
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Tells it which static SM partitions there are.
+    /// Sends the static SM partitions.
     pub fn partition(&mut self, partitions: Option<&Partitions>) {
         let known = partitions.map(|partitions| {
             let all = partitions.all().iter();
@@ -46,7 +46,7 @@ impl Server {
         self.hear();
     }
 
-    /// Hands it its limits.
+    /// Sends its limits.
     pub fn limit(&mut self) {
         let most = self.memory.keys().max().map_or(0, |device| device + 1);
         let memory = (0..most).map(|device| self.memory.get(&device).copied()).collect();

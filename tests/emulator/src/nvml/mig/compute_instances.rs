@@ -157,7 +157,7 @@ nvml_functions! {
         count.set(compute::remaining(gpu.instance, &with_id(&gpu, profile)?))
     }
 
-    /// `nvmlGpuInstanceGetComputeInstancePossiblePlacements`: all there are, taken or not; `count` is only written.
+    /// `nvmlGpuInstanceGetComputeInstancePossiblePlacements`: all placements, free or not; `count` is only written.
     fn nvmlGpuInstanceGetComputeInstancePossiblePlacements(
         gpu: GpuInstanceView,
         profile: u32,

@@ -1,4 +1,4 @@
-//! MIG devices: compute instances in the place of cards.
+//! MIG devices: compute instances as devices.
 
 use nvml_wrapper_sys::bindings::nvmlDeviceAttributes_t;
 
@@ -16,8 +16,8 @@ nvml_functions! {
         count.set(view.card.mig.as_ref().filter(|_| on).map_or(0, |model| model.compute_slices))
     }
 
-    /// `nvmlDeviceGetMigDeviceHandleByIndex`: indices are those of the MIG devices there are now, by ids, so that they move
-    /// when one goes.
+    /// `nvmlDeviceGetMigDeviceHandleByIndex`: indexes count the existing MIG devices by id, so they shift when one is
+    /// destroyed.
     fn nvmlDeviceGetMigDeviceHandleByIndex(view: CardView, index: u32, device: Out<Handle>) {
         let slices = view.model()?.compute_slices;
         if device.is_null() || (view.state.mig.enabled && index >= slices) {

@@ -14,7 +14,7 @@ fn handle(view: &CardView<'_>, instance: &GpuInstance) -> Handle {
     Handle::to(Object::GpuInstance(view.card.index, instance.serial))
 }
 
-/// Whether the mode is on, without which there is nothing to ask about.
+/// An error unless the mode is on.
 fn enabled(view: &CardView<'_>) -> Result<(), Failure> {
     view.model()?;
     if view.state.mig.enabled { Ok(()) } else { Err(Failure::NOT_SUPPORTED) }
@@ -54,8 +54,8 @@ nvml_functions! {
 }
 
 nvml_functions! {
-    /// `nvmlDeviceGetGpuInstances`: `count` is only written (nvml.h): the caller must have room for as many as the profile
-    /// allows.
+    /// `nvmlDeviceGetGpuInstances`: `count` is only written (nvml.h): the caller's buffer must have room for as many
+    /// as the profile allows.
     fn nvmlDeviceGetGpuInstances(view: CardView, profile: u32, instances: Out<Handle>, count: Out<u32>) {
         enabled(&view)?;
         view.model()?.profile(profile).ok_or(Failure::INVALID_ARGUMENT)?;

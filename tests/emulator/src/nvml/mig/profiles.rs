@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::hardware::mig::GpuInstanceProfile;
 use crate::mig::gpu;
 
-/// `NVML_GPU_INSTANCE_PROFILE_COUNT`: clients ask from 0 up until a number is an invalid argument.
+/// `NVML_GPU_INSTANCE_PROFILE_COUNT`: clients ask from 0 until a number is an invalid argument.
 const PROFILES: u32 = 18;
 /// `NVML_GPU_INSTANCE_PROFILE_CAPS_GFX`
 const GRAPHICS: u32 = 2;
@@ -38,7 +38,7 @@ pub(super) fn is_version_3<T>(view: &CardView<'_>, version: u32) -> bool {
     version == struct_version::<T>(3) && branch.is_some_and(|branch| branch >= BRANCH_WITH_VERSION_3)
 }
 
-/// Profiles of captures have no peer-to-peer. What no source gives is 0 here.
+/// Captured profiles have no peer-to-peer. Values without a source are 0.
 fn version_1(profile: &GpuInstanceProfile) -> nvmlGpuInstanceProfileInfo_t {
     nvmlGpuInstanceProfileInfo_t {
         id: profile.id,
@@ -154,8 +154,8 @@ nvml_functions! {
         placements(&view, profile, list, count)
     }
 
-    /// `nvmlDeviceGetGpuInstancePossiblePlacements_v2`: all there are, taken or not, with the mode on or off. `count` is only
-    /// written (nvml.h): the caller must have room for them all, and learns how many with a null list.
+    /// `nvmlDeviceGetGpuInstancePossiblePlacements_v2`: all placements, free or not, with the mode on or off. `count`
+    /// is only written (nvml.h): the caller's buffer must have room for all; a null list asks for the number.
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(
         view: CardView,
         profile: u32,

@@ -10,7 +10,8 @@ use super::read::{self, GpuInstance, Profile};
 /// `NVML_ERROR_INVALID_ARGUMENT`
 const INVALID_ARGUMENT: u32 = 2;
 
-/// `nvidia-smi -mig`: the mode of these cards. One that cannot switch now says so, and is no error, as with the real tool.
+/// `nvidia-smi -mig`: the mode of these cards. A card that cannot switch now is reported, but is not an error, as
+/// with the real tool.
 pub(in super::super) fn set_mode(
     library: &Library,
     readings: &[Reading],
@@ -53,7 +54,7 @@ fn unknown(text: &str) -> SmiError {
     SmiError::Plain { text, code: INVALID_ARGUMENT }
 }
 
-/// Says what was done before something failed, as the real tool does.
+/// Reports what was done before a failure, as the real tool does.
 fn told<T>(text: &str, outcome: Result<T, SmiError>) -> Result<T, SmiError> {
     if outcome.is_err() {
         print!("{text}");

@@ -12,7 +12,7 @@ use crate::nvml::ffi::struct_version;
 /// `nvmlGpuInstance_t` or `nvmlComputeInstance_t`.
 pub(super) type Handle = *mut std::ffi::c_void;
 
-/// Profiles are asked for by numbers from 0 up until one is none; nothing has more than this.
+/// Profiles are queried by number from 0 until one is invalid; this is more than any card has.
 const MOST_PROFILES: u32 = 64;
 /// `NVML_ERROR_NOT_SUPPORTED`
 const NOT_SUPPORTED: u32 = 3;
@@ -109,7 +109,7 @@ pub(super) fn gpu_instances(library: &Library, reading: &Reading) -> Result<Vec<
         for handle in library.named("Failed to get GPU instances", handles)? {
             // SAFETY: integers and pointers, for which zeros are valid.
             let mut info: nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
-            // One that went meanwhile is no longer listed.
+            // An instance destroyed meanwhile is left out.
             if library.fill("nvmlGpuInstanceGetInfo", handle, &mut info).is_ok() {
                 let (start, size) = (info.placement.start, info.placement.size);
                 let name = profile.name.clone();
