@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::resource::v1::DeviceClass;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
 use tessera_allocator::explain::Reason;
-use tessera_cel::Quantity;
+use tessera_api::Quantity;
 use tessera_cluster::Cluster;
 
 use self::counters::CounterUsers;
