@@ -24,6 +24,7 @@ mod functions;
 mod plan;
 mod selector;
 mod syntax;
+mod values;
 mod version;
 
 pub use check::checker::Features;

@@ -10,9 +10,9 @@ use tessera_api::Quantity;
 use crate::check::messages::EMPTY;
 use crate::check::types::Type;
 use crate::device::AttributeValue;
-use crate::functions::named_format::NamedFormat;
-use crate::functions::time::Timestamp;
-use crate::functions::url::Url;
+use crate::values::named_format::NamedFormat;
+use crate::values::time::Timestamp;
+use crate::values::url::Url;
 use crate::version::Version;
 
 /// Either borrowed or shared.
