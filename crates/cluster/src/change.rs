@@ -213,8 +213,8 @@ impl Cluster {
         rules: impl Iterator<Item = &'r DeviceTaintRule> + Clone,
     ) -> Result<(), ObjectError> {
         let slices = std::mem::take(&mut self.objects.slices);
-        let concerned = slices.values().filter(|slice| rules.clone().any(|rule| is_about(rule, slice)));
-        let result = concerned.map(|slice| self.update_inventory(slice)).collect();
+        let mut concerned = slices.values().filter(|slice| rules.clone().any(|rule| is_about(rule, slice)));
+        let result = concerned.try_for_each(|slice| self.update_inventory(slice));
         self.objects.slices = slices;
         result
     }
