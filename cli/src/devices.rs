@@ -6,7 +6,8 @@ use std::fmt;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourceSlice};
 use serde::Serialize;
 use tessera_allocator::inventory::DeviceRef;
-use tessera_cel::{PublishedAttribute, QuantityError, split_name};
+use tessera_api::quantity::QuantityError;
+use tessera_cel::{PublishedAttribute, split_name};
 
 /// Names a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use k8s_openapi::api::resource::v1::DeviceClass;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
 use tessera_allocator::explain::Reason;
-use tessera_cel::Quantity;
 use tessera_cluster::Cluster;
 
 use self::counters::CounterUsers;
+pub use self::counters::Users;
 use self::selectors::Selectors;
 use super::Obstacle;
 use crate::devices::{self, DeviceId, Place};
@@ -86,52 +86,16 @@ impl<'s> Fleet<'s> {
 
     /// The allocator's reason, with the part of the selector that is false and whose claims use up a counter.
     pub fn obstacle(&mut self, id: &DeviceId, reason: Reason) -> Obstacle {
-        match reason {
-            Reason::Selector { class, expression, .. } => {
-                let of = class.map_or("the request".to_owned(), |class| format!("class {class}"));
-                let parts = match self.place(id) {
-                    Some(place) => self.false_parts(&expression, place),
-                    None => Vec::new(),
-                };
-                let part = parts.into_iter().next().unwrap_or(expression);
-                Obstacle::Selector { of, expression: part }
+        let (mut part, mut users) = (None, Users::default());
+        match &reason {
+            Reason::Selector { expression, .. } => {
+                let place = self.place(id);
+                part = place.and_then(|place| self.false_parts(expression, place).into_iter().next());
             }
-            Reason::SelectorFails(error) => Obstacle::SelectorError { error },
-            Reason::NotForNode => Obstacle::NotForNode,
-            Reason::InUse(by) => Obstacle::InUse { by },
-            Reason::NoSuchCapacity(name) => Obstacle::Capacity { message: format!("has no capacity {name}") },
-            Reason::Policy { name, requested, allowed } => Obstacle::Capacity {
-                message: format!("gives {allowed} of capacity {name} to a request, {requested} is asked for"),
-            },
-            Reason::Capacity { name, requested, needed, left, holders } => {
-                let needed = match requested {
-                    None => format!("{needed} is needed, the default"),
-                    Some(requested) if is_same(&requested, &needed) => format!("{needed} is needed"),
-                    Some(requested) => format!("{needed} is needed: {requested}, rounded up"),
-                };
-                if holders.is_empty() {
-                    Obstacle::Capacity { message: format!("has {left} of capacity {name}, {needed}") }
-                } else {
-                    let message = format!("{left} of capacity {name} is left, {needed}");
-                    Obstacle::Share { message, by: holders }
-                }
-            }
-            Reason::Counter { set, counter, needed, left } => {
-                let users = self.counters.of(id, &set, &counter);
-                Obstacle::Counter {
-                    message: format!("{left} of counter {counter} of {set} is left, {needed} is needed"),
-                    by: users.claims,
-                    beside: users.devices,
-                }
-            }
-            Reason::Taint { key, value, effect } => {
-                let value = if value.is_empty() { value } else { format!("={value}") };
-                Obstacle::Taint { taint: format!("{key}{value}:{effect}") }
-            }
-            Reason::NoSuchAttribute { attribute, .. } => Obstacle::Attribute {
-                message: format!("has no attribute {attribute}, which a constraint needs"),
-            },
+            Reason::Counter { set, counter, .. } => users = self.counters.of(id, set, counter),
+            _ => {}
         }
+        Obstacle { reason, part, users }
     }
 
     /// Names in the claims' selectors and constraints that no device has.
@@ -193,12 +157,4 @@ pub fn requests(claim: &Claim) -> Vec<&DeviceRequest> {
             Ask::Unknown => [].iter(),
         })
         .collect()
-}
-
-/// Whether two quantities are the same, however they are written.
-fn is_same(one: &str, other: &str) -> bool {
-    match (Quantity::parse(one), Quantity::parse(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
-    }
 }

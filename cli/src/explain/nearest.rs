@@ -97,10 +97,7 @@ impl Search<'_> {
             .requests
             .iter()
             .flat_map(|request| &request.verdicts)
-            .filter_map(|verdict| match &verdict.obstacle {
-                Some(Obstacle::Taint { taint }) => Some(taint.clone()),
-                _ => None,
-            })
+            .filter_map(|verdict| verdict.obstacle.as_ref()?.taint())
             .fold(Vec::new(), |mut all, taint| {
                 if !all.contains(&taint) {
                     all.push(taint);

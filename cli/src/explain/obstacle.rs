@@ -1,89 +1,147 @@
-//! What is in the way of one device for one request.
+//! What is in the way of one device for one request: the allocator's reason, in words and with who is behind it.
 
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use tessera_allocator::explain::Reason;
+use tessera_api::Quantity;
+
+use super::fleet::Users;
 
 /// The first thing that keeps a device from being given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Obstacle {
-    /// A part of a selector is false.
-    Selector {
-        /// `class NAME` or `the request`.
-        of: String,
-        /// The part.
-        expression: String,
-    },
-    /// A selector fails; kube-scheduler then gives up the pod.
-    SelectorError {
-        /// What Kubernetes says.
-        error: String,
-    },
-    /// It is for other nodes, or has binding conditions that are not supported.
-    NotForNode,
-    /// A constraint needs an attribute that it does not have.
-    Attribute {
-        /// Which.
-        message: String,
-    },
-    /// It cannot give the capacity that is asked for, even when nobody uses it.
-    Capacity {
-        /// What is missing.
-        message: String,
-    },
-    /// It has a taint that the request does not tolerate.
-    Taint {
-        /// `key=value:effect`
-        taint: String,
-    },
-    /// Others have all of it.
-    InUse {
-        /// Their claims.
-        by: Vec<String>,
-    },
-    /// Others have so much of it that too little is left.
-    Share {
-        /// What is left of which capacity.
-        message: String,
-        /// Their claims.
-        by: Vec<String>,
-    },
-    /// Others use up a counter that it needs.
-    Counter {
-        /// What is left of which counter.
-        message: String,
-        /// Their claims.
-        by: Vec<String>,
-        /// Their devices.
-        beside: Vec<String>,
-    },
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What the allocator says.
+    pub reason: Reason,
+    /// The part of the selector that is false.
+    pub part: Option<String>,
+    /// Who uses up the counter of which too little is left.
+    pub users: Users,
 }
 
 impl Obstacle {
     /// The same text for what is counted together.
     pub fn summary(&self) -> String {
-        match self {
-            Obstacle::Selector { of, expression } => format!("not `{expression}` ({of})"),
-            Obstacle::SelectorError { error } => error.clone(),
-            Obstacle::NotForNode => "for other nodes".to_owned(),
-            Obstacle::Capacity { message }
-            | Obstacle::Attribute { message }
-            | Obstacle::Share { message, .. }
-            | Obstacle::Counter { message, .. } => message.clone(),
-            Obstacle::Taint { taint } => format!("taint {taint} is not tolerated"),
-            Obstacle::InUse { .. } => "in use".to_owned(),
+        match &self.reason {
+            Reason::Selector { .. } => format!("not `{}` ({})", self.expression(), self.owner()),
+            Reason::InUse(_) => "in use".to_owned(),
+            Reason::NotForNode => "for other nodes".to_owned(),
+            Reason::Taint { .. } => format!("taint {} is not tolerated", self.message()),
+            _ => self.message(),
         }
     }
 
     /// Whose claims are in the way.
     pub fn by(&self) -> &[String] {
-        match self {
-            Obstacle::InUse { by } | Obstacle::Share { by, .. } | Obstacle::Counter { by, .. } => by,
+        match &self.reason {
+            Reason::InUse(by) => by,
+            Reason::Capacity { holders, .. } => holders,
+            Reason::Counter { .. } => &self.users.claims,
             _ => &[],
         }
     }
 
+    /// Devices of those claims that use up a counter.
+    pub fn beside(&self) -> &[String] {
+        if matches!(self.reason, Reason::Counter { .. }) { &self.users.devices } else { &[] }
+    }
+
     /// Whether a selector rules the device out: it is not what was asked for.
     pub fn is_selector(&self) -> bool {
-        matches!(self, Obstacle::Selector { .. } | Obstacle::SelectorError { .. })
+        matches!(self.reason, Reason::Selector { .. } | Reason::SelectorFails(_))
+    }
+
+    /// The taint that is not tolerated: `key=value:effect`.
+    pub fn taint(&self) -> Option<String> {
+        matches!(self.reason, Reason::Taint { .. }).then(|| self.message())
+    }
+
+    /// The false part of the selector, or all of it.
+    fn expression(&self) -> &str {
+        match (&self.part, &self.reason) {
+            (Some(part), _) => part,
+            (None, Reason::Selector { expression, .. }) => expression,
+            _ => "",
+        }
+    }
+
+    /// `class NAME` or `the request`.
+    fn owner(&self) -> String {
+        match &self.reason {
+            Reason::Selector { class: Some(class), .. } => format!("class {class}"),
+            _ => "the request".to_owned(),
+        }
+    }
+
+    fn message(&self) -> String {
+        match &self.reason {
+            Reason::Selector { .. } | Reason::InUse(_) | Reason::NotForNode => String::new(),
+            Reason::SelectorFails(error) => error.clone(),
+            Reason::NoSuchCapacity(name) => format!("has no capacity {name}"),
+            Reason::Policy { name, requested, allowed } => {
+                format!("gives {allowed} of capacity {name} to a request, {requested} is asked for")
+            }
+            Reason::Capacity { name, requested, needed, left, holders } => {
+                let needed = match requested {
+                    None => format!("{needed} is needed, the default"),
+                    Some(requested) if is_same(requested, needed) => format!("{needed} is needed"),
+                    Some(requested) => format!("{needed} is needed: {requested}, rounded up"),
+                };
+                if holders.is_empty() {
+                    format!("has {left} of capacity {name}, {needed}")
+                } else {
+                    format!("{left} of capacity {name} is left, {needed}")
+                }
+            }
+            Reason::Counter { set, counter, needed, left } => {
+                format!("{left} of counter {counter} of {set} is left, {needed} is needed")
+            }
+            Reason::Taint { key, value, effect } if value.is_empty() => format!("{key}:{effect}"),
+            Reason::Taint { key, value, effect } => format!("{key}={value}:{effect}"),
+            Reason::NoSuchAttribute { attribute, .. } => {
+                format!("has no attribute {attribute}, which a constraint needs")
+            }
+        }
+    }
+}
+
+impl Serialize for Obstacle {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let (kind, told) = match &self.reason {
+            Reason::Selector { .. } => ("selector", None),
+            Reason::SelectorFails(_) => ("selectorError", Some("error")),
+            Reason::NotForNode => ("notForNode", None),
+            Reason::NoSuchAttribute { .. } => ("attribute", Some("message")),
+            Reason::Capacity { holders, .. } if !holders.is_empty() => ("share", Some("message")),
+            Reason::NoSuchCapacity(_) | Reason::Policy { .. } | Reason::Capacity { .. } => {
+                ("capacity", Some("message"))
+            }
+            Reason::Taint { .. } => ("taint", Some("taint")),
+            Reason::InUse(_) => ("inUse", None),
+            Reason::Counter { .. } => ("counter", Some("message")),
+        };
+        map.serialize_entry("kind", kind)?;
+        if kind == "selector" {
+            map.serialize_entry("of", &self.owner())?;
+            map.serialize_entry("expression", self.expression())?;
+        }
+        if let Some(field) = told {
+            map.serialize_entry(field, &self.message())?;
+        }
+        if matches!(kind, "inUse" | "share" | "counter") {
+            map.serialize_entry("by", self.by())?;
+        }
+        if kind == "counter" {
+            map.serialize_entry("beside", self.beside())?;
+        }
+        map.end()
+    }
+}
+
+/// Whether two quantities are the same, however they are written.
+fn is_same(one: &str, other: &str) -> bool {
+    match (Quantity::parse(one), Quantity::parse(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
     }
 }

@@ -131,12 +131,8 @@ pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
     let mut reasons: Vec<ReasonCount> = Vec::new();
     for obstacle in verdicts.iter().filter_map(|verdict| verdict.obstacle.as_ref()) {
         // A card has many counters and a fleet many cards: what counts is who has them.
-        let (reason, beside) = match obstacle {
-            Obstacle::Counter { beside, .. } if !beside.is_empty() => {
-                ("too little is left".to_owned(), beside.as_slice())
-            }
-            other => (other.summary(), [].as_slice()),
-        };
+        let beside = obstacle.beside();
+        let reason = if beside.is_empty() { obstacle.summary() } else { "too little is left".to_owned() };
         let is_same = |counted: &&mut ReasonCount| {
             counted.reason == reason && (beside.is_empty() || counted.by == obstacle.by())
         };

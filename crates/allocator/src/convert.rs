@@ -13,7 +13,7 @@ pub enum ConvertError {
         /// Where in the object.
         at: String,
         /// What is wrong with it.
-        reason: tessera_cel::QuantityError,
+        reason: tessera_api::quantity::QuantityError,
     },
     /// More devices or values than 32 bits can count.
     #[error("more than {0} devices or values: leave some out")]

@@ -1,27 +1,52 @@
 //! Kubernetes' `Quantity`: a number with a suffix (`k8s.io/apimachinery/pkg/api/resource`).
 
+mod arithmetic;
 mod format;
 mod parse;
 
-use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
+use num_bigint::BigInt;
+use num_traits::{Signed as _, ToPrimitive as _, Zero as _};
 use serde::{Deserialize, Serialize};
 
+/// Billionths of one.
 const NANOS: i128 = 1_000_000_000;
+
+/// Largest decimal exponent that is accepted, in either direction. Kubernetes accepts any that fits 32 bits and then
+/// computes with numbers of that many digits.
+const LARGEST_EXPONENT: i32 = 4_096;
+
+/// Longest text of a quantity, in bytes. Kubernetes has no limit.
+const LONGEST: usize = 4_096;
 
 /// A number as Kubernetes writes capacities, counters and the constants of CEL's `quantity()`: exact to a billionth.
 ///
 /// Parses every spelling Kubernetes takes and follows its rounding: what is finer than a billionth is rounded away from
 /// zero, and with a binary suffix what is above 2⁶³−1 becomes 2⁶³−1 (so `16Ei` is valid). Displays in Kubernetes'
 /// canonical form. Compares by value: `1Gi` equals `1024Mi`.
-///
-/// Magnitudes above about 1.7 × 10²⁹, which Kubernetes takes without a binary suffix, are an error here.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quantity {
-    nanos: i128,
+    amount: Amount,
     format: QuantityFormat,
+    /// Kubernetes keeps the text of such a quantity, and its `==` compares that too.
+    keeps_text: bool,
+}
+
+/// Kubernetes keeps what fits as `value * 10^scale` and all else as a decimal of any size, and the difference shows:
+/// a quantity of the second kind is never an integer to CEL's `asInteger`.
+#[derive(Debug, Clone)]
+enum Amount {
+    Scaled {
+        value: i64,
+        scale: i32,
+    },
+    /// `unscaled * 10^-scale`
+    Decimal {
+        unscaled: Arc<BigInt>,
+        scale: i32,
+    },
 }
 
 /// Which family of suffixes a quantity is displayed with.
@@ -35,31 +60,32 @@ pub enum QuantityFormat {
     DecimalExponent,
 }
 
-/// Why a text is not a quantity.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
+/// Why a text is not a quantity; Kubernetes' texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The text is empty.
-    #[error(
-        "an empty text is not a quantity: expected a number and perhaps a suffix, as in 40Gi, 1.5 or 100m"
-    )]
-    Empty,
-    /// The number is followed by something other than a suffix.
-    #[error(
-        "{0:?} is not a quantity: expected a number and perhaps one of the suffixes n u m k M G T P E, Ki Mi Gi Ti Pi \
-         Ei, e<number>"
-    )]
-    Form(String),
-    /// The magnitude is above what this implementation holds (about 1.7 × 10²⁹), without a binary suffix.
-    #[error("{0:?} is too large for a quantity here: the limit is about 1.7e29")]
-    Range(String),
+    /// The text does not have the form of a quantity.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    /// The number before the suffix is not one.
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    /// The suffix is not one of Kubernetes' (`Ki`, `M`, `e3`, …).
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+    /// More digits or a larger exponent than is computed with here; Kubernetes would try.
+    #[error("quantity has more than 4096 digits")]
+    TooLarge,
 }
 
 impl Quantity {
+    const fn integer(value: i64, format: QuantityFormat) -> Self {
+        Self { amount: Amount::Scaled { value, scale: 0 }, format, keeps_text: false }
+    }
+
     /// A whole number that displays with binary suffixes where it can: 85899345920 is `80Gi`.
     #[must_use]
     pub const fn binary(value: i64) -> Self {
-        Self { nanos: value as i128 * NANOS, format: QuantityFormat::BinarySi }
+        Self::integer(value, QuantityFormat::BinarySi)
     }
 
     /// A number of bytes whose text an API server gives back unchanged: with binary suffixes for whole KiB, else with
@@ -72,51 +98,98 @@ impl Quantity {
     /// A whole number that displays with decimal suffixes, for counts: 132 is `132`.
     #[must_use]
     pub const fn decimal(value: i64) -> Self {
-        Self { nanos: value as i128 * NANOS, format: QuantityFormat::DecimalSi }
+        Self::integer(value, QuantityFormat::DecimalSi)
     }
 
-    /// The value in billionths.
+    /// The value in billionths, cut where it does not fit: at about 1.7 × 10²⁹.
     #[must_use]
-    pub const fn nanos(self) -> i128 {
-        self.nanos
+    pub fn nanos(&self) -> i128 {
+        if let Amount::Scaled { value, scale } = self.amount
+            && let Some(power) = scale.checked_add(9).and_then(|power| u32::try_from(power).ok())
+            && let Some(nanos) = 10i128.checked_pow(power).and_then(|power| power.checked_mul(value.into()))
+        {
+            return nanos;
+        }
+        let nanos = self.all_nanos();
+        let largest = if nanos.is_negative() { i128::MIN } else { i128::MAX };
+        nanos.to_i128().unwrap_or(largest)
+    }
+
+    /// The value in billionths, of which there are never parts.
+    fn all_nanos(&self) -> BigInt {
+        let (unscaled, power) = match &self.amount {
+            Amount::Scaled { value, scale } => (BigInt::from(*value), scale.saturating_add(9)),
+            Amount::Decimal { unscaled, scale } => ((**unscaled).clone(), 9 - scale),
+        };
+        let factor = BigInt::from(10).pow(power.unsigned_abs());
+        if power < 0 { unscaled / factor } else { unscaled * factor }
     }
 
     /// The suffixes it displays with.
     #[must_use]
-    pub const fn format(self) -> QuantityFormat {
+    pub const fn format(&self) -> QuantityFormat {
         self.format
     }
 
-    /// The value where it is a whole number within 64 bits (Go's `AsInt64`).
+    /// -1, 0 or 1.
     #[must_use]
-    pub fn as_integer(self) -> Option<i64> {
-        (self.nanos % NANOS == 0).then(|| i64::try_from(self.nanos / NANOS).ok()).flatten()
+    pub fn sign(&self) -> i64 {
+        match &self.amount {
+            Amount::Scaled { value, .. } => value.signum(),
+            Amount::Decimal { unscaled, .. } if unscaled.is_zero() => 0,
+            Amount::Decimal { unscaled, .. } => {
+                if unscaled.is_negative() {
+                    -1
+                } else {
+                    1
+                }
+            }
+        }
     }
-}
 
-impl PartialEq for Quantity {
-    fn eq(&self, other: &Self) -> bool {
-        self.nanos == other.nanos
+    /// The value where it is a whole number within 64 bits, however it was written.
+    #[must_use]
+    pub fn as_integer(&self) -> Option<i64> {
+        let nanos = self.nanos();
+        (nanos % NANOS == 0).then(|| i64::try_from(nanos / NANOS).ok()).flatten()
     }
-}
 
-impl Eq for Quantity {}
-
-impl PartialOrd for Quantity {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+    /// The value as an integer, where Kubernetes' `AsInt64` gives one: not for anything parsed with a fraction or a
+    /// milli, micro or nano suffix, even if the value is whole.
+    #[must_use]
+    pub fn as_int64(&self) -> Option<i64> {
+        match &self.amount {
+            Amount::Scaled { value, scale: 0 } => Some(*value),
+            Amount::Scaled { value, scale } if *scale > 0 => match 10i64.checked_pow(scale.unsigned_abs()) {
+                Some(factor) => value.checked_mul(factor),
+                None => (*value == 0).then_some(0),
+            },
+            _ => None,
+        }
     }
-}
 
-impl Ord for Quantity {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.nanos.cmp(&other.nanos)
+    /// Whether Kubernetes' `==` on the two holds, which were written so: same value, unit and, of what keeps it, same
+    /// text. Decimals of any size it compares by address, so that they are never the same.
+    #[must_use]
+    pub fn is_same_struct(&self, text: &str, other: &Self, other_text: &str) -> bool {
+        let (Amount::Scaled { value, scale }, Amount::Scaled { value: other_value, scale: other_scale }) =
+            (&self.amount, &other.amount)
+        else {
+            return false;
+        };
+        (value, scale, self.format, self.keeps_text)
+            == (other_value, other_scale, other.format, other.keeps_text)
+            && (!self.keeps_text || text == other_text)
     }
-}
 
-impl Hash for Quantity {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.nanos.hash(state);
+    /// The value as Kubernetes keeps it, for messages.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        match &self.amount {
+            Amount::Scaled { value, scale: 0 } => value.to_string(),
+            Amount::Scaled { value, scale } => format!("{value}e{scale}"),
+            Amount::Decimal { unscaled, scale } => format!("{unscaled}e{}", -scale),
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::quantity::{Quantity, QuantityError};
+use tessera_api::quantity::{Quantity, QuantityError};
+
 use crate::version::Version;
 
 /// The value of an attribute.

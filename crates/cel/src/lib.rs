@@ -22,15 +22,14 @@ mod device;
 mod evaluate;
 mod functions;
 mod plan;
-mod quantity;
 mod selector;
 mod syntax;
+mod values;
 mod version;
 
 pub use check::checker::Features;
 pub use device::{AttributeValue, Device, DeviceView, PublishedAttribute, split_name};
 pub use plan::Reads;
-pub use quantity::{Quantity, QuantityError};
 pub use selector::{
     COST_LIMIT, CompileError, Evaluation, EvaluationError, LENGTH_LIMIT, Selector, SubExpression,
 };

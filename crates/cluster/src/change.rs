@@ -6,27 +6,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use tessera_allocator::claim::{Claim, Class};
-use tessera_allocator::convert::ConvertError;
+use tessera_allocator::claim::Class;
 
 use crate::cluster::Cluster;
-use crate::objects::{Key, Objects, key, reference};
+use crate::error::ObjectError;
+use crate::objects::{Key, Objects, key};
 use crate::project;
-
-/// An object has something in it that the API server would not accept.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {name}: {source}")]
-pub struct ObjectError {
-    kind: &'static str,
-    name: String,
-    source: ConvertError,
-}
-
-impl ObjectError {
-    pub(crate) fn of_claim(claim: &ResourceClaim, source: ConvertError) -> Self {
-        ObjectError { kind: "ResourceClaim", name: reference(claim), source }
-    }
-}
 
 /// Declares the kinds, each with its type, and how an object of the type becomes an [`Object`].
 macro_rules! kinds {
@@ -199,11 +184,7 @@ impl Cluster {
             }
             self.inventory.update(&tainted)
         };
-        let change = change.map_err(|source| ObjectError {
-            kind: "ResourceSlice",
-            name: slice.metadata.name.clone().unwrap_or_default(),
-            source,
-        })?;
+        let change = change.map_err(|error| ObjectError::of_slice(slice, error))?;
         Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
         Ok(())
     }
@@ -213,19 +194,11 @@ impl Cluster {
         rules: impl Iterator<Item = &'r DeviceTaintRule> + Clone,
     ) -> Result<(), ObjectError> {
         let slices = std::mem::take(&mut self.objects.slices);
-        let concerned = slices.values().filter(|slice| rules.clone().any(|rule| is_about(rule, slice)));
-        let result = concerned.map(|slice| self.update_inventory(slice)).collect();
+        let mut concerned = slices.values().filter(|slice| rules.clone().any(|rule| is_about(rule, slice)));
+        let result = concerned.try_for_each(|slice| self.update_inventory(slice));
         self.objects.slices = slices;
         result
     }
-}
-
-/// A claim as the allocator takes it.
-///
-/// # Errors
-/// It has something in it that is not a quantity.
-pub(crate) fn convert(claim: &ResourceClaim) -> Result<Claim, ObjectError> {
-    Claim::try_from(claim).map_err(|error| ObjectError::of_claim(claim, error))
 }
 
 fn is_or_any(wanted: &Option<String>, found: &str) -> bool {

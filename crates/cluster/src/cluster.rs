@@ -16,7 +16,7 @@ use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 
-use crate::change::ObjectError;
+use crate::error::ObjectError;
 use crate::objects::Objects;
 
 /// What an allocation depends on: the objects, and what the allocator makes of them.

@@ -9,12 +9,14 @@
 
 mod change;
 mod cluster;
+mod error;
 pub mod node_fit;
 mod objects;
 pub mod outcome;
 mod project;
 pub mod subject;
 
-pub use change::{Kind, Object, ObjectError};
+pub use change::{Kind, Object};
 pub use cluster::{Asker, Cluster};
+pub use error::ObjectError;
 pub use objects::{Key, Objects, display, reference};

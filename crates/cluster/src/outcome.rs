@@ -7,8 +7,8 @@ use tessera_allocator::claim::Claim;
 use tessera_allocator::error::AllocateError;
 use tessera_allocator::node::NodeSelector;
 
-use crate::change::{ObjectError, convert};
 use crate::cluster::{Asker, Cluster};
+use crate::error::ObjectError;
 use crate::node_fit::{self, Refusal};
 use crate::objects::reference;
 use crate::subject::{MadeFrom, Subject, Wanted};
@@ -130,7 +130,10 @@ pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
 /// # Errors
 /// A claim has something in it that is not a quantity.
 pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
-    wanted.iter().map(|wanted| convert(&wanted.claim)).collect()
+    let one = |wanted: &&Wanted| {
+        Claim::try_from(&wanted.claim).map_err(|error| ObjectError::of_claim(&wanted.claim, error))
+    };
+    wanted.iter().map(one).collect()
 }
 
 /// Why the node is not possible whatever is free on it.

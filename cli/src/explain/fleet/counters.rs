@@ -11,7 +11,7 @@ use crate::devices::{DeviceId, Place};
 type Key = (String, String, String, String);
 
 /// Who draws on a counter.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     /// Their claims.
     pub claims: Vec<String>,

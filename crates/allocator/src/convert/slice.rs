@@ -1,7 +1,6 @@
 //! ResourceSlices into the inventory.
 
 use k8s_openapi::api::resource::v1::{self, DeviceAttribute, ResourceSlice};
-use tessera_cel::Quantity;
 
 use super::ConvertError;
 use crate::amount::Amount;
@@ -211,10 +210,8 @@ impl Inventory {
             return Ok(*index);
         }
         let index = self.values.capacities.len() as u32;
-        let quantity =
-            Quantity::parse(key.1.text()).map_err(|reason| ConvertError::Quantity { at: at(), reason })?;
         let (_, amount, policy) = key.clone();
-        self.values.capacities.push(Capacity { name, quantity, amount, policy });
+        self.values.capacities.push(Capacity { name, amount, policy });
         self.values.capacity_index.insert(key, index);
         Ok(index)
     }

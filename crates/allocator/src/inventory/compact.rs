@@ -149,10 +149,9 @@ impl Copier<'_> {
         if let Some(known) = self.capacities.0[cell as usize] {
             return known;
         }
-        let Capacity { name, quantity, amount, policy } = &self.old.values.capacities[cell as usize];
+        let Capacity { name, amount, policy } = &self.old.values.capacities[cell as usize];
         let name = self.name(*name);
-        let copy =
-            Capacity { name, quantity: quantity.clone(), amount: amount.clone(), policy: policy.clone() };
+        let copy = Capacity { name, amount: amount.clone(), policy: policy.clone() };
         let index = self.new.values.capacities.len() as u32;
         self.new.values.capacities.push(copy);
         self.new.values.capacity_index.insert((name, amount.clone(), policy.clone()), index);

@@ -1,6 +1,7 @@
 //! A device of the inventory.
 
-use tessera_cel::{AttributeValue, DeviceView, Quantity, split_name};
+use tessera_api::Quantity;
+use tessera_cel::{AttributeValue, DeviceView, split_name};
 
 use super::{Capacity, Consumption, Inventory, Shape, Value};
 use crate::names::Name;
@@ -188,7 +189,7 @@ impl DeviceView for DeviceRef<'_> {
         let (domain, name) =
             split_name(self.inventory.text(self.shape().capacities[index]), self.driver_name());
         let cell = self.capacity_cells()[index];
-        (domain, name, &self.inventory.values.capacities[cell as usize].quantity)
+        (domain, name, self.inventory.values.capacities[cell as usize].amount.quantity())
     }
 
     fn defect(&self) -> Option<&str> {

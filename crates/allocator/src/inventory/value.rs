@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher as _, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use tessera_cel::Quantity;
 
 use crate::amount::{Amount, Nanos};
 use crate::names::Name;
@@ -39,7 +38,6 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Capacity {
     pub name: Name,
-    pub quantity: Quantity,
     pub amount: Amount,
     pub policy: Option<Policy>,
 }

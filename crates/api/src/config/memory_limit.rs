@@ -32,7 +32,13 @@ impl Visitor<'_> for MemoryLimitVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<MemoryLimit, E> {
-        let quantity: Quantity = text.parse().map_err(E::custom)?;
+        let quantity: Quantity = text.parse().map_err(|_| {
+            let text: String = text.chars().take(64).collect();
+            E::custom(format!(
+                "{text:?} is not a quantity: expected a number and perhaps one of the suffixes n u m k M G T P E, Ki Mi Gi \
+                 Ti Pi Ei, e<number>"
+            ))
+        })?;
         let bytes = quantity.nanos().div_euclid(NANOS) + i128::from(quantity.nanos().rem_euclid(NANOS) > 0);
         match u64::try_from(bytes / MIB) {
             Ok(mib) if mib > 0 => Ok(MemoryLimit { mib }),

@@ -1,15 +1,19 @@
+//! The canonical form, as `CanonicalizeBytes` writes it.
+
 use std::fmt;
 
 use super::{NANOS, Quantity, QuantityFormat};
 
 impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.nanos();
         match self.format {
-            QuantityFormat::BinarySi if self.nanos % NANOS == 0 && self.nanos.abs() >= 1024 * NANOS => {
-                binary(self.nanos / NANOS, formatter)
+            // What has a binary suffix fits into 64 bits.
+            QuantityFormat::BinarySi if nanos % NANOS == 0 && nanos.abs() >= 1024 * NANOS => {
+                binary(nanos / NANOS, formatter)
             }
             QuantityFormat::BinarySi | QuantityFormat::DecimalSi => {
-                let (mantissa, exponent) = thousands(self.nanos, 18);
+                let (mantissa, exponent) = thousands(self.all_nanos().to_string(), 18);
                 let suffix = match exponent {
                     -9 => "n",
                     -6 => "u",
@@ -24,7 +28,7 @@ impl fmt::Display for Quantity {
                 };
                 write!(formatter, "{mantissa}{suffix}")
             }
-            QuantityFormat::DecimalExponent => match thousands(self.nanos, i32::MAX) {
+            QuantityFormat::DecimalExponent => match thousands(self.all_nanos().to_string(), i32::MAX) {
                 (mantissa, 0) => write!(formatter, "{mantissa}"),
                 (mantissa, exponent) => write!(formatter, "{mantissa}e{exponent}"),
             },
@@ -45,16 +49,16 @@ fn binary(mut value: i128, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The smallest whole mantissa and its power of ten, a multiple of three up to `largest`.
-fn thousands(nanos: i128, largest: i32) -> (i128, i32) {
-    if nanos == 0 {
-        return (0, 0);
+fn thousands(mut nanos: String, largest: i32) -> (String, i32) {
+    if nanos == "0" {
+        return (nanos, 0);
     }
-    let (mut mantissa, mut exponent) = (nanos, -9);
-    while mantissa % 1000 == 0 && exponent < largest {
-        mantissa /= 1000;
+    let mut exponent = -9;
+    while nanos.ends_with("000") && exponent < largest {
+        nanos.truncate(nanos.len() - 3);
         exponent += 3;
     }
-    (mantissa, exponent)
+    (nanos, exponent)
 }
 
 #[cfg(test)]
@@ -123,7 +127,7 @@ mod tests {
             if let Ok(quantity) = text.parse::<Quantity>() {
                 let canonical = quantity.to_string();
                 let again: Quantity = canonical.parse().unwrap();
-                prop_assert_eq!(again, quantity, "{} is written {}", text, canonical);
+                prop_assert_eq!(&again, &quantity, "{} is written {}", text, canonical);
                 // Binary forms without a suffix read as decimal ones.
                 if quantity.format() != QuantityFormat::BinarySi {
                     prop_assert_eq!(again.to_string(), canonical);

@@ -3,10 +3,10 @@
 
 use super::checker::{Checked, Reference};
 use super::types::Type;
-use crate::functions::format::{Clause, clause};
-use crate::functions::{pattern, time};
 use crate::syntax::ast::{Ast, Kind, Literal, NodeId};
 use crate::syntax::source::Issue;
+use crate::values::format_clause::{Clause, clause};
+use crate::values::{pattern, time};
 
 /// Checks every node of the tree.
 pub(crate) fn validate(ast: &Ast, checked: &Checked) -> Vec<Issue> {

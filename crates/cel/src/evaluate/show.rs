@@ -74,7 +74,7 @@ fn write_literal<'v>(machine: &Machine<'v>, value: &Value<'v>, text: &mut String
         Value::String(value) => write!(text, "{:?}", &**value),
         Value::Bytes(value) => write!(text, "b\"{}\"", value.escape_ascii()),
         Value::Duration(nanoseconds) => {
-            write!(text, "duration(\"{}\")", crate::functions::time::duration_text(*nanoseconds))
+            write!(text, "duration(\"{}\")", crate::values::time::duration_text(*nanoseconds))
         }
         Value::Timestamp(time) => write!(text, "timestamp(\"{time}\")"),
         Value::Type(name) => write!(text, "{name}"),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::list::List;
 use super::map::Map;
+use tessera_api::Quantity;
+
 use crate::check::messages::EMPTY;
 use crate::check::types::Type;
 use crate::device::AttributeValue;
-use crate::functions::named_format::NamedFormat;
-use crate::functions::time::Timestamp;
-use crate::functions::url::Url;
-use crate::quantity::Quantity;
+use crate::values::named_format::NamedFormat;
+use crate::values::time::Timestamp;
+use crate::values::url::Url;
 use crate::version::Version;
 
 /// Either borrowed or shared.

@@ -1,6 +1,5 @@
 //! Operators, `size` and `in`.
 
-use super::time::Timestamp;
 use super::{Answer, fail, mismatch};
 use crate::evaluate::compare::{self, Equality};
 use crate::evaluate::cost;
@@ -8,6 +7,7 @@ use crate::evaluate::list::List;
 use crate::evaluate::machine::Machine;
 use crate::evaluate::qualify;
 use crate::evaluate::value::{Ref, Value};
+use crate::values::time::Timestamp;
 
 const INT_OVERFLOW: &str = "integer overflow";
 const UINT_OVERFLOW: &str = "unsigned integer overflow";

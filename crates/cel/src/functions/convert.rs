@@ -1,10 +1,10 @@
 //! Conversions between types.
 
-use super::time::{self, Timestamp};
 use super::{Answer, fail, mismatch};
 use crate::evaluate::machine::Machine;
 use crate::evaluate::show;
 use crate::evaluate::value::{Ref, Value};
+use crate::values::time::{self, Timestamp};
 
 pub(crate) fn identity<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     Ok(arguments[0].clone())

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Answer, fail, mismatch};
+use tessera_api::Quantity;
+
 use crate::evaluate::machine::Machine;
 use crate::evaluate::value::{Ref, Value};
-use crate::quantity::Quantity;
 use crate::version::{Version, VersionError};
 
 pub(crate) fn quantity<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
@@ -38,14 +39,14 @@ pub(crate) fn quantity_float<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -
 }
 
 pub(crate) fn quantity_integer<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-    unary(arguments, |value| match value.as_integer() {
+    unary(arguments, |value| match value.as_int64() {
         Some(value) => Ok(Value::Int(value)),
         None => fail("cannot convert value to integer"),
     })
 }
 
 pub(crate) fn quantity_is_integer<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-    unary(arguments, |value| Ok(Value::Bool(value.as_integer().is_some())))
+    unary(arguments, |value| Ok(Value::Bool(value.as_int64().is_some())))
 }
 
 fn order<'v>(arguments: &[Value<'v>], answer: impl FnOnce(Ordering) -> Value<'v>) -> Answer<'v> {
@@ -73,7 +74,7 @@ pub(crate) fn quantity_compare<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>])
 fn combine<'v>(arguments: &[Value<'v>], apply: impl FnOnce(&Quantity, &Quantity) -> Quantity) -> Answer<'v> {
     let sum = match arguments {
         [Value::Quantity { value: one, .. }, Value::Quantity { value: two, .. }] => apply(one, two),
-        [Value::Quantity { value, .. }, Value::Int(number)] => apply(value, &Quantity::from_integer(*number)),
+        [Value::Quantity { value, .. }, Value::Int(number)] => apply(value, &Quantity::decimal(*number)),
         _ => return mismatch(),
     };
     Ok(Value::Quantity { value: Ref::Shared(Arc::new(sum)), result_of_sum: true })

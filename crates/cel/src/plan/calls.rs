@@ -6,8 +6,9 @@ use crate::check::declarations::{Function, Overload};
 use crate::evaluate::cost;
 use crate::evaluate::program::{CallSite, Comparison, Op, OrderResult, PatternFunction, Target, Test};
 use crate::evaluate::value::Value;
-use crate::functions::{self, pattern};
+use crate::functions;
 use crate::syntax::ast::{Kind, NodeId, operators};
+use crate::values::pattern;
 
 impl Planner<'_> {
     pub(super) fn call(

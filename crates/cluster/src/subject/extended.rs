@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceClaim, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_api::Quantity;
 
 use super::{MadeFrom, PodObstacle, Wanted};
 use crate::objects::Objects;
@@ -115,9 +116,7 @@ fn asked(container: &Container) -> BTreeMap<String, i64> {
         .chain(requests)
         .flatten()
         .filter(|(name, _)| name.contains('/'))
-        .filter_map(|(name, quantity)| {
-            Some((name.clone(), tessera_cel::Quantity::parse(&quantity.0).ok()?.as_integer()?))
-        })
+        .filter_map(|(name, quantity)| Some((name.clone(), Quantity::parse(&quantity.0).ok()?.as_int64()?)))
         .filter(|(_, count)| *count > 0)
         .collect()
 }

@@ -193,15 +193,15 @@ fn mps_capacities(
         Quantity::binary(default),
         range(Quantity::binary(MEMORY_STEP), None, None),
     );
-    let one = Quantity::decimal(1);
+    let one = || Quantity::decimal(1);
     let percent = Quantity::decimal(default_compute(shares, min_compute).into());
     let least = Quantity::decimal(min_compute.into());
     // A step must fit on top of the minimum; of one share there is nothing to step to.
-    let compute_step = (min_compute < 100).then_some(one);
+    let compute_step = (min_compute < 100).then(one);
     let compute = shared(Quantity::decimal(100), percent, range(least, None, compute_step));
     // A step must fit on top of the minimum; of one client there is nothing to step to.
-    let client_step = (clients > 1).then_some(one);
-    let clients = shared(Quantity::decimal(clients.into()), one, range(one, None, client_step));
+    let client_step = (clients > 1).then(one);
+    let clients = shared(Quantity::decimal(clients.into()), one(), range(one(), None, client_step));
     let capacities = [(capacity::MEMORY, memory), (capacity::COMPUTE, compute), (capacity::CLIENTS, clients)];
     Some(capacities.into_iter().map(|(name, capacity)| (name.to_owned(), capacity)).collect())
 }

@@ -73,9 +73,9 @@ impl<'v> Machine<'v> {
                 let Value::String(text) = &arguments[0] else { return Ok(Value::error("no such overload")) };
                 match function {
                     PatternFunction::Matches => Ok(Value::Bool(pattern.is_match(text))),
-                    PatternFunction::Find => crate::functions::pattern::find(self, pattern, text),
+                    PatternFunction::Find => super::patterns::find(self, pattern, text),
                     PatternFunction::FindAll => {
-                        crate::functions::pattern::find_all(self, pattern, text, arguments.get(2))
+                        super::patterns::find_all(self, pattern, text, arguments.get(2))
                     }
                 }
             }

@@ -10,7 +10,7 @@ use crate::check::messages::{FieldKind, Message};
 use crate::evaluate::map::Map;
 use crate::evaluate::value::{Ref, Value};
 use crate::evaluate::{native, qualify};
-use crate::functions::time::{Timestamp, duration_text};
+use crate::values::time::{Timestamp, duration_text};
 
 /// The largest integer that JSON's numbers hold exactly.
 const JSON_SAFE: u64 = (1 << 53) - 1;

