@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cargo_tool;
 mod cluster;
 mod demo;
+mod deny;
 mod gpu_check;
 mod image;
 mod mutants;
@@ -35,6 +37,8 @@ enum Command {
     Oracle(oracle::OracleArguments),
     /// Runs every check and test, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
+    /// Holds dependencies to deny.toml: licences, sources, known vulnerabilities; says what it could not check.
+    Deny(deny::DenyArguments),
     /// Changes the node agent in one place after another, and says which changes no test notices.
     Mutants(mutants::MutantsArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
+        Command::Deny(arguments) => deny::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),
         Command::Oracle(arguments) => oracle::run(&arguments),

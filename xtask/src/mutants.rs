@@ -1,8 +1,6 @@
 //! `cargo xtask mutants`: leaves out or turns around one thing after another in the part of the node agent that must not be
 //! wrong, and says which changes no test notices.
 
-mod program;
-
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -13,6 +11,15 @@ use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tessera_harness::workspace;
+
+use crate::cargo_tool::CargoTool;
+
+const TOOL: CargoTool = CargoTool {
+    name: "cargo-mutants",
+    version: "27.1.0",
+    arguments: &[],
+    expected: Duration::from_secs(150),
+};
 
 /// The package whose code is changed.
 const PACKAGE: &str = "tessera-kubelet-plugin";
@@ -101,7 +108,7 @@ impl Part {
 /// # Errors
 /// When cargo-mutants can't be had or does not work, as where the tests fail without any change.
 pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
-    let program = program::find()?;
+    let program = TOOL.find()?;
     let output = workspace::target()?.join("mutants");
     let build = output.join("build");
     let parts = if arguments.parts.is_empty() { &Part::ALL[..] } else { &arguments.parts };

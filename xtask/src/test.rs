@@ -117,24 +117,28 @@ impl Run {
         let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
             build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
         for suite in others {
-            self.suite(suite, &[], &skips)?;
+            self.suite(suite, false, &skips)?;
         }
-        self.documentation_tests(packages, &build, &skips)?;
+        self.documentation_tests(packages, &build)?;
         for suite in clusters {
-            self.suite(suite, &["--test-threads", "1", "--nocapture"], &skips)?;
+            self.suite(suite, true, &skips)?;
         }
         self.tally.read_skips(&skips);
         Ok(())
     }
 
-    fn suite(&mut self, suite: &Suite, arguments: &[&str], skips: &Path) -> Result<()> {
+    fn suite(&mut self, suite: &Suite, one_at_a_time: bool, skips: &Path) -> Result<()> {
         println!("\n== tests: {}", suite.name());
         let mut command = suite.command();
-        command.args(["--format", "pretty"]).args(arguments);
-        self.run_tests(&suite.package, suite.name(), command, skips)
+        command.args(["--format", "pretty"]);
+        if one_at_a_time {
+            command.args(["--test-threads", "1", "--nocapture"]);
+        }
+        command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
+        self.run_tests(&suite.package, &suite.name(), command, one_at_a_time)
     }
 
-    fn documentation_tests(&mut self, packages: &[String], build: &Build, skips: &Path) -> Result<()> {
+    fn documentation_tests(&mut self, packages: &[String], build: &Build) -> Result<()> {
         // cargo refuses a package without a library.
         let with_library: Vec<&String> =
             packages.iter().filter(|package| build.libraries.contains(*package)).collect();
@@ -149,16 +153,16 @@ impl Run {
         }
         command.args(with_library.iter().flat_map(|package| ["--package", package]));
         command.args(["--", "--format", "pretty"]);
-        self.run_tests("documentation tests", "documentation tests".to_owned(), command, skips)
+        self.run_tests("documentation", "examples in the documentation", command, false)
     }
 
-    fn run_tests(&mut self, package: &str, suite: String, mut command: Command, skips: &Path) -> Result<()> {
-        command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
+    fn run_tests(&mut self, package: &str, suite: &str, command: Command, one_at_a_time: bool) -> Result<()> {
         let before = self.tally.failures();
-        let succeeded = suites::read(command, &mut self.tally, &mut self.times, package, &suite)?;
+        let succeeded =
+            suites::read(command, &mut self.tally, &mut self.times, package, suite, one_at_a_time)?;
         // What ends without its closing line, as by a signal, has counted no failure.
         if !succeeded && self.tally.failures() == before {
-            self.tally.check(&suite, false);
+            self.tally.check(suite, false);
         }
         Ok(())
     }

@@ -49,8 +49,8 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    workspace::build(&["--release", "-p", "tessera-allocator", "--example", "measure"])?;
-    let ours = measure(&workspace::target()?.join("release/examples/measure"), &[], &lines)?;
+    workspace::build(&["--profile", "dist", "-p", "tessera-allocator", "--example", "measure"])?;
+    let ours = measure(&workspace::target()?.join("dist/examples/measure"), &[], &lines)?;
     let theirs = measure(&tessera_oracle::program::path(), &["-measure"], &lines)?;
     let mut table = Table::new();
     table.set_header(["case", "p50", "p99", "Kubernetes p50", "p99", "ratio p50", "p99", "result"]);

@@ -135,13 +135,15 @@ fn package(id: &str) -> &str {
     }
 }
 
-/// Runs tests, shows what they print, and counts and times them. Whether the command succeeded.
+/// Runs tests, shows what they print, counts them, and times them where they run one at a time: only then a test's name is
+/// printed before it runs. Whether the command succeeded.
 pub(super) fn read(
     mut command: Command,
     tally: &mut Tally,
     times: &mut Times,
     package: &str,
     suite: &str,
+    one_at_a_time: bool,
 ) -> Result<bool> {
     let started = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {suite}"))?;
@@ -161,8 +163,7 @@ pub(super) fn read(
                 line.clear();
             } else {
                 line.push(*byte);
-                // One at a time, a test's name is printed before it runs.
-                if line.starts_with(b"test ") && line.ends_with(b" ... ") {
+                if one_at_a_time && line.starts_with(b"test ") && line.ends_with(b" ... ") {
                     let name = String::from_utf8_lossy(&line[5..line.len() - 5]).into_owned();
                     times.test_starts(suite, &name);
                 }
@@ -217,7 +218,7 @@ mod tests {
              echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s'",
         ]);
         let (mut tally, mut times) = (Tally::default(), Times::start());
-        assert!(read(command, &mut tally, &mut times, "p", "s").unwrap());
+        assert!(read(command, &mut tally, &mut times, "p", "s", true).unwrap());
         assert_eq!(tally.to_string(), "2 passed, 0 failed");
         let text = times.to_string();
         assert!(text.contains("s: a"), "{text}");

@@ -164,7 +164,7 @@ fn with_registry(reference: &str) -> String {
 
 fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
     // No name and no time in its header.
-    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
+    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()
 }

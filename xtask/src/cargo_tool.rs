@@ -1,0 +1,69 @@
+//! Tools for cargo that others wrote, installed on first use.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use tessera_harness::{
+    cache::cache_directory,
+    progress::{Event, Progress},
+};
+
+/// A program from the registry of crates.
+pub struct CargoTool {
+    /// Its crate and its program.
+    pub name: &'static str,
+    /// The version that is used: another one may answer otherwise.
+    pub version: &'static str,
+    /// More arguments of `cargo install`.
+    pub arguments: &'static [&'static str],
+    /// What building it took elsewhere on two processors, from nothing.
+    pub expected: Duration,
+}
+
+impl CargoTool {
+    /// Its program in the cache; installed there on first use.
+    ///
+    /// # Errors
+    /// When it is not there and cannot be installed, as without a network.
+    pub fn find(&self) -> Result<PathBuf> {
+        let Self { name, version, .. } = self;
+        let folder = cache_directory()?.join(format!("{name}-{version}"));
+        let program = folder.join("bin").join(name);
+        if program.exists() {
+            return Ok(program);
+        }
+        let lock = folder.with_extension("lock");
+        let locked = File::create(&lock).with_context(|| format!("cannot write {}", lock.display()))?;
+        let (progress, tool) = (Progress::terminal(), format!("{name} {version}"));
+        if locked.try_lock().is_err() {
+            progress.report(&Event::WaitingFor { tool: tool.clone() });
+            locked.lock().with_context(|| format!("cannot lock {}", lock.display()))?;
+        }
+        if program.exists() {
+            return Ok(program);
+        }
+        progress.report(&Event::Building { tool: tool.clone(), expected: self.expected });
+        let start = Instant::now();
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        // cargo puts the program into its place when it is whole.
+        let output = Command::new(cargo)
+            .args(["install", "--quiet", "--locked", "--root"])
+            .arg(&folder)
+            .args(self.arguments)
+            .arg(format!("{name}@{version}"))
+            .env_remove("CARGO_TARGET_DIR")
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run cargo")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "cargo install {name}@{version} failed:\n{}", said.trim());
+        progress.report(&Event::Built { tool, took: start.elapsed() });
+        Ok(program)
+    }
+}
