@@ -22,7 +22,7 @@ const TOOL: CargoTool = CargoTool {
 };
 
 /// The package whose code is changed.
-const PACKAGE: &str = "tessera-kubelet-plugin";
+const PLUGIN: &str = "tessera-kubelet-plugin";
 
 /// Tests that are left out, by parts of their names: they take minutes and see little that the quick ones don't.
 const SLOW: [&str; 6] =
@@ -93,6 +93,15 @@ impl Part {
         }
     }
 
+    /// The package and the folder of its sources.
+    const fn sources(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Journal => ("tessera-journal", "crates/journal/src"),
+            Self::Prepare => (PLUGIN, "kubelet-plugin/src/prepare"),
+            Self::Mps => ("tessera-mps-host", "mps-host/src"),
+        }
+    }
+
     /// The tests that are to notice, for `cargo test`; the quick ones first.
     const fn tests(self) -> &'static [&'static str] {
         match self {
@@ -140,9 +149,11 @@ pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
 }
 
 fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Path) -> Command {
-    let sources = format!("kubelet-plugin/src/{}", part.name());
+    let (package, sources) = part.sources();
     let mut command = Command::new(program);
-    command.arg("mutants").current_dir(workspace::root()).args(["--package", PACKAGE]);
+    command.arg("mutants").current_dir(workspace::root()).args(["--package", package]);
+    // The plugin's tests are those of all parts.
+    command.args(["--test-package", package, "--test-package", PLUGIN]);
     match &arguments.file {
         Some(file) => command.arg("--file").arg(format!("{sources}/**/{file}")),
         None => command.args(["--file", &format!("{sources}.rs"), "--file", &format!("{sources}/**")]),
