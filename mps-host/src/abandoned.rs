@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tessera_api::PciBusId;
 use tessera_nvml::{ComputeMode, Nvml, NvmlError};
 
-use super::DeviceUuid;
 use super::compute_mode::{EXCLUSIVE_PROCESS, mode, mode_after, number};
+use super::device::DeviceUuid;
 use super::directory::{DaemonDirectory, LOCK};
 use super::error::MpsError;
 use super::record::Record;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use super::DeviceUuid;
 use super::control_output::{self, nonsense, process_ids};
+use super::device::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::driver::MpsProgram;
 use super::error::MpsError;

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use super::DeviceUuid;
+use super::device::DeviceUuid;
 
 /// Where the daemons' directories are on a node, if nothing else is said: on a file system that a reboot empties, like the
 /// cards.

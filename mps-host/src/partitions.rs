@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use tessera_inventory::StaticPartitions;
 
-use super::DeviceUuid;
 use super::control::Control;
+use super::device::DeviceUuid;
 use super::error::MpsError;
 use super::protocol::{StaticPartition, StaticShares};
 

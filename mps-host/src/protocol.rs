@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 
-use super::DeviceUuid;
+use super::device::DeviceUuid;
 
 /// Version of the protocol. Fields may be added without a new one; what a side does not know it ignores.
 pub const VERSION: u32 = 1;

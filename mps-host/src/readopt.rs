@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use super::DeviceUuid;
+use super::device::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::processes;
 use super::protocol::DaemonState;

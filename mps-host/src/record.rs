@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::PciBusId;
 
-use super::DeviceUuid;
+use super::device::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::error::MpsError;
 use super::partitions::SharePartition;

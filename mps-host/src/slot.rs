@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use tessera_api::PciBusId;
 use tokio::sync::Notify;
 
-use super::DeviceUuid;
+use super::device::DeviceUuid;
 use super::directory::DaemonDirectory;
 use super::processes::Process;
 use super::protocol::{Daemon, DaemonState, Fault, Settings};

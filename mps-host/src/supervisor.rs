@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tessera_api::PciBusId;
 use tokio::sync::broadcast;
 
-use super::DeviceUuid;
 use super::compute_mode::DriverCard;
 use super::control::{Control, PATIENCE};
+use super::device::DeviceUuid;
 use super::driver::MpsProgram;
 use super::error::MpsError;
 use super::partitions;

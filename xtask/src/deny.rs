@@ -59,7 +59,7 @@ pub fn run(arguments: &DenyArguments) -> Result<ExitCode> {
         deny(&["fetch", "db"]).env("GIT_TERMINAL_PROMPT", "0").output().context("cannot run cargo-deny")?;
     if !fetched.status.success() {
         let reason = String::from_utf8_lossy(&fetched.stderr);
-        let reason = reason.lines().last().unwrap_or("no reason given");
+        let reason = reason.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given").trim();
         println!(
             "NOT CHECKED: known vulnerabilities of dependencies: RustSec's database was not fetched: {reason}"
         );

@@ -21,7 +21,7 @@ pub use gpu::GpuConfig;
 pub use mig_device::{MigDeviceConfig, MigModeAfterUse};
 pub use sharing::{InvalidDeviceKey, MpsSharing, Sharing, TimeSlicing};
 
-use crate::DeviceType;
+use crate::device_type::DeviceType;
 
 /// The `apiVersion` of all configuration objects. It does not follow the driver's name: it stays the same when
 /// `driverName` is changed.

@@ -1,6 +1,8 @@
 //! Names of counter sets and counters: what keeps the devices of one card from being handed out together.
 
-use crate::{DeviceName, PciBusId, ProfileSpelling};
+use crate::device_name::DeviceName;
+use crate::pci_bus_id::PciBusId;
+use crate::profile_spelling::ProfileSpelling;
 
 /// The counter set that all devices of the card at `card` draw on. A DNS label.
 #[must_use]

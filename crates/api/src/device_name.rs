@@ -3,8 +3,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device_type::DeviceType;
+use crate::limits;
+use crate::partition_name::PartitionName;
 use crate::pci_bus_id::{PciBusId, PciBusIdError, hexadecimal};
-use crate::{DeviceType, PartitionName, limits};
 
 /// Name of a device in its pool, made from the PCI address of its card: indexes and minors shift when a card falls off
 /// the bus, and a claim outlives a reboot.

@@ -1,7 +1,8 @@
 use std::fmt;
 
 use crate::device_name::write_card;
-use crate::{PciBusId, ProfileSpelling};
+use crate::pci_bus_id::PciBusId;
+use crate::profile_spelling::ProfileSpelling;
 
 /// The name of a MIG partition: its card, profile and placement, whether it exists yet or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

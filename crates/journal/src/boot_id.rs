@@ -3,7 +3,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileSystem, JournalError};
+use crate::error::JournalError;
+use crate::file_system::FileSystem;
 
 /// Tells one boot of the machine from another (`/proc/sys/kernel/random/boot_id`).
 ///

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::facts::Placement;
 
-use super::HardwareRecord;
+use crate::record::HardwareRecord;
 
 /// What a [`HardwareRecord`] says was, or is being, changed, and how to recognise it after a crash.
 ///

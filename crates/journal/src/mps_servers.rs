@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BootId, Journal, JournalError};
+use crate::boot_id::BootId;
+use crate::error::JournalError;
+use crate::store::Journal;
 
 const NAME: &str = "mps-servers.json";
 

@@ -6,7 +6,8 @@ use tessera_api::PciBusId;
 use tessera_api::config::Sharing;
 use tessera_api::facts::Placement;
 
-use super::{BootId, PartitionInstances};
+use crate::boot_id::BootId;
+use crate::change::PartitionInstances;
 
 /// How far the work that a record describes has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,10 @@ use tessera_api::{DeviceName, PciBusId};
 
 use super::record::Record;
 use super::writer::{Change, Writer, temporary, write_unsynced};
-use super::{BootId, ClaimRecord, FileIdentity, FileSystem, HardwareRecord, JournalError, Listed};
+use crate::boot_id::BootId;
+use crate::error::JournalError;
+use crate::file_system::{FileIdentity, FileSystem, Listed};
+use crate::record::{ClaimRecord, HardwareRecord};
 
 /// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
 /// it is asked, and whoever changes a record holds its lock.

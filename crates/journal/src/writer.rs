@@ -6,7 +6,8 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::{FileSystem, JournalError};
+use crate::error::JournalError;
+use crate::file_system::FileSystem;
 
 /// Writes and removes files atomically and brings that to the disk, on a thread of its own. Changes that arrive while
 /// others are being synced are synced together. What need not survive the machine doesn't wait in this queue

@@ -1,7 +1,13 @@
-use crate::{
-    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, CpuSet, Fabric, MigMode,
-    NvLinkReadings, NvmlError, PciBusId, Reading,
-};
+use crate::addressing_mode::AddressingMode;
+use crate::architecture::Architecture;
+use crate::brand::Brand;
+use crate::compute_mode::ComputeMode;
+use crate::cpu_set::CpuSet;
+use crate::error::{NvmlError, Reading};
+use crate::mig::MigMode;
+use crate::nvlink::NvLinkReadings;
+use crate::{ComputeCapability, Fabric};
+use tessera_api::PciBusId;
 
 /// What identifies a card, read at the moment of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::OpenError;
+use crate::open_error::OpenError;
 
 /// The library's name, stable over versions.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use crate::{NvmlError, PciBusId};
+use crate::error::NvmlError;
+use tessera_api::PciBusId;
 
 /// An event reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]

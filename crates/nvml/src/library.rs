@@ -14,16 +14,23 @@ use std::thread;
 
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::card::{CardReadings, Identity, Memory, Utilization};
+use crate::compute_mode::ComputeMode;
+use crate::driver_root::find_library;
+use crate::driver_version::{CudaVersion, DriverVersion, MINIMUM_DRIVER_VERSION};
 use crate::elf::is_cut_short;
-use crate::{
-    CardReadings, CommonAncestor, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion,
-    DriverVersion, Event, EventWatch, GpuInstance, GpuInstanceProfile, Identity, MINIMUM_DRIVER_VERSION,
-    Memory, MigModeSwitch, Nvml, NvmlError, OpenError, PairReadings, PciBusId, PeerToPeer, Placement,
-    Process, ProcessKind, Reading, Utilization, find_library,
-};
+use crate::error::{NvmlError, Reading};
+use crate::event::{Event, EventWatch};
+use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
+use crate::nvml::Nvml;
+use crate::open_error::OpenError;
+use crate::pair::{PairReadings, PeerToPeer};
+use crate::process::{Process, ProcessKind};
+use crate::{CommonAncestor, ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use functions::Functions;
 use handles::Handles;
 use mig::Profiles;
+use tessera_api::PciBusId;
 
 /// The NVIDIA driver's own library, started.
 ///

@@ -1,6 +1,6 @@
 use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
 
-use crate::Reading;
+use crate::error::Reading;
 
 /// One NVLink of a card: the driver's answer to each question.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,13 @@
-use crate::{
-    CardReadings, ComputeInstance, ComputeInstanceProfile, ComputeMode, CudaVersion, Event, EventWatch,
-    GpuInstance, GpuInstanceProfile, Identity, Memory, MigModeSwitch, NvmlError, PairReadings, PciBusId,
-    Placement, Process, Reading, Utilization,
-};
+use crate::card::{CardReadings, Identity, Memory, Utilization};
+use crate::compute_mode::ComputeMode;
+use crate::driver_version::CudaVersion;
+use crate::error::{NvmlError, Reading};
+use crate::event::{Event, EventWatch};
+use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
+use crate::pair::PairReadings;
+use crate::process::Process;
+use crate::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
+use tessera_api::PciBusId;
 
 /// The driver of one machine. Calls block, some for seconds; async code must use a blocking thread.
 ///

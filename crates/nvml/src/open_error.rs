@@ -2,7 +2,8 @@ use std::path::PathBuf;
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::{DriverVersion, MINIMUM_DRIVER_VERSION, NvmlError};
+use crate::driver_version::{DriverVersion, MINIMUM_DRIVER_VERSION};
+use crate::error::NvmlError;
 
 /// Why the driver's library can't be used. Each message says what to do. Each condition may pass by itself (a driver
 /// being installed, a module not yet loaded), so callers should retry from time to time.

@@ -1,6 +1,6 @@
 use tessera_api::facts::CommonAncestor;
 
-use crate::Reading;
+use crate::error::Reading;
 
 /// How two cards reach each other: the driver's answer to each question.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::Quantity;
+use crate::quantity::Quantity;
 
 const NANOS: i128 = 1_000_000_000;
 const MIB: i128 = 1 << 20;

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::PciBusId;
+use crate::pci_bus_id::PciBusId;
 
 /// One active NVLink of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::NodeConfigError;
-use crate::ProfileSpelling;
+use crate::profile_spelling::ProfileSpelling;
 
 /// Which MIG partitions a node offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,10 @@
 use super::functions::{Functions, Handle};
 use super::{links, named};
-use crate::{AddressingMode, CardReadings, ComputeMode, NvmlError, PciBusId};
+use crate::CardReadings;
+use crate::addressing_mode::AddressingMode;
+use crate::compute_mode::ComputeMode;
+use crate::error::NvmlError;
+use tessera_api::PciBusId;
 
 /// Reads one card, each fact on its own.
 pub(super) fn read(functions: &Functions, handle: Handle, address: PciBusId) -> CardReadings {

@@ -8,7 +8,9 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::Library;
 use super::functions::{EventSetHandle, Handle, RawEvent};
-use crate::{Event, EventWatch, NvmlError, PciBusId};
+use crate::error::NvmlError;
+use crate::event::{Event, EventWatch};
+use tessera_api::PciBusId;
 
 /// Duration of one wait, and so the longest that a watch outlives its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);

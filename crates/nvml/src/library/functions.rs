@@ -19,7 +19,7 @@ pub(super) use events::{EventSetHandle, RawEvent};
 pub(super) use mig::{ComputeInstanceHandle, GpuInstanceHandle};
 
 use super::text;
-use crate::NvmlError;
+use crate::error::NvmlError;
 
 /// glibc's and musl's number for "never unload", which `libloading` does not name.
 const RTLD_NODELETE: i32 = 0x1000;

@@ -2,7 +2,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::functions::{Functions, Handle};
-use crate::{NvmlError, PciBusId};
+use crate::error::NvmlError;
+use tessera_api::PciBusId;
 
 /// The driver's handles of cards, cached: NVML's lookup is slow while many clients use it. A handle becomes invalid
 /// with its card, and may then be that of another card.

@@ -2,7 +2,8 @@ use nvml_wrapper_sys::bindings as sys;
 use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
 
 use super::functions::{Functions, Handle};
-use crate::{NvLinkReadings, NvmlError};
+use crate::error::NvmlError;
+use crate::nvlink::NvLinkReadings;
 
 /// More than any known or announced card has; bounds the search.
 const MOST_LINKS: u32 = 64;

@@ -8,9 +8,9 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::Session;
 use super::functions::{ComputeInstanceHandle, Functions, GpuInstanceHandle, Handle};
-use crate::{
-    ComputeInstance, ComputeInstanceProfile, GpuInstance, MigModeSwitch, NvmlError, PciBusId, Placement,
-};
+use crate::error::NvmlError;
+use crate::{ComputeInstance, ComputeInstanceProfile, GpuInstance, MigModeSwitch, Placement};
+use tessera_api::PciBusId;
 
 pub(super) use profiles::Profiles;
 

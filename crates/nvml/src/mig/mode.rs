@@ -1,4 +1,4 @@
-use crate::NvmlError;
+use crate::error::NvmlError;
 
 /// MIG mode of a card that has it (`nvmlDeviceGetMigMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,10 +3,14 @@ use std::ffi::{c_int, c_uint};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{Functions, Handle, function};
-use crate::{
-    Architecture, Brand, ClusterUuid, ComputeCapability, CpuSet, Fabric, FabricState, Memory, NvmlError,
-    PciBusId, Process, ProcessKind, Utilization,
-};
+use crate::architecture::Architecture;
+use crate::brand::Brand;
+use crate::card::{Memory, Utilization};
+use crate::cpu_set::CpuSet;
+use crate::error::NvmlError;
+use crate::process::{Process, ProcessKind};
+use crate::{ClusterUuid, ComputeCapability, Fabric, FabricState};
+use tessera_api::PciBusId;
 
 /// The version field of NVML's versioned structures: size and version in one number.
 pub(super) const fn version_of<T>(version: u32) -> c_uint {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{Functions, Handle, function};
-use crate::NvmlError;
+use crate::error::NvmlError;
 
 /// NVML's handle of an event set.
 #[derive(Clone, Copy)]

@@ -2,7 +2,8 @@ use nvml_wrapper_sys::bindings::{self as sys, field_id, nvmlDevice_t, nvmlReturn
 
 use super::device::{empty_pci_info, pci_bus_id};
 use super::{Function, Functions, Handle, function};
-use crate::{NvmlError, PciBusId};
+use crate::error::NvmlError;
+use tessera_api::PciBusId;
 
 type ReadLink<T> = unsafe extern "C" fn(nvmlDevice_t, u32, *mut T) -> nvmlReturn_t;
 

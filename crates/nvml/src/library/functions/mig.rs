@@ -4,8 +4,9 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::device::version_of;
 use super::{Functions, Handle, function};
+use crate::error::NvmlError;
 use crate::library::text;
-use crate::{MigMode, NvmlError, Placement};
+use crate::{MigMode, Placement};
 
 /// Far more instances or placements than any card has; bounds buffers in case of a wrong answer.
 const MOST: usize = 256;

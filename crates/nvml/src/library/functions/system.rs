@@ -1,7 +1,8 @@
 use std::ffi::c_int;
 
 use super::{Functions, Handle, function};
-use crate::{NvmlError, PciBusId};
+use crate::error::NvmlError;
+use tessera_api::PciBusId;
 
 impl Functions {
     pub(in crate::library) fn init(&self) -> Result<(), NvmlError> {

@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::functions::{Functions, GpuInstanceHandle, Handle};
 use super::{Mig, name};
-use crate::{ComputeInstanceProfile, GpuInstanceProfile, NvmlError, Reading};
+use crate::GpuInstanceProfile;
+use crate::error::{NvmlError, Reading};
+use crate::mig::ComputeInstanceProfile;
 
 /// NVML numbers its profiles from 0; today's headers have 18 of GPU instances and 9 of compute instances. Newer
 /// drivers may have more; numbers that a driver does not know it calls invalid.
