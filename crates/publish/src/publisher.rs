@@ -3,7 +3,13 @@
 use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
-use kube::{Client, runtime::WatchStreamExt as _};
+use kube::{
+    Client,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, InitialListStrategy},
+    },
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -101,7 +107,11 @@ impl Publisher {
     /// must not take the node's devices away.
     pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
         let Self { server, events: node_events, identity, mut lock, probe_interval, status, before } = self;
-        let mut events = pin!(server.watch(&identity).backoff(WatchBackoff::default()));
+        let watch = {
+            let (server, identity) = (server.clone(), identity.clone());
+            move |list| server.watch(&identity, list).backoff(WatchBackoff::default())
+        };
+        let mut events = pin!(watch(InitialListStrategy::StreamingList));
         let mut session = Session::new(server, node_events, identity, status.clone());
         let mut lock_failures = Backoff::default();
         let mut lock_retry = Instant::now();
@@ -130,6 +140,9 @@ impl Publisher {
                     known = known || pools.borrow().is_some();
                 }
                 event = events.next() => match event {
+                    Some(Err(error)) if cannot_list_with_the_watch(&error) => {
+                        events.set(watch(InitialListStrategy::ListWatch));
+                    }
                     Some(event) => {
                         let soon = Instant::now() + GATHER;
                         // What waits for a back-off goes on waiting, unless the reason for it has just gone.
@@ -183,6 +196,12 @@ impl Publisher {
             }
         }
     }
+}
+
+/// Whether the server refuses a watch because it shall begin with a list: its feature gate `WatchList` is off.
+fn cannot_list_with_the_watch(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        if status.code == 422 && status.message.contains("sendInitialEvents"))
 }
 
 /// Who publishes from now on.

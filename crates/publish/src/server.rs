@@ -13,7 +13,7 @@ use kube::{
     Api, Client, Resource as _,
     api::{DeleteParams, ListParams, PostParams, Preconditions},
     core::Request,
-    runtime::watcher,
+    runtime::watcher::{self, InitialListStrategy, watcher},
 };
 
 use crate::{
@@ -67,13 +67,16 @@ impl Server {
         Self { slices: Api::all(client.clone()), nodes: Api::all(client.clone()), client }
     }
 
-    /// Metadata of the slices of this driver on this node, watched.
+    /// Metadata of the slices of this driver on this node, watched. The list comes with the watch, in one request, where the
+    /// server can do that (`WatchList`, usual since Kubernetes 1.34), else in one of its own.
     pub fn watch(
         &self,
         identity: &PoolIdentity,
+        list: InitialListStrategy,
     ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<SliceMetadata>>> + Send + use<> {
         let slices: Api<SliceMetadata> = Api::all(self.client.clone());
-        watcher(slices, watcher::Config::default().fields(&fields(identity)))
+        let config = watcher::Config { initial_list_strategy: list, ..watcher::Config::default() };
+        watcher(slices, config.fields(&fields(identity)))
     }
 
     /// All slices of this driver on this node, whole.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use tessera_kube_util::events::{NodeEvents, Severity};
 
@@ -43,6 +43,8 @@ pub struct Session {
     store: Store,
     target: Target,
     owner: Option<OwnerReference>,
+    /// The first question for the owner, asked at the start, beside everything else.
+    first_owner: Option<JoinHandle<Result<OwnerReference, Failure>>>,
     /// The pool's generation as last seen.
     generation: Option<i64>,
     /// What the server keeps is known: by a dry run or by what it answered to writes.
@@ -77,9 +79,13 @@ impl Session {
         identity: PoolIdentity,
         status: watch::Sender<PublishStatus>,
     ) -> Self {
+        let asked = server.clone();
+        let node_name = identity.node_name.clone();
+        let first_owner = tokio::spawn(async move { asked.owner(&node_name).await });
         Self {
             server,
             events,
+            first_owner: Some(first_owner),
             target: Target::new(identity.clone()),
             identity,
             store: Store::default(),
@@ -251,7 +257,17 @@ impl Session {
     async fn plan(&mut self) -> Result<Plan, Failure> {
         let owner = match &self.owner {
             Some(owner) => owner.clone(),
-            None => self.owner.insert(self.server.owner(&self.identity.node_name).await?).clone(),
+            None => {
+                let first = match self.first_owner.take() {
+                    Some(first) => first.await.ok().and_then(Result::ok),
+                    None => None,
+                };
+                let owner = match first {
+                    Some(owner) => owner,
+                    None => self.server.owner(&self.identity.node_name).await?,
+                };
+                self.owner.insert(owner).clone()
+            }
         };
         self.store.iter_mut().for_each(|slice| self.target.recognise(slice));
         let current: Vec<_> = self.store.iter().collect();

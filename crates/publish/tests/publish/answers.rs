@@ -91,6 +91,12 @@ async fn a_watch_that_expired_breaks_or_is_refused_is_renewed() {
         ),
         refusal(410, "Expired"),
         refusal(500, "InternalError"),
+        // A server without WatchList.
+        Act::Status(
+            422,
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid",
+            "message": "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden"}),
+        ),
         Act::Hang,
     ] {
         let node = TestNode::new("watch").await;

@@ -17,6 +17,7 @@ use tessera_inventory::{
 use tessera_publish::Role;
 use tokio::time::Instant;
 
+use crate::proxy::Proxy;
 use crate::support::{DRIVER, TestNode, cards, devices, eventually, marks};
 
 #[tokio::test]
@@ -208,6 +209,27 @@ async fn one_slice_that_changed_is_one_write() {
     publisher.offer(cards(9, "b"));
     let grown = publisher.until("grown", |status| status.slices == 3).await;
     assert_eq!((grown.writes - after.writes, grown.generation), (3, Some(2)));
+}
+
+#[tokio::test]
+async fn a_start_asks_no_more_than_it_has_to() {
+    let node = TestNode::new("requests").await;
+    let proxy = Proxy::new().await;
+    let first = node.publisher_through(proxy.client(), Some(cards(8, "a")));
+    first.in_sync().await;
+    first.stop().await;
+    assert_eq!((proxy.requests(), proxy.writes()), (4, 2), "the watch with its list, the Node, two slices");
+
+    let again = node.publisher_through(proxy.client(), Some(cards(8, "a")));
+    again.in_sync().await;
+    again.stop().await;
+    assert_eq!((proxy.requests(), proxy.writes()), (4 + 3, 2), "the watch, the Node, the slices themselves");
+
+    // What was published is not replaced by what the server would not keep: it is asked first, once.
+    let other = node.publisher_through(proxy.client(), Some(cards(9, "b")));
+    other.in_sync().await;
+    other.stop().await;
+    assert_eq!((proxy.requests(), proxy.writes()), (7 + 3 + 1 + 3, 2 + 1 + 3));
 }
 
 #[tokio::test]
