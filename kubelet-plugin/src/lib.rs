@@ -15,5 +15,4 @@ pub mod node_config;
 pub mod options;
 pub mod prepare;
 pub mod probe_command;
-pub mod publish;
 pub mod run;

@@ -173,7 +173,7 @@ pub struct Options {
     /// What to log: a level (`error`, `warn`, `info`, `debug`, `trace`), or levels by part of the program.
     ///
     /// `debug` and `trace` alone are those of Tessera's own parts. With parts, as in
-    /// `info,tessera_kubelet_plugin::publish=debug` or `debug,h2=info`, libraries are included.
+    /// `info,tessera_publish=debug` or `debug,h2=info`, libraries are included.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
 

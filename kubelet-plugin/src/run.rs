@@ -27,7 +27,6 @@ mod http;
 pub mod metrics;
 mod node;
 mod pools;
-mod published_before;
 mod published_metrics;
 mod readiness;
 
@@ -42,6 +41,7 @@ use tessera_kube_util::{
     signals::Signals,
     tasks::Tasks,
 };
+use tessera_publish::{PublishOptions, Publisher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,6 @@ use crate::{
     driver::DriverKeeper,
     node_config::{self, NodeConfigOptions},
     options::Options,
-    publish::{self, PublishOptions, Publisher},
 };
 use free_threads::FreeThreads;
 use metrics::Metrics;
@@ -130,7 +129,7 @@ async fn start(
     );
 
     let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
-    let client = publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
+    let client = tessera_publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
     let node_events = NodeEvents::new(Events::start(client.clone(), driver_name, node_name), node_name);
     tokio::spawn(hardware_looks::tell(looks.clone(), node_events));
@@ -169,7 +168,7 @@ async fn start(
             instance,
         },
     );
-    let published = publisher.status();
+    let (published, published_before) = (publisher.status(), publisher.published_before());
     let (pool_sender, pools) = watch::channel(None);
     tasks.spawn("the publisher", publisher.run(pools, shutdown.clone()));
     tokio::spawn(published_metrics::follow(published.clone(), metrics.published.clone(), started));
@@ -208,6 +207,7 @@ async fn start(
         published: readiness_published,
         metrics: metrics.clone(),
         pools: pool_sender,
+        published_before,
         registration: registration_sender,
         preparer: preparer_sender,
         listening: listening_sender,

@@ -18,8 +18,6 @@ pub use held::Held;
 pub use packed::{PackedContents, PackedPool, PackedSlice};
 pub use slice::{Contents, Slice, Tier};
 
-use std::sync::Arc;
-
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::NodeConfig;
 
@@ -27,11 +25,10 @@ use crate::machine::{Card, Machine};
 use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
 use crate::warning::Warning;
-use batch::Batch;
 use description::{Description, Versions};
 use offer::Offer;
 use shared::SharedDevices;
-use tiers::{Slices, Tiers};
+use tiers::Tiers;
 use whole_card::WholeCards;
 
 /// What a [`Pool`] depends on besides the machine.
@@ -72,16 +69,7 @@ impl Pool {
     /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
-        let Published { slices, warnings, .. } = Published::<Vec<Device>>::new(machine, options);
-        let counter_sets = slices
-            .counter_sets
-            .into_iter()
-            .map(|(name_suffix, sets)| Slice { name_suffix, contents: Contents::SharedCounters(sets) });
-        let devices = slices
-            .devices
-            .into_iter()
-            .map(|(name_suffix, devices)| Slice { name_suffix, contents: Contents::Devices(devices) });
-        Self { slices: counter_sets.chain(devices).collect(), warnings }
+        PackedPool::new(machine, options).unpack()
     }
 
     /// All devices, in the order of publication.
@@ -105,27 +93,6 @@ impl PackedPool {
     /// The result of [`Pool::new`], packed. Never more than one card and one slice of it are in memory unpacked.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
-        let Published { slices, warnings, no_longer_offered } =
-            Published::<PackedContents>::new(machine, options);
-        let slice = |name_suffix, contents| PackedSlice { name_suffix, contents: Arc::new(contents) };
-        let counter_sets = slices
-            .counter_sets
-            .into_iter()
-            .map(|(name_suffix, sets)| slice(name_suffix, PackedContents::of_shared_counters(&sets)));
-        let devices = slices.devices.into_iter().map(|(name_suffix, devices)| slice(name_suffix, devices));
-        Self { slices: counter_sets.chain(devices).collect(), warnings, no_longer_offered }
-    }
-}
-
-/// What is published; `B` stores the devices.
-struct Published<B> {
-    slices: Slices<B>,
-    warnings: Vec<Warning>,
-    no_longer_offered: usize,
-}
-
-impl<B: Batch> Published<B> {
-    fn new(machine: &Machine, options: &PoolOptions) -> Self {
         let mut warnings = Vec::new();
         let cards = machine.cards_by_address();
         warn_of_duplicates(machine, &cards, &mut warnings);
@@ -152,18 +119,18 @@ impl<B: Batch> Published<B> {
     }
 }
 
-/// Sorts the devices into tiers, card by card.
-struct Publisher<'a, B> {
+/// Puts the devices of one card after the other into tiers.
+struct Publisher<'a> {
     options: &'a PoolOptions,
     versions: Versions,
     whole_cards: WholeCards<'a>,
     cuda_driver_version: Option<u32>,
-    tiers: Tiers<B>,
+    tiers: Tiers,
     warnings: Vec<Warning>,
 }
 
-impl<B: Batch> Publisher<'_, B> {
-    /// Publishes the card at `position` of the topology, the `rank`-th in the order in which they are tried.
+impl Publisher<'_> {
+    /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
         let PoolOptions { driver_name, config, held } = self.options;
         let warnings = &mut self.warnings;

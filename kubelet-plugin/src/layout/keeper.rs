@@ -22,10 +22,10 @@ use super::record::LayoutRecord;
 use super::source::{LayoutOptions, Named, wanted};
 use super::status::{CardStatus, LayoutState, LayoutStatus};
 use crate::driver::Driver;
-use crate::publish::{PublishStatus, Role};
 use tessera_journal::{Journal, Stage};
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::node_label::{self, Labels};
+use tessera_publish::{PublishStatus, Role};
 
 /// How often the keeper looks.
 #[derive(Clone, Copy, Debug)]

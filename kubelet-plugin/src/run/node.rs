@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kube::Client;
 use tessera_api::NodeConfig;
-use tessera_inventory::{Machine, PackedPool};
+use tessera_inventory::Machine;
+use tessera_publish::{Contents, PoolIdentity, PublishStatus};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,7 @@ use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 use tessera_kube_util::{retry::until_it_works, tasks::Tasks};
 
 use super::metrics::Metrics;
-use super::{health_report, pools::PoolMaker, published_before::published_before};
+use super::{health_report, pools::PoolMaker};
 use crate::driver::Driver;
 use crate::{
     cdi::Roots,
@@ -20,7 +21,6 @@ use crate::{
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     options::Options,
     prepare::{PrepareError, PrepareOptions, Preparer},
-    publish::{PublishStatus, desired::PoolIdentity},
 };
 use tessera_dra_kubelet::{
     claims::ClaimPreparer,
@@ -51,7 +51,9 @@ pub struct NodePart {
     /// The metrics.
     pub metrics: Metrics,
     /// Where pools go.
-    pub pools: watch::Sender<Option<Arc<PackedPool>>>,
+    pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
+    /// What was published when this instance began; `None` until that is known.
+    pub published_before: watch::Receiver<Option<Arc<[Contents]>>>,
     /// Where goes what the kubelet says.
     pub registration: watch::Sender<RegistrationState>,
     /// Where the preparer goes once there is one.
@@ -87,14 +89,14 @@ impl NodePart {
             identity: PoolIdentity::new(&self.options.driver_name, &self.options.node_name),
             preparer: preparer.clone(),
             pools: self.pools.clone(),
+            published_before: self.published_before.clone(),
             health: health_sender.clone(),
             looks: self.looks.clone(),
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
             node_config: self.node_config.clone(),
         };
-        tasks
-            .spawn("the pool maker", maker.run(self.machines.clone(), self.client.clone(), shutdown.clone()));
+        tasks.spawn("the pool maker", maker.run(self.machines.clone(), shutdown.clone()));
         let times = health_report::keep_times(health_sender, self.looks.clone(), shutdown.clone());
         tasks.spawn("the times of health", times);
 
@@ -127,13 +129,12 @@ impl NodePart {
         }
         let (status, layouts) = watch::channel(LayoutStatus::default());
         let Options { driver_name, node_name, .. } = &self.options;
-        let identity = PoolIdentity::new(driver_name, node_name);
-        let client = self.client.clone();
+        let mut before = self.published_before.clone();
         let keeper = LayoutKeeper {
             options,
             node_name: node_name.clone(),
             driver_name: driver_name.clone(),
-            client: client.clone(),
+            client: self.client.clone(),
             labels: self.labels.clone(),
             hardware: self.hardware.clone(),
             machines: self.machines.clone(),
@@ -147,9 +148,12 @@ impl NodePart {
         };
         let shutdown = self.shutdown.clone();
         tasks.spawn("the layout keeper", async move {
-            let before = shutdown.run_until_cancelled(published_before(client, &identity)).await;
-            let Some(before) = before else { return };
-            LayoutKeeper { fresh: before.is_empty(), ..keeper }.run(shutdown).await;
+            let fresh = async {
+                let before = before.wait_for(Option::is_some).await.ok()?;
+                before.as_ref().map(|before| before.is_empty())
+            };
+            let Some(Some(fresh)) = shutdown.run_until_cancelled(fresh).await else { return };
+            LayoutKeeper { fresh, ..keeper }.run(shutdown).await;
         });
         layouts
     }

@@ -2,22 +2,19 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use kube::Client;
 use tessera_api::NodeConfig;
 use tessera_inventory::{
     Machine, PackedPool, PoolOptions, Warning,
-    pool::{Held, PackedContents},
+    pool::{Held, PackedContents, PackedSlice},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::health_report::{HealthSender, report};
 use super::metrics::Metrics;
-use super::{
-    health_report::{HealthSender, report},
-    published_before::published_before,
-};
-use crate::{discovery::Looks, layout::LayoutStatus, prepare::Preparer, publish::desired::PoolIdentity};
+use crate::{discovery::Looks, layout::LayoutStatus, prepare::Preparer};
 use tessera_dra_kubelet::registration::RegistrationState;
+use tessera_publish::PoolIdentity;
 
 /// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -38,7 +35,9 @@ pub struct PoolMaker {
     /// Who knows what claims hold.
     pub preparer: Preparer,
     /// Where the pools go.
-    pub pools: watch::Sender<Option<Arc<PackedPool>>>,
+    pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
+    /// What was published when this instance began; `None` until that is known.
+    pub published_before: watch::Receiver<Option<Arc<[tessera_publish::Contents]>>>,
     /// Where the devices' health goes.
     pub health: HealthSender,
     /// When which cards were looked at.
@@ -58,17 +57,13 @@ impl PoolMaker {
     ///
     /// Nothing is published before it is known what was published by the last instance: devices of cards that have gone
     /// since are published on while claims hold them. Where nothing was, the kubelet is to know this instance first.
-    pub async fn run(
-        self,
-        mut machines: watch::Receiver<Option<Arc<Machine>>>,
-        client: Client,
-        shutdown: CancellationToken,
-    ) {
+    pub async fn run(self, mut machines: watch::Receiver<Option<Arc<Machine>>>, shutdown: CancellationToken) {
         let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
         let (mut layouts, mut node_config) = (self.layouts, self.node_config);
-        let mut published = None;
+        let mut before = self.published_before;
+        // What was published last: by the instance before, then by this one.
+        let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
-        let mut fetching = Box::pin(published_before(client, &identity));
         let mut told = BTreeSet::new();
         let mut known = Box::pin(tokio::time::timeout(REGISTRATION, registered(registration)));
         let mut kubelet_knows = false;
@@ -80,9 +75,7 @@ impl PoolMaker {
             let config = node_config.borrow_and_update().clone();
             let mut recheck = false;
             if let (Some(machine), Some(config)) = (machine, config) {
-                let last = pools.borrow().clone();
-                let before = published.as_deref().unwrap_or_default();
-                let held = held(last.as_deref(), before, &preparer).await;
+                let held = held(published.as_deref().unwrap_or_default(), &preparer).await;
                 let options = PoolOptions {
                     held,
                     config: (*config).clone(),
@@ -99,15 +92,17 @@ impl PoolMaker {
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    pools.send_if_modified(|sent| {
-                        let changed = sent.as_ref().is_none_or(|sent| sent.slices != pool.slices);
+                    let wanted = to_publish(&pool);
+                    let new = pools.send_if_modified(|sent| {
+                        let changed = sent.as_deref() != Some(&wanted);
                         if changed {
-                            *sent = Some(Arc::new(pool));
+                            *sent = Some(Arc::new(wanted));
                         }
                         changed
                     });
-                    // From now on that is what was published last.
-                    published = Some(Vec::new());
+                    if new {
+                        published = Some(pool.slices.into_iter().map(|slice| slice.contents).collect());
+                    }
                 }
             }
             tokio::select! {
@@ -115,7 +110,9 @@ impl PoolMaker {
                 changed = machines.changed() => if changed.is_err() { return },
                 // The sender may be done, where nothing can change.
                 Ok(()) = node_config.changed() => {}
-                specs = &mut fetching, if published.is_none() => published = Some(specs),
+                Ok(before) = before.wait_for(Option::is_some), if published.is_none() => {
+                    published = before.as_ref().map(|before| before.iter().map(packed).collect());
+                }
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
                 () = &mut waited, if !layouts_settled => layouts_settled = true,
@@ -133,8 +130,8 @@ async fn registered(mut registration: watch::Receiver<RegistrationState>) {
 
 /// Of the devices published last, by this process or else by the one before it, those that prepared claims hold. Where
 /// that can't be read, all: rather too many than one too few.
-async fn held(last: Option<&PackedPool>, before: &[PackedContents], preparer: &Preparer) -> Held {
-    if last.is_none() && before.is_empty() {
+async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
+    if published.is_empty() {
         return Held::default();
     }
     let names = preparer.held_devices().await;
@@ -142,9 +139,28 @@ async fn held(last: Option<&PackedPool>, before: &[PackedContents], preparer: &P
         tracing::warn!(%error, "cannot tell which devices claims hold");
     }
     let is_held = |name: &str| names.as_ref().ok().is_none_or(|names| names.contains(name));
-    match last {
-        Some(pool) => Held::new(pool.slices.iter().map(|slice| &*slice.contents), is_held),
-        None => Held::new(before, is_held),
+    Held::new(published, is_held)
+}
+
+/// `pool` as the publisher takes it; the texts are shared.
+fn to_publish(pool: &PackedPool) -> tessera_publish::Pool {
+    let slice = |PackedSlice { name_suffix, contents }: &PackedSlice| tessera_publish::Slice {
+        name_suffix: name_suffix.clone(),
+        contents: if contents.is_shared_counters() {
+            tessera_publish::Contents::SharedCounters { json: Arc::clone(contents.json()) }
+        } else {
+            let (count, json) = (contents.device_names().len(), Arc::clone(contents.json()));
+            tessera_publish::Contents::Devices { count, json }
+        },
+    };
+    tessera_publish::Pool { slices: pool.slices.iter().map(slice).collect() }
+}
+
+/// What the publisher found of an earlier instance, as [`Held`] takes it.
+fn packed(published: &tessera_publish::Contents) -> PackedContents {
+    match published.shared_counters() {
+        sets if sets.is_empty() => PackedContents::of_devices(&published.devices()),
+        sets => PackedContents::of_shared_counters(&sets),
     }
 }
 

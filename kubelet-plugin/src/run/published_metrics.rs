@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 use tessera_kube_util::metrics::add;
 
-use crate::publish::{PublishStatus, Role};
+use tessera_publish::{PublishStatus, Role};
 
 /// What is published. Clones share their values.
 #[derive(Clone, Debug)]

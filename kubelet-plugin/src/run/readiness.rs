@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::discovery::Looks;
 use crate::driver::Driver;
-use crate::{
-    discovery::Looks,
-    publish::{PublishStatus, Role},
-};
 use tessera_dra_kubelet::registration::RegistrationState;
+use tessera_publish::{PublishStatus, Role};
 
 /// For how long no card at all may have answered. One card that hangs must not take the others' plugin out of service; where
 /// none has answered at three looks, nothing about this node is known, and no claim can be prepared.

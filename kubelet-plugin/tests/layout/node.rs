@@ -17,9 +17,9 @@ use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartitions};
 use tessera_kubelet_plugin::layout::{
     CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutOptions, LayoutPace, LayoutState, LayoutStatus,
 };
-use tessera_kubelet_plugin::publish::{PublishStatus, Role};
 use tessera_kubelet_plugin::run::metrics::Metrics;
 use tessera_nvml::{Library, Nvml};
+use tessera_publish::{PublishStatus, Role};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::layout::LayoutState;
-use tessera_kubelet_plugin::publish::{PublishStatus, Role};
+use tessera_publish::{PublishStatus, Role};
 
 use crate::node::{Node, one};
 

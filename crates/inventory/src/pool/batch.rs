@@ -3,78 +3,24 @@
 use k8s_openapi::api::resource::v1::Device;
 use tessera_api::limits;
 
-use super::PackedContents;
-
-/// The devices of one complete slice.
-pub trait Batch {
-    /// Takes up to [`limits::ADVANCED_DEVICES_PER_SLICE`] devices.
-    fn of(devices: Vec<Device>) -> Self;
-    /// Returns them.
-    fn into_devices(self) -> Vec<Device>;
-    /// Their number.
-    fn len(&self) -> usize;
-    /// Their names, in order.
-    fn names(&self) -> impl Iterator<Item = &str>;
-}
-
-impl Batch for Vec<Device> {
-    fn of(devices: Vec<Device>) -> Self {
-        devices
-    }
-
-    fn into_devices(self) -> Vec<Device> {
-        self
-    }
-
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(|device| device.name.as_str())
-    }
-}
-
-impl Batch for PackedContents {
-    fn of(devices: Vec<Device>) -> Self {
-        Self::of_devices(&devices)
-    }
-
-    fn into_devices(self) -> Vec<Device> {
-        match self.unpack() {
-            super::Contents::Devices(devices) => devices,
-            super::Contents::SharedCounters(_) => Vec::new(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.device_names().len()
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.device_names().iter().map(|name| &**name)
-    }
-}
+use super::{Contents, PackedContents};
 
 /// A list of devices in batches, all of them full but the last.
-pub struct Batches<B> {
-    closed: Vec<B>,
+#[derive(Default)]
+pub struct Batches {
+    closed: Vec<PackedContents>,
     open: Vec<Device>,
 }
 
-impl<B> Default for Batches<B> {
-    fn default() -> Self {
-        Self { closed: Vec::new(), open: Vec::new() }
-    }
-}
-
-impl<B: Batch> Batches<B> {
+impl Batches {
     /// Adds a device at the end.
     pub fn push(&mut self, device: Device) {
         if self.open.is_empty()
-            && let Some(last) = self.closed.pop_if(|last| last.len() < limits::ADVANCED_DEVICES_PER_SLICE)
+            && let Some(last) =
+                self.closed.pop_if(|last| last.device_names().len() < limits::ADVANCED_DEVICES_PER_SLICE)
+            && let Contents::Devices(devices) = last.unpack()
         {
-            self.open = last.into_devices();
+            self.open = devices;
         }
         self.open.push(device);
         // Every device draws on its card's counters, which halves the devices that a slice may hold.
@@ -86,18 +32,19 @@ impl<B: Batch> Batches<B> {
     /// No more devices are expected for now.
     pub fn close(&mut self) {
         if !self.open.is_empty() {
-            self.closed.push(B::of(std::mem::take(&mut self.open)));
+            self.closed.push(PackedContents::of_devices(&std::mem::take(&mut self.open)));
         }
     }
 
     /// The devices' names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let open = self.open.iter().map(|device| device.name.as_str());
-        self.closed.iter().flat_map(Batch::names).chain(open)
+        let closed = self.closed.iter().flat_map(|batch| batch.device_names());
+        closed.map(|name| &**name).chain(open)
     }
 
     /// All batches.
-    pub fn into_batches(mut self) -> Vec<B> {
+    pub fn into_batches(mut self) -> Vec<PackedContents> {
         self.close();
         self.closed
     }
@@ -111,9 +58,10 @@ mod tests {
         Device { name: index.to_string(), ..Device::default() }
     }
 
-    fn holds_to_the_limit<B: Batch>() {
+    #[test]
+    fn batches_are_full_but_for_the_last() {
         for (count, sizes) in [(0, vec![]), (1, vec![1]), (64, vec![64]), (130, vec![64, 64, 2])] {
-            let mut batches = Batches::<B>::default();
+            let mut batches = Batches::default();
             for index in 0..count {
                 batches.push(device(index));
                 // Closing a batch early costs work, but the result is the same.
@@ -124,15 +72,9 @@ mod tests {
             let expected: Vec<String> = (0..count).map(|index| index.to_string()).collect();
             assert_eq!(batches.names().collect::<Vec<_>>(), expected);
             let batches = batches.into_batches();
-            assert_eq!(batches.iter().map(Batch::len).collect::<Vec<_>>(), sizes);
-            let devices: Vec<Device> = batches.into_iter().flat_map(Batch::into_devices).collect();
-            assert_eq!(devices, (0..count).map(device).collect::<Vec<_>>());
+            assert_eq!(batches.iter().map(|batch| batch.device_names().len()).collect::<Vec<_>>(), sizes);
+            let names = batches.iter().flat_map(|batch| batch.device_names());
+            assert_eq!(names.map(|name| &**name).collect::<Vec<_>>(), expected);
         }
-    }
-
-    #[test]
-    fn batches_are_full_but_for_the_last() {
-        holds_to_the_limit::<Vec<Device>>();
-        holds_to_the_limit::<PackedContents>();
     }
 }

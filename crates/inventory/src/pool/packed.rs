@@ -1,16 +1,10 @@
 //! What is published, in compact form.
 //!
-//! The devices of one machine are nearly equal, but the API's types store every string of each device: nearly 2,000
-//! devices of 64 cards take 20 MiB that way, and a few hundred KiB packed. They are unpacked only when something is
-//! written, which is rare.
+//! The API's types hold every text of each device apart: nearly 2,000 devices of 64 cards take 20 MiB as those and 2 MiB as
+//! JSON. They are looked at again when something is written, which is rare.
 
-use std::{
-    fmt,
-    io::{Read as _, Write as _},
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
-use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use serde_json::Error as JsonError;
 
@@ -35,20 +29,18 @@ pub struct PackedPool {
 pub struct PackedSlice {
     /// See [`Slice::name_suffix`].
     pub name_suffix: String,
-    /// Its contents, shared by all copies.
-    pub contents: Arc<PackedContents>,
+    /// What is in it.
+    pub contents: PackedContents,
 }
 
-/// [`Contents`] in compact form: the names as they are, the rest as compressed JSON.
+/// [`Contents`] that are kept: the names at hand, the rest as JSON.
 ///
 /// Contents are equal exactly if their packed forms are.
 #[derive(Clone, PartialEq)]
 pub struct PackedContents {
     kind: Kind,
     names: Box<[Arc<str>]>,
-    /// Bytes of the JSON.
-    length: usize,
-    compressed: Box<[u8]>,
+    json: Arc<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +71,7 @@ impl From<&Pool> for PackedPool {
     fn from(pool: &Pool) -> Self {
         let slice = |slice: &Slice| PackedSlice {
             name_suffix: slice.name_suffix.clone(),
-            contents: Arc::new(PackedContents::from(&slice.contents)),
+            contents: PackedContents::from(&slice.contents),
         };
         Self {
             slices: pool.slices.iter().map(slice).collect(),
@@ -119,6 +111,12 @@ impl PackedContents {
         self.kind == Kind::SharedCounters
     }
 
+    /// The list of devices or counter sets, as the API's types are serialised.
+    #[must_use]
+    pub fn json(&self) -> &Arc<[u8]> {
+        &self.json
+    }
+
     /// The contents as the API's types.
     #[must_use]
     #[expect(
@@ -126,26 +124,19 @@ impl PackedContents {
         reason = "these bytes were made by `new` of the same types and never leave the process"
     )]
     pub fn unpack(&self) -> Contents {
-        let mut json = Vec::with_capacity(self.length);
-        DeflateDecoder::new(&*self.compressed).read_to_end(&mut json).expect("compressed by ourselves");
         let contents: Result<Contents, JsonError> = match self.kind {
-            Kind::Devices => serde_json::from_slice(&json).map(Contents::Devices),
-            Kind::SharedCounters => serde_json::from_slice(&json).map(Contents::SharedCounters),
+            Kind::Devices => serde_json::from_slice(&self.json).map(Contents::Devices),
+            Kind::SharedCounters => serde_json::from_slice(&self.json).map(Contents::SharedCounters),
         };
         contents.expect("written by ourselves")
     }
 
     #[expect(
         clippy::expect_used,
-        reason = "the API's types are plain data with keys of text, which always serialises, and memory takes all that is \
-                  written to it"
+        reason = "the API's types are plain data with keys of text, which always serialises"
     )]
     fn new(kind: Kind, names: Box<[Arc<str>]>, json: Result<Vec<u8>, JsonError>) -> Self {
-        let json = json.expect("plain data");
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&json).expect("into memory");
-        let compressed = encoder.finish().expect("into memory");
-        Self { kind, names, length: json.len(), compressed: compressed.into() }
+        Self { kind, names, json: json.expect("plain data").into() }
     }
 }
 
@@ -163,7 +154,7 @@ impl fmt::Debug for PackedContents {
         f.debug_struct("PackedContents")
             .field("kind", &self.kind)
             .field("names", &self.names)
-            .field("length", &self.length)
+            .field("bytes", &self.json.len())
             .finish_non_exhaustive()
     }
 }

@@ -5,46 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::{DeviceName, DeviceType, limits};
 
-use super::batch::{Batch, Batches};
+use super::batch::Batches;
 use super::slice::partitions_name_suffix;
-use super::{Held, Tier};
+use super::{Held, PackedContents, PackedSlice, Tier};
 use crate::warning::Warning;
 
-/// What is to be published, in the order in which the scheduler tries it.
-pub struct Tiers<B> {
+/// What is to be published, in the order of trying.
+#[derive(Default)]
+pub struct Tiers {
     /// The sets that devices draw on, in any order.
     pub counter_sets: Vec<CounterSet>,
     /// Names of the sets that a device draws on.
     used: BTreeSet<String>,
     /// Partitions by the rank of their card.
-    partitions: BTreeMap<usize, Batches<B>>,
+    partitions: BTreeMap<usize, Batches>,
     /// Whole cards.
-    cards: Batches<B>,
+    cards: Batches,
     /// Shared devices.
-    shared: Batches<B>,
+    shared: Batches,
 }
 
-/// Everything that is to be published, as slices.
-pub struct Slices<B> {
-    /// Counter sets by the suffix of their slice's name, tried first.
-    pub counter_sets: Vec<(String, Vec<CounterSet>)>,
-    /// Devices by the suffix of their slice's name, in the order of trying.
-    pub devices: Vec<(String, B)>,
-}
-
-impl<B> Default for Tiers<B> {
-    fn default() -> Self {
-        Self {
-            counter_sets: Vec::new(),
-            used: BTreeSet::new(),
-            partitions: BTreeMap::new(),
-            cards: Batches::default(),
-            shared: Batches::default(),
-        }
-    }
-}
-
-impl<B: Batch> Tiers<B> {
+impl Tiers {
     /// Adds a partition of the card of that rank.
     pub fn add_partition(&mut self, rank: usize, device: Option<Device>) {
         if let Some(device) = device {
@@ -99,19 +80,19 @@ impl<B: Batch> Tiers<B> {
     }
 
     /// The slices by ascending name.
-    pub fn into_slices(mut self) -> Slices<B> {
-        // Devices are in the order of policy; counter sets are looked up by name, so any order serves.
+    pub fn into_slices(mut self) -> Vec<PackedSlice> {
+        // Devices go by policy; the sets they draw on are only looked up.
         self.counter_sets.sort_by(|one, other| one.name.cmp(&other.name));
-        let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE).map(<[_]>::to_vec);
-        let counter_sets = number(counter_sets, |position| Tier::Counters.name_suffix(position));
-        let mut devices = Vec::new();
+        let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE);
+        let counter_sets = counter_sets.map(PackedContents::of_shared_counters).collect();
+        let mut slices = number(counter_sets, |position| Tier::Counters.name_suffix(position));
         for (rank, partitions) in self.partitions {
-            devices
+            slices
                 .extend(number(partitions.into_batches(), |position| partitions_name_suffix(rank, position)));
         }
-        devices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
-        devices.extend(number(self.shared.into_batches(), |position| Tier::Shared.name_suffix(position)));
-        Slices { counter_sets, devices }
+        slices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
+        slices.extend(number(self.shared.into_batches(), |position| Tier::Shared.name_suffix(position)));
+        slices
     }
 
     fn draws(&mut self, device: &Device) {
@@ -135,6 +116,7 @@ impl<B: Batch> Tiers<B> {
     }
 }
 
-fn number<T>(items: impl IntoIterator<Item = T>, name: impl Fn(usize) -> String) -> Vec<(String, T)> {
-    items.into_iter().enumerate().map(|(position, item)| (name(position), item)).collect()
+fn number(contents: Vec<PackedContents>, name_suffix: impl Fn(usize) -> String) -> Vec<PackedSlice> {
+    let slice = |(position, contents)| PackedSlice { name_suffix: name_suffix(position), contents };
+    contents.into_iter().enumerate().map(slice).collect()
 }

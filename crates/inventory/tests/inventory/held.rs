@@ -44,7 +44,7 @@ fn from_memory_as_from_the_api() {
     let pool = Pool::new(&hgx_h100(), &whole_cards());
     let is_held = |name: &str| name != "gpu-11-00";
     let packed = PackedPool::new(&hgx_h100(), &whole_cards());
-    let from_memory = Held::new(packed.slices.iter().map(|slice| &*slice.contents), is_held);
+    let from_memory = Held::new(packed.slices.iter().map(|slice| &slice.contents), is_held);
     assert_eq!(from_memory, held(&published(&pool), is_held));
     assert_eq!(from_memory.devices().count(), pool.devices().count() - 1);
 }

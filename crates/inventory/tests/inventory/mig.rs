@@ -330,7 +330,7 @@ fn a_held_partition_stays_when_its_card_is_taken_over() {
     let model = mig_models::named("H100-80GB");
     let before = Pool::new(&model.machine(2), &options());
     let published = PackedPool::from(&before);
-    let contents = published.slices.iter().map(|slice| &*slice.contents);
+    let contents = published.slices.iter().map(|slice| &slice.contents);
     let held = Held::new(contents, |name| name == "gpu-11-00-mig-1g10gb-6");
     let machine = with_instances(&model, vec![instance(&model, 2, "4g.40gb", 0, &[4])]);
     let after = Pool::new(&machine, &PoolOptions { held, ..options() });

@@ -1,0 +1,45 @@
+//! Logs a lasting problem once, and its end.
+
+use crate::failure::{Attempt, Failure, FailureKind};
+
+/// Whether something works at present.
+#[derive(Debug)]
+pub struct Condition {
+    what: &'static str,
+    failing: Option<(Attempt, std::mem::Discriminant<FailureKind>)>,
+    attempts: u64,
+}
+
+impl Condition {
+    /// `what`, a sentence's subject, works as far as we know.
+    #[must_use]
+    pub fn new(what: &'static str) -> Self {
+        Self { what, failing: None, attempts: 0 }
+    }
+
+    /// It failed. Logged as a warning when it worked before or failed for another reason.
+    pub fn failed(&mut self, failure: &Failure) {
+        self.attempts += 1;
+        let reason = (failure.attempt, std::mem::discriminant(&failure.kind));
+        if self.failing == Some(reason) {
+            tracing::debug!(attempts = self.attempts, "{}", failure.message());
+        } else {
+            self.failing = Some(reason);
+            tracing::warn!("{}", failure.message());
+        }
+    }
+
+    /// It worked. Logged when it failed before.
+    pub fn worked(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!(failed_attempts = self.attempts, "{} works again", self.what);
+        }
+        self.attempts = 0;
+    }
+
+    /// Whether it failed last time.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+}

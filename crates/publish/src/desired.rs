@@ -1,0 +1,78 @@
+//! What the ResourceSlices of this node shall hold.
+
+use k8s_openapi::api::resource::v1::ResourceSliceSpec;
+
+use crate::{contents::Contents, names};
+
+/// All that shall be published of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// The slices by ascending [`Slice::name_suffix`].
+    pub slices: Vec<Slice>,
+}
+
+/// One slice of a [`Pool`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// End of the slice's name, a DNS label. kube-scheduler takes the slices of a pool by name, so this is the order of trying.
+    pub name_suffix: String,
+    /// What is in it.
+    pub contents: Contents,
+}
+
+/// One slice as it shall be, without what it has in common with the other slices of its pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredSlice {
+    /// Its `metadata.name`. Names order the slices of a pool: kube-scheduler tries them by name.
+    pub name: String,
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// What all slices of one pool have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolIdentity {
+    /// The DRA driver's name.
+    pub driver_name: String,
+    /// The node's name.
+    pub node_name: String,
+    /// The pool's name, `<driver>/<node>`: the allocator of Kubernetes 1.36 keys counters by the pool's name without the
+    /// driver, so that a name must not be shared with another driver.
+    pub pool_name: String,
+}
+
+impl PoolIdentity {
+    /// The pool of `driver_name` on `node_name`.
+    #[must_use]
+    pub fn new(driver_name: &str, node_name: &str) -> Self {
+        Self {
+            driver_name: driver_name.to_owned(),
+            node_name: node_name.to_owned(),
+            pool_name: format!("{driver_name}/{node_name}"),
+        }
+    }
+
+    /// The slices that `pool` asks for.
+    #[must_use]
+    pub fn slices(&self, pool: &Pool) -> Vec<DesiredSlice> {
+        let slice = |slice: &Slice| DesiredSlice {
+            name: names::slice_name(&self.node_name, &self.driver_name, &slice.name_suffix),
+            contents: slice.contents.clone(),
+        };
+        pool.slices.iter().map(slice).collect()
+    }
+
+    /// The `spec` of a slice at `generation` of a pool of `count` slices, without its contents.
+    #[must_use]
+    pub fn spec(&self, generation: i64, count: i64) -> ResourceSliceSpec {
+        let mut spec = ResourceSliceSpec {
+            driver: self.driver_name.clone(),
+            node_name: Some(self.node_name.clone()),
+            ..ResourceSliceSpec::default()
+        };
+        spec.pool.name.clone_from(&self.pool_name);
+        spec.pool.generation = generation;
+        spec.pool.resource_slice_count = count;
+        spec
+    }
+}

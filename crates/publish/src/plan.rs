@@ -1,0 +1,249 @@
+//! The fewest writes from the slices a server holds to those it shall hold.
+//!
+//! A reader takes the slices of the highest generation of a pool, and trusts them only when there are as many as each
+//! of them says (`resourceSliceCount`). So one slice may be replaced at the same generation: readers see the old or the
+//! new pool. Everything else gets a new generation, and is no pool at all until its last slice is written.
+
+use k8s_openapi::{
+    api::resource::v1::ResourceSliceSpec,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+
+use crate::{
+    desired::{DesiredSlice, PoolIdentity},
+    draft::Draft,
+    held_slice::{HeldContents, HeldSlice, HeldSpec},
+};
+
+/// Generation of a pool that was never published.
+pub const FIRST_GENERATION: i64 = 1;
+
+/// One request to the API server.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Make this slice.
+    Create(Box<Draft>),
+    /// Replace the slice of the same name and resource version.
+    Replace(Box<Draft>),
+    /// Delete the slice of this name, uid and resource version.
+    Delete(Box<ObjectMeta>),
+}
+
+impl Write {
+    /// Metadata of the slice to write or to delete.
+    #[must_use]
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Create(draft) | Self::Replace(draft) => &draft.metadata,
+            Self::Delete(metadata) => metadata,
+        }
+    }
+
+    /// `create`, `update` or `delete`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Replace(_) => "update",
+            Self::Delete(_) => "delete",
+        }
+    }
+
+    /// The slice's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+}
+
+/// What to write, and in which order.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The generation of the pool afterwards; `None` when the pool shall have no slices.
+    pub generation: Option<i64>,
+    /// Stages, none empty: all writes of one stage may run side by side, and a stage begins when all of the one before
+    /// it succeeded.
+    pub stages: Vec<Vec<Write>>,
+}
+
+impl Plan {
+    /// All writes, in order of stages.
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.stages.iter().flatten()
+    }
+
+    /// Whether the server already holds what it shall hold.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+}
+
+/// From `current`, all slices of this driver and node that the server holds, to `desired`. Of the current ones the `spec` must
+/// be known, and have been compared with what is desired of their names.
+///
+/// `generation` is the pool's generation as last seen: a pool that was wiped comes back with it. Every slice will be
+/// owned by `owner`, the node.
+#[must_use]
+pub fn plan(
+    identity: &PoolIdentity,
+    owner: &OwnerReference,
+    current: &[&HeldSlice],
+    desired: &[DesiredSlice],
+    generation: Option<i64>,
+) -> Plan {
+    let count = i64::try_from(desired.len()).unwrap_or(i64::MAX);
+    let generation_of = |slice: &HeldSlice| {
+        let pool = slice.spec.as_ref().map(|spec| &spec.pool)?;
+        (pool.name == identity.pool_name).then_some(pool.generation)
+    };
+    let highest = current.iter().filter_map(|slice| generation_of(slice)).max();
+
+    let pairs: Vec<Pair<'_>> =
+        desired.iter().map(|desired| Pair::find(identity, owner, desired, current, highest, count)).collect();
+    let obsolete: Vec<&HeldSlice> = current
+        .iter()
+        .copied()
+        .filter(|slice| !desired.iter().any(|desired| slice.metadata.name.as_ref() == Some(&desired.name)))
+        .collect();
+
+    let differing = pairs.iter().filter(|pair| pair.state == State::Differs).count();
+    let recounted = pairs.iter().any(|pair| pair.state == State::Differs && pair.recounted);
+    let obsolete_at_highest =
+        obsolete.iter().filter_map(|slice| generation_of(slice)).max() == highest && highest.is_some();
+    // A slice of the highest generation that goes away counts in readers' eyes until it is gone: nothing may be written
+    // beside it at that generation.
+    let written = pairs.iter().any(|pair| pair.state != State::Same);
+    let anew = differing > 1 || recounted || obsolete_at_highest && written;
+
+    let (generation, from_scratch) = match highest {
+        None => (generation.unwrap_or(FIRST_GENERATION).max(FIRST_GENERATION), false),
+        Some(highest) if !anew => (highest, false),
+        // A generation that cannot be raised (only a foreign writer gets it there) leaves one way: nothing, then the
+        // first again.
+        Some(i64::MAX) => (FIRST_GENERATION, true),
+        Some(highest) => (highest + 1, false),
+    };
+
+    let spec = || identity.spec(generation, count);
+    let mut first: Vec<Write> = Vec::new();
+    let mut second: Vec<Write> = Vec::new();
+    let mut third: Vec<Write> = Vec::new();
+    if from_scratch {
+        let [lower, highest] = deletions(current.to_vec(), highest);
+        third.extend(desired.iter().map(|desired| create(desired, spec(), owner)));
+        return Plan { generation: Some(generation), stages: stages(vec![lower, highest, third]) };
+    }
+    for (pair, desired) in pairs.iter().zip(desired) {
+        match (pair.state, pair.current) {
+            (State::Same, _) if !anew => {}
+            (State::Missing, _) | (_, None) => third.push(create(desired, spec(), owner)),
+            (State::OtherPool, Some(current)) => {
+                // The pool's name cannot be changed.
+                first.push(Write::Delete(Box::new(current.metadata.clone())));
+                third.push(create(desired, spec(), owner));
+            }
+            (State::Differs, Some(current)) if !anew => second.push(replace(current, desired, spec(), owner)),
+            (_, Some(current)) => third.push(replace(current, desired, spec(), owner)),
+        }
+    }
+    let [lower, highest] = deletions(obsolete, highest);
+    Plan {
+        generation: (count > 0).then_some(generation),
+        stages: stages(vec![first, second, third, lower, highest]),
+    }
+}
+
+/// Deletes `slices`, those of the highest generation last: readers would see the one below in between.
+fn deletions(slices: Vec<&HeldSlice>, highest: Option<i64>) -> [Vec<Write>; 2] {
+    let (last, first): (Vec<_>, Vec<_>) =
+        slices.into_iter().partition(|slice| slice.spec.as_ref().map(|spec| spec.pool.generation) == highest);
+    [first, last].map(|slices| {
+        slices.into_iter().map(|slice| Write::Delete(Box::new(slice.metadata.clone()))).collect()
+    })
+}
+
+fn stages(stages: Vec<Vec<Write>>) -> Vec<Vec<Write>> {
+    stages.into_iter().filter(|stage| !stage.is_empty()).collect()
+}
+
+/// How a slice of the server relates to the desired one of its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// There is none.
+    Missing,
+    /// It is in another pool, whose generation says nothing about ours.
+    OtherPool,
+    /// At the highest generation, as desired.
+    Same,
+    /// At the highest generation, so part of what readers see, but not as desired.
+    Differs,
+    /// Not part of what readers see (a generation behind), or with another owner.
+    Behind,
+}
+
+struct Pair<'a> {
+    current: Option<&'a HeldSlice>,
+    state: State,
+    /// It says another number of slices.
+    recounted: bool,
+}
+
+impl<'a> Pair<'a> {
+    fn find(
+        identity: &PoolIdentity,
+        owner: &OwnerReference,
+        desired: &DesiredSlice,
+        current: &[&'a HeldSlice],
+        highest: Option<i64>,
+        count: i64,
+    ) -> Self {
+        let current =
+            current.iter().copied().find(|slice| slice.metadata.name.as_ref() == Some(&desired.name));
+        let Some(slice) = current else { return Self { current, state: State::Missing, recounted: false } };
+        let Some(HeldSpec { pool, contents, .. }) = &slice.spec else {
+            return Self { current, state: State::Behind, recounted: false };
+        };
+        let recounted = pool.resource_slice_count != count;
+        let state = if pool.name != identity.pool_name {
+            State::OtherPool
+        } else if Some(pool.generation) != highest {
+            State::Behind
+        } else if recounted || *contents != HeldContents::Same(desired.contents.clone()) {
+            State::Differs
+        } else if !is_owned(&slice.metadata, owner) {
+            State::Behind
+        } else {
+            State::Same
+        };
+        Self { current, state, recounted }
+    }
+}
+
+fn is_owned(metadata: &ObjectMeta, owner: &OwnerReference) -> bool {
+    metadata.owner_references.as_deref() == Some(std::slice::from_ref(owner))
+}
+
+fn create(desired: &DesiredSlice, spec: ResourceSliceSpec, owner: &OwnerReference) -> Write {
+    let metadata = ObjectMeta {
+        name: Some(desired.name.clone()),
+        owner_references: Some(vec![owner.clone()]),
+        ..ObjectMeta::default()
+    };
+    let contents = desired.contents.clone();
+    Write::Create(Box::new(Draft { metadata, spec, contents, taint_times: Vec::new() }))
+}
+
+fn replace(
+    current: &HeldSlice,
+    desired: &DesiredSlice,
+    spec: ResourceSliceSpec,
+    owner: &OwnerReference,
+) -> Write {
+    let mut metadata = current.metadata.clone();
+    // Labels, annotations and finalizers are others' to set, and stay.
+    metadata.owner_references = Some(vec![owner.clone()]);
+    metadata.managed_fields = None;
+    let taint_times = current.spec.as_ref().map(|spec| spec.taint_times.clone()).unwrap_or_default();
+    Write::Replace(Box::new(Draft { metadata, spec, contents: desired.contents.clone(), taint_times }))
+}

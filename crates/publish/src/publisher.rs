@@ -1,0 +1,241 @@
+//! Runs the publishing of one instance of the plugin.
+
+use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use kube::{
+    Client,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, InitialListStrategy},
+    },
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use tessera_kube_util::events::{Events, NodeEvents};
+
+use tessera_kube_util::backoff::{Backoff, WatchBackoff};
+
+use crate::{
+    contents::Contents,
+    desired::{Pool, PoolIdentity},
+    lock::{LockError, PublishLock},
+    server::Server,
+    session::{Next, Session},
+    status::{PublishStatus, Role},
+};
+
+/// After something happened, more usually follows (a kubelet deletes one slice after another): what comes within this
+/// time is answered together.
+const GATHER: Duration = Duration::from_millis(10);
+/// At the end, how long requests under way may take before they are given up.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
+
+/// How often an API server that does not keep some feature of the slices is asked whether it does by now. A feature gate
+/// changes when an API server is restarted.
+const PROBE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// What a [`Publisher`] needs to know.
+#[derive(Clone, Debug)]
+pub struct PublishOptions {
+    /// The DRA driver's name.
+    pub driver_name: String,
+    /// The name of this node's Node object.
+    pub node_name: String,
+    /// Where instances of the plugin agree on who publishes: the plugin directory, shared by all instances on the node.
+    pub lock_directory: PathBuf,
+    /// What this instance calls itself there: the pod's UID.
+    pub instance: String,
+}
+
+/// Keeps the ResourceSlices of this node equal to what the hardware offers.
+pub struct Publisher {
+    server: Server,
+    events: NodeEvents,
+    identity: PoolIdentity,
+    lock: PublishLock,
+    probe_interval: Duration,
+    status: watch::Sender<PublishStatus>,
+    before: watch::Sender<Option<Arc<[Contents]>>>,
+}
+
+impl Publisher {
+    /// A publisher that writes through `client`, see [`super::client`].
+    #[must_use]
+    pub fn new(client: Client, options: PublishOptions) -> Self {
+        Self {
+            events: NodeEvents::new(
+                Events::start(client.clone(), &options.driver_name, &options.node_name),
+                &options.node_name,
+            ),
+            server: Server::new(client),
+            identity: PoolIdentity::new(&options.driver_name, &options.node_name),
+            lock: PublishLock::new(&options.lock_directory, &options.instance),
+            probe_interval: PROBE_INTERVAL,
+            status: watch::Sender::default(),
+            before: watch::Sender::default(),
+        }
+    }
+
+    /// Asks an API server that does not keep some feature of the slices about every `interval`, rather than every five
+    /// minutes, whether it does by now.
+    #[must_use]
+    pub fn probe_every(self, interval: Duration) -> Self {
+        Self { probe_interval: interval, ..self }
+    }
+
+    /// What is published, as it changes.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<PublishStatus> {
+        self.status.subscribe()
+    }
+
+    /// What was published of this node's pool when this publisher began, slice by slice; `None` until that was read.
+    #[must_use]
+    pub fn published_before(&self) -> watch::Receiver<Option<Arc<[Contents]>>> {
+        self.before.subscribe()
+    }
+
+    /// Publishes the latest pool until `stop`. `None` means that the hardware is not known (yet): what is published
+    /// stays as it is, and another instance may go on publishing.
+    ///
+    /// Whatever the API server and others do, this keeps trying. At the end the slices stay: an upgrade of the plugin
+    /// must not take the node's devices away.
+    pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
+        let Self { server, events: node_events, identity, mut lock, probe_interval, status, before } = self;
+        let watch = {
+            let (server, identity) = (server.clone(), identity.clone());
+            move |list| server.watch(&identity, list).backoff(WatchBackoff::default())
+        };
+        let mut events = pin!(watch(InitialListStrategy::StreamingList));
+        let mut session = Session::new(server, node_events, identity, status.clone());
+        let mut lock_failures = Backoff::default();
+        let mut lock_retry = Instant::now();
+        let mut due: Option<Instant> = None;
+        let mut read_due = Instant::now();
+        let mut probe = Instant::now() + probe_interval;
+        let mut pools_open = true;
+        let mut known = desire(&mut session, &mut pools);
+
+        loop {
+            let publishing = lock.holds();
+            let role = match (known, publishing) {
+                (false, _) => Role::WaitingForHardware,
+                (true, false) => Role::Standby,
+                (true, true) => Role::Publishing,
+            };
+            status.send_if_modified(|status| std::mem::replace(&mut status.role, role) != role);
+
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = pools.changed(), if pools_open => {
+                    pools_open = changed.is_ok();
+                    if desire(&mut session, &mut pools) || !known {
+                        due = Some(Instant::now());
+                    }
+                    known = known || pools.borrow().is_some();
+                }
+                event = events.next() => match event {
+                    Some(Err(error)) if cannot_list_with_the_watch(&error) => {
+                        events.set(watch(InitialListStrategy::ListWatch));
+                    }
+                    Some(event) => {
+                        let soon = Instant::now() + GATHER;
+                        // What waits for a back-off goes on waiting, unless the reason for it has just gone.
+                        if session.observe(event) || due.is_none() {
+                            due = Some(soon);
+                        }
+                    }
+                    // The watch never ends by itself: it retries whatever happens.
+                    None => return,
+                },
+                turn = next_turn(&mut lock, lock_retry), if known => match turn {
+                    Ok(Turn::Ours) => {
+                        tracing::info!("this instance publishes the ResourceSlices");
+                        lock_failures.reset();
+                        due = Some(Instant::now());
+                    }
+                    Ok(Turn::Another) => {
+                        tracing::info!("a newer instance publishes the ResourceSlices from now on");
+                        lock.release();
+                    }
+                    Err(error) => {
+                        if lock_failures.attempts() == 0 {
+                            tracing::error!("cannot publish: {error}");
+                        }
+                        status.send_modify(|status| status.last_error = Some(error.to_string()));
+                        lock_retry = Instant::now() + lock_failures.delay();
+                    }
+                },
+                () = sleep_until(read_due), if before.borrow().is_none() && session.knows_server() => {
+                    let Some(read) = stop.run_until_cancelled(session.published_before()).await else { return };
+                    match read {
+                        Ok(contents) => { before.send_replace(Some(contents)); }
+                        Err(delay) => read_due = Instant::now() + delay,
+                    }
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() && publishing && session.knows_server() => {
+                    due = None;
+                    let round = session.round(&lock);
+                    match finish(round, &stop).await {
+                        Some(Next::Rest) => {}
+                        Some(Next::After(delay)) => due = Some(Instant::now() + delay),
+                        None => return,
+                    }
+                }
+                () = sleep_until(probe), if publishing => {
+                    probe = Instant::now() + probe_interval.mul_f64(1.0 + fastrand::f64() / 4.0);
+                    if session.probe().await {
+                        due = Some(Instant::now());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the server refuses a watch because it shall begin with a list: its feature gate `WatchList` is off.
+fn cannot_list_with_the_watch(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        if status.code == 422 && status.message.contains("sendInitialEvents"))
+}
+
+/// Who publishes from now on.
+enum Turn {
+    Ours,
+    Another,
+}
+
+/// Waits until this instance may publish or, if it does, until it no longer may.
+async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, LockError> {
+    if lock.holds() {
+        lock.superseded().await;
+        return Ok(Turn::Another);
+    }
+    sleep_until(not_before).await;
+    lock.acquire().await?;
+    Ok(Turn::Ours)
+}
+
+/// Desires the latest pool, if it is known. Answers whether it is a new one.
+fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<Pool>>>) -> bool {
+    let pool = pools.borrow_and_update().clone();
+    pool.is_some_and(|pool| session.desire(&pool))
+}
+
+/// Lets `round` come to its end, but not long after `stop`.
+async fn finish(round: impl Future<Output = Next>, stop: &CancellationToken) -> Option<Next> {
+    let mut round = pin!(round);
+    tokio::select! {
+        next = &mut round => Some(next),
+        () = stop.cancelled() => {
+            // The slices of a pool are written together or not at all, if the server lets us.
+            let _ = timeout(LAST_REQUESTS, round).await;
+            None
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The requests to the API server, each within a time limit.
+
+use std::{future::Future, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        core::v1::Node,
+        resource::v1::{ResourceSlice, ResourceSliceSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, Resource as _,
+    api::{DeleteParams, ListParams, PostParams, Preconditions},
+    core::Request,
+    runtime::watcher::{self, InitialListStrategy, watcher},
+};
+
+use crate::{
+    desired::PoolIdentity,
+    draft::Draft,
+    failure::{Attempt, Failure, FailureKind},
+    held_slice::{HeldContents, HeldSlice, same},
+    plan::Write,
+    store::SliceMetadata,
+};
+
+/// Who we are in `managedFields` of what we write.
+pub const FIELD_MANAGER: &str = "tessera-kubelet-plugin";
+/// Longest wait for one answer. A server under load answers a write within a second or not at all (its own limit for
+/// etcd is 5 s to 10 s).
+const ANSWER: Duration = Duration::from_secs(15);
+/// Slices in one answer to a list. A slice may have 100 KB, and a node some hundred slices.
+const PAGE: u32 = 8;
+
+/// A client for the publisher: its requests fail at once when the server refuses, rather than after many silent
+/// attempts, as retrying and reporting are the publisher's own work.
+///
+/// # Errors
+/// As [`Client::try_from`]: certificates or credentials that cannot be read.
+pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
+/// The API server as the publisher uses it.
+#[derive(Clone)]
+pub struct Server {
+    client: Client,
+    slices: Api<ResourceSlice>,
+    nodes: Api<Node>,
+}
+
+/// What the server holds of a slice that was sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// The slice as the server holds it.
+    pub held: HeldSlice,
+    /// Where that is not what was sent: first what was, then what is held.
+    pub difference: Option<Box<(ResourceSliceSpec, ResourceSliceSpec)>>,
+}
+
+impl Server {
+    /// The server behind `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { slices: Api::all(client.clone()), nodes: Api::all(client.clone()), client }
+    }
+
+    /// Metadata of the slices of this driver on this node, watched. The list comes with the watch, in one request, where the
+    /// server can do that (`WatchList`, usual since Kubernetes 1.34), else in one of its own.
+    pub fn watch(
+        &self,
+        identity: &PoolIdentity,
+        list: InitialListStrategy,
+    ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<SliceMetadata>>> + Send + use<> {
+        let slices: Api<SliceMetadata> = Api::all(self.client.clone());
+        let config = watcher::Config { initial_list_strategy: list, ..watcher::Config::default() };
+        watcher(slices, config.fields(&fields(identity)))
+    }
+
+    /// All slices of this driver on this node, whole.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Watch`], which needs the same rights.
+    pub async fn list(&self, identity: &PoolIdentity) -> Result<Vec<HeldSlice>, Failure> {
+        let mut parameters = ListParams::default().fields(&fields(identity)).limit(PAGE);
+        let mut slices = Vec::new();
+        loop {
+            let page = self.slices.list(&parameters);
+            let page = answer(Attempt::Watch, &identity.node_name, page).await?;
+            slices.extend(page.items.into_iter().map(HeldSlice::from));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(slices),
+            }
+        }
+    }
+
+    /// The Node as owner of its slices: they go when it is deleted.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::GetNode`].
+    pub async fn owner(&self, node_name: &str) -> Result<OwnerReference, Failure> {
+        let node = answer(Attempt::GetNode, node_name, self.nodes.get_metadata(node_name)).await?;
+        let Some(uid) = node.metadata.uid else {
+            return Err(Failure {
+                attempt: Attempt::GetNode,
+                name: node_name.to_owned(),
+                kind: FailureKind::Server,
+                text: "a Node without uid".to_owned(),
+            });
+        };
+        Ok(OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node_name.to_owned(),
+            uid,
+            controller: Some(true),
+            block_owner_deletion: None,
+        })
+    }
+
+    /// The slice called `name`, if there is one, of whatever driver and node.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Get`].
+    pub async fn get(&self, name: &str) -> Result<Option<ResourceSlice>, Failure> {
+        answer(Attempt::Get, name, self.slices.get_opt(name)).await
+    }
+
+    /// Sends `write`. Answers what the server holds afterwards; `None` after a deletion.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Create`], [`Attempt::Update`] or [`Attempt::Delete`].
+    pub async fn write(&self, write: &Write) -> Result<Option<Answer>, Failure> {
+        let name = write.name();
+        match write {
+            Write::Create(draft) => {
+                answer(Attempt::Create, name, self.send(draft, Verb::Create)).await.map(Some)
+            }
+            Write::Replace(draft) => {
+                answer(Attempt::Update, name, self.send(draft, Verb::Replace)).await.map(Some)
+            }
+            Write::Delete(metadata) => {
+                let preconditions = Preconditions {
+                    uid: metadata.uid.clone(),
+                    resource_version: metadata.resource_version.clone(),
+                };
+                let parameters = DeleteParams::default().preconditions(preconditions);
+                answer(Attempt::Delete, name, self.slices.delete(name, &parameters)).await.map(|_| None)
+            }
+        }
+    }
+
+    /// What the server would hold if `draft` were created; nothing is created.
+    ///
+    /// # Errors
+    /// A [`Failure`] of [`Attempt::Create`].
+    pub async fn dry_run(&self, draft: &Draft) -> Result<Answer, Failure> {
+        answer(Attempt::Create, draft.name(), self.send(draft, Verb::DryRun)).await
+    }
+
+    /// Sends a slice, and keeps of the answer only what is needed.
+    async fn send(&self, draft: &Draft, verb: Verb) -> Result<Answer, kube::Error> {
+        let parameters =
+            PostParams { dry_run: verb == Verb::DryRun, field_manager: Some(FIELD_MANAGER.to_owned()) };
+        let sent = draft.slice();
+        let body = serde_json::to_vec(&sent).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(ResourceSlice::url_path(&(), None));
+        let request = match verb {
+            Verb::Create | Verb::DryRun => request.create(&parameters, body),
+            Verb::Replace => request.replace(draft.name(), &parameters, body),
+        };
+        // Not typed while others are awaited.
+        drop(sent);
+        let text = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
+        let held: ResourceSlice = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+        let sent = draft.slice().spec;
+        let difference = (!same(sent.clone(), &held.spec)).then(|| Box::new((sent, held.spec.clone())));
+        let mut held = HeldSlice::from(held);
+        if let (None, Some(spec)) = (&difference, &mut held.spec) {
+            spec.contents = HeldContents::Same(draft.contents.clone());
+        }
+        Ok(Answer { held, difference })
+    }
+}
+
+fn fields(identity: &PoolIdentity) -> String {
+    let PoolIdentity { driver_name, node_name, .. } = identity;
+    format!("spec.driver={driver_name},spec.nodeName={node_name}")
+}
+
+/// How a slice is sent.
+#[derive(Clone, Copy, PartialEq)]
+enum Verb {
+    Create,
+    Replace,
+    DryRun,
+}
+
+async fn answer<T>(
+    attempt: Attempt,
+    name: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(ANSWER, request).await {
+        Ok(result) => result.map_err(|error| Failure::new(attempt, name, &error)),
+        Err(_) => Err(Failure::slow(attempt, name, ANSWER)),
+    }
+}

@@ -1,0 +1,353 @@
+//! One instance's dealings with the API server: what it holds, what it shall hold, and the writes between.
+
+mod carry_out;
+mod read;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::runtime::watcher::Event;
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
+
+use tessera_kube_util::events::{NodeEvents, Severity};
+
+use tessera_kube_util::backoff::Backoff;
+
+use crate::{
+    condition::Condition,
+    desired::{Pool, PoolIdentity},
+    dispute,
+    failure::{Attempt, Failure, FailureKind},
+    lock::PublishLock,
+    other_driver::OtherDriver,
+    plan::{Plan, plan},
+    rivalry::Rivalry,
+    server::{Answer, Server},
+    status::PublishStatus,
+    store::{SliceMetadata, Store},
+    target::{Target, dropped_features},
+};
+
+/// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
+/// a slice that somebody changed), so a few do; more mean that nothing converges.
+const ROUNDS: usize = 12;
+/// Requests at once. More would not be answered sooner, and each has a connection and the text of a slice.
+const REQUESTS: usize = 8;
+
+/// See the module.
+pub struct Session {
+    server: Server,
+    events: NodeEvents,
+    identity: PoolIdentity,
+    store: Store,
+    target: Target,
+    owner: Option<OwnerReference>,
+    /// The first question for the owner, asked at the start, beside everything else.
+    first_owner: Option<JoinHandle<Result<OwnerReference, Failure>>>,
+    /// The pool's generation as last seen.
+    generation: Option<i64>,
+    /// What the server keeps is known: by a dry run or by what it answered to writes.
+    probed: bool,
+    /// The server held the target; what differs now is somebody else's doing.
+    synced: bool,
+    backoff: Backoff,
+    /// Conflicts since the server last held the target.
+    conflicts: usize,
+    rivalry: Rivalry,
+    /// The other driver of our name while it is there, and whether the Node has an Event of it.
+    other: Option<(OtherDriver, bool)>,
+    writing: Condition,
+    watching: Condition,
+    status: watch::Sender<PublishStatus>,
+}
+
+/// What to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// The server holds the target: wait for something to happen.
+    Rest,
+    /// Try again after this time.
+    After(Duration),
+}
+
+impl Session {
+    /// Nothing is known and nothing desired yet.
+    pub fn new(
+        server: Server,
+        events: NodeEvents,
+        identity: PoolIdentity,
+        status: watch::Sender<PublishStatus>,
+    ) -> Self {
+        let asked = server.clone();
+        let node_name = identity.node_name.clone();
+        let first_owner = tokio::spawn(async move { asked.owner(&node_name).await });
+        Self {
+            server,
+            events,
+            first_owner: Some(first_owner),
+            target: Target::new(identity.clone()),
+            identity,
+            store: Store::default(),
+            owner: None,
+            generation: None,
+            probed: false,
+            synced: false,
+            backoff: Backoff::default(),
+            conflicts: 0,
+            rivalry: Rivalry::default(),
+            other: None,
+            writing: Condition::new("publishing ResourceSlices"),
+            watching: Condition::new("watching ResourceSlices"),
+            status,
+        }
+    }
+
+    /// Desires `pool`. Answers whether that is something new.
+    pub fn desire(&mut self, pool: &Pool) -> bool {
+        let new = self.target.set(pool);
+        if new {
+            self.synced = false;
+            self.backoff.reset();
+            self.status.send_modify(|status| status.in_sync = false);
+        }
+        new
+    }
+
+    /// Whether enough is known to compare the server with the target.
+    #[must_use]
+    pub fn knows_server(&self) -> bool {
+        self.store.is_complete()
+    }
+
+    /// Takes in what the watch says. Answers whether a server that was away is back.
+    pub fn observe(&mut self, event: Result<Event<SliceMetadata>, kube::runtime::watcher::Error>) -> bool {
+        match event {
+            Ok(event) => {
+                // Said before the server was asked anything.
+                let begins = matches!(event, Event::Init);
+                self.store.observe(event);
+                if begins {
+                    return false;
+                }
+                let back = self.watching.is_failing();
+                self.watching.worked();
+                back
+            }
+            Err(error) => {
+                // An expired watch (410) is renewed with a list, and is no trouble to anybody.
+                let failure = Failure::of_watch(&self.identity.node_name, &error);
+                let expired =
+                    matches!(&error, kube::runtime::watcher::Error::WatchError(status) if status.code == 410);
+                if !expired {
+                    self.watching.failed(&failure);
+                    self.report(Some(failure.message()));
+                }
+                false
+            }
+        }
+    }
+
+    /// Plans and writes until the server holds the target, or something has to be waited for.
+    pub async fn round(&mut self, lock: &PublishLock) -> Next {
+        for _ in 0..ROUNDS {
+            if !lock.may_write() {
+                return Next::Rest;
+            }
+            if let Err(failure) = self.read().await {
+                return self.retry(failure);
+            }
+            if let Some(other) = OtherDriver::find(&self.identity, self.store.iter()) {
+                return self.stand_back(other).await;
+            }
+            if self.other.take().is_some() {
+                tracing::info!("the other driver's ResourceSlices are gone");
+            }
+            let plan = match self.plan().await {
+                Ok(plan) => plan,
+                Err(failure) => return self.retry(failure),
+            };
+            if plan.is_empty() {
+                self.settle(&plan);
+                return Next::Rest;
+            }
+            if std::mem::take(&mut self.synced) {
+                let delay = self.repair(&plan);
+                if !delay.is_zero() {
+                    return Next::After(delay);
+                }
+                // The owner's uid may have changed, if a node was deleted and came back.
+                self.owner = None;
+                continue;
+            }
+            if !std::mem::replace(&mut self.probed, true) && self.store.iter().next().is_some() {
+                // What a predecessor published is not replaced by something the server will not keep.
+                if let Err(failure) = self.probe_target().await {
+                    self.probed = false;
+                    return self.retry(failure);
+                }
+                continue;
+            }
+            if let Err(failure) = self.carry_out(plan, lock).await {
+                return self.retry(failure);
+            }
+        }
+        self.retry(Failure {
+            attempt: Attempt::Update,
+            name: format!("of pool {}", self.identity.pool_name),
+            kind: FailureKind::Server,
+            text: format!("they are not as written after {ROUNDS} rounds of writing"),
+        })
+    }
+
+    /// Leaves everything as it is while another driver of our name is there, and says so once. What happens to its slices
+    /// the watch will tell.
+    async fn stand_back(&mut self, other: OtherDriver) -> Next {
+        let message = other.to_string();
+        self.synced = false;
+        self.status.send_modify(|status| status.in_sync = false);
+        self.report(Some(message.clone()));
+        let known = self.other.take().filter(|(known, _)| *known == other);
+        if known.is_none() {
+            tracing::error!("{message}");
+        }
+        let told = match known {
+            Some((_, true)) => true,
+            _ => self.events.send(Severity::Warning, "Publish", "AnotherDriver", &message).await,
+        };
+        self.other = Some((other, told));
+        if told { Next::Rest } else { Next::After(self.backoff.delay()) }
+    }
+
+    /// Asks a server that did not keep some feature whether it does by now.
+    pub async fn probe(&mut self) -> bool {
+        if self.target.missing().is_empty() {
+            return false;
+        }
+        let before = self.target.missing().clone();
+        if let Err(failure) = self.probe_target().await {
+            tracing::debug!("cannot learn what the API server keeps by now: {}", failure.message());
+            return false;
+        }
+        let changed = *self.target.missing() != before;
+        if changed {
+            tracing::info!(missing = ?self.target.missing(), "the API server keeps other features than before");
+            self.synced = false;
+        }
+        changed
+    }
+
+    /// Learns what the server keeps of all that the hardware offers, without writing anything.
+    async fn probe_target(&mut self) -> Result<(), Failure> {
+        let dropped = match self.target.probe() {
+            None => BTreeSet::new(),
+            Some(probe) => match self.server.dry_run(&probe).await {
+                Ok(Answer { difference: Some(specs), .. }) => dropped_features(&specs.0, &specs.1),
+                // That it is invalid will be said, and dealt with, when it is written.
+                Ok(_) | Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => BTreeSet::new(),
+                Err(failure) => return Err(failure),
+            },
+        };
+        for message in self.target.learn_from_probe(dropped) {
+            tracing::warn!("{message}");
+        }
+        Ok(())
+    }
+
+    async fn plan(&mut self) -> Result<Plan, Failure> {
+        let owner = match &self.owner {
+            Some(owner) => owner.clone(),
+            None => {
+                let first = match self.first_owner.take() {
+                    Some(first) => first.await.ok().and_then(Result::ok),
+                    None => None,
+                };
+                let owner = match first {
+                    Some(owner) => owner,
+                    None => self.server.owner(&self.identity.node_name).await?,
+                };
+                self.owner.insert(owner).clone()
+            }
+        };
+        self.store.iter_mut().for_each(|slice| self.target.recognise(slice));
+        let current: Vec<_> = self.store.iter().collect();
+        Ok(plan(&self.identity, &owner, &current, self.target.slices(), self.generation))
+    }
+
+    /// The server holds the target.
+    fn settle(&mut self, plan: &Plan) {
+        let news = !self.synced;
+        self.synced = true;
+        self.backoff.reset();
+        self.conflicts = 0;
+        self.writing.worked();
+        self.generation = plan.generation.or(self.generation);
+        let (slices, devices) = (self.target.slices().len(), self.target.devices());
+        if news {
+            tracing::info!(
+                pool = self.identity.pool_name,
+                generation = plan.generation,
+                slices,
+                devices,
+                "published"
+            );
+        }
+        self.status.send_if_modified(|status| {
+            let mut now = status.clone();
+            now.in_sync = true;
+            now.generation = plan.generation;
+            (now.slices, now.devices) = (slices, devices);
+            std::mem::replace(status, now.clone()) != now
+        });
+        self.report(None);
+    }
+
+    /// Somebody changed what we had published. Answers how long to leave it so.
+    fn repair(&mut self, plan: &Plan) -> Duration {
+        let what = dispute::describe(plan, &self.store);
+        let delay = self.rivalry.repair_after(Instant::now());
+        if delay.is_zero() {
+            tracing::warn!("{what}; putting it right");
+        } else {
+            tracing::warn!(?delay, "{what}, again and again; putting it right after a while");
+            self.report(Some(format!("{what}, again and again")));
+        }
+        self.status.send_modify(|status| {
+            status.repairs += 1;
+            status.in_sync = false;
+        });
+        delay
+    }
+
+    /// Says what failed. Answers after which time to try again.
+    fn failed(&mut self, failure: &Failure) -> Duration {
+        self.writing.failed(failure);
+        self.report(Some(failure.message()));
+        self.status.send_modify(|status| status.in_sync = false);
+        self.backoff.delay().max(failure.retry_after())
+    }
+
+    fn retry(&mut self, failure: Failure) -> Next {
+        Next::After(self.failed(&failure))
+    }
+
+    /// Tells the status what is wrong at present: `error`, or else what is left out.
+    fn report(&self, error: Option<String>) {
+        let shortcomings = self.target.shortcomings();
+        let last_error = error.or_else(|| (!shortcomings.is_empty()).then(|| shortcomings.join("; ")));
+        let missing = self.target.missing();
+        self.status.send_if_modified(|status| {
+            if status.last_error == last_error && status.missing_features == *missing {
+                return false;
+            }
+            status.last_error = last_error;
+            status.missing_features.clone_from(missing);
+            true
+        });
+    }
+}
+
+/// Awaits all `requests`, [`REQUESTS`] at once; answers in their order.
+async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
+    stream::iter(requests).buffered(REQUESTS).collect().await
+}

@@ -1,0 +1,189 @@
+//! What the API server holds of this driver and node, as far as we know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{core::PartialObjectMeta, runtime::watcher::Event};
+
+use crate::held_slice::HeldSlice;
+
+/// What the watch tells of a slice: its metadata.
+pub type SliceMetadata = PartialObjectMeta<ResourceSlice>;
+
+/// The slices of one driver on one node: from the watch, and from the answers to our own requests, which come earlier.
+///
+/// The watch tells which slices there are, and by their resource versions whether they are as they were last read or written.
+#[derive(Debug, Default)]
+pub struct Store {
+    slices: BTreeMap<String, HeldSlice>,
+    /// UIDs that we deleted while the watch may still tell of their past.
+    deleted: BTreeSet<String>,
+    /// A list under way.
+    listing: Option<BTreeMap<String, ObjectMeta>>,
+    complete: bool,
+}
+
+impl Store {
+    /// Whether a whole list has been seen: before, a missing slice may only be unknown.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// All slices, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &HeldSlice> {
+        self.slices.values()
+    }
+
+    /// All slices, by name.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut HeldSlice> {
+        self.slices.values_mut()
+    }
+
+    /// Names of the slices that are to be read.
+    #[must_use]
+    pub fn unread(&self) -> Vec<String> {
+        self.iter().filter(|slice| slice.spec.is_none()).map(|slice| slice.name().to_owned()).collect()
+    }
+
+    /// The slice called `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&HeldSlice> {
+        self.slices.get(name)
+    }
+
+    /// Takes in what the watch says.
+    pub fn observe(&mut self, event: Event<SliceMetadata>) {
+        match event {
+            Event::Init => self.listing = Some(BTreeMap::new()),
+            Event::InitApply(SliceMetadata { metadata, .. }) => {
+                self.listing.get_or_insert_default().insert(name_of(&metadata).to_owned(), metadata);
+            }
+            Event::InitDone => {
+                let listed = self.listing.take().unwrap_or_default();
+                self.slices.retain(|name, _| listed.contains_key(name));
+                self.deleted.retain(|uid| listed.values().any(|listed| listed.uid.as_ref() == Some(uid)));
+                listed.into_values().for_each(|metadata| self.apply(HeldSlice::unread(metadata)));
+                self.complete = true;
+            }
+            Event::Apply(SliceMetadata { metadata, .. }) => self.apply(HeldSlice::unread(metadata)),
+            Event::Delete(SliceMetadata { metadata, .. }) => {
+                let name = name_of(&metadata);
+                if self.get(name).is_some_and(|known| known.metadata.uid == metadata.uid) {
+                    self.slices.remove(name);
+                }
+                if let Some(uid) = &metadata.uid {
+                    self.deleted.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// Takes in a slice as the server holds it, unless as much or a newer state of it is known.
+    pub fn apply(&mut self, slice: HeldSlice) {
+        if slice.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
+            return;
+        }
+        if let Some(known) = self.get(slice.name())
+            && known.metadata.uid == slice.metadata.uid
+        {
+            let is_known =
+                slice.spec.is_none() && known.metadata.resource_version == slice.metadata.resource_version;
+            if is_known || version(known) > version(&slice) {
+                return;
+            }
+        }
+        self.slices.insert(slice.name().to_owned(), slice);
+    }
+
+    /// Forgets the slice with this metadata, which we deleted or found gone.
+    pub fn remove(&mut self, metadata: &ObjectMeta) {
+        if let Some(uid) = &metadata.uid {
+            self.deleted.insert(uid.clone());
+        }
+        let name = name_of(metadata);
+        if self.get(name).is_some_and(|known| known.metadata.uid == metadata.uid) {
+            self.slices.remove(name);
+        }
+    }
+}
+
+fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Resource versions of one object compare as numbers (Kubernetes promises so since 1.35, and etcd always did). One that
+/// is no number counts as old: the watch has the last word then.
+fn version(slice: &HeldSlice) -> u128 {
+    slice.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str, uid: &str, version: u32) -> HeldSlice {
+        let mut slice = ResourceSlice::default();
+        slice.metadata.name = Some(name.to_owned());
+        slice.metadata.uid = Some(uid.to_owned());
+        slice.metadata.resource_version = Some(version.to_string());
+        slice.into()
+    }
+
+    fn told(name: &str, uid: &str, version: u32) -> SliceMetadata {
+        SliceMetadata { metadata: slice(name, uid, version).metadata, ..SliceMetadata::default() }
+    }
+
+    fn held(store: &Store) -> Vec<(String, String)> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        store.iter().map(|s| (text(&s.metadata.name), text(&s.metadata.resource_version))).collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+    }
+
+    #[test]
+    fn late_echoes_of_our_own_writes_change_nothing() {
+        let mut store = Store::default();
+        store.apply(slice("a", "1", 10));
+        store.observe(Event::Apply(told("a", "1", 9)));
+        assert_eq!(held(&store), pairs(&[("a", "10")]));
+        store.remove(&slice("a", "1", 10).metadata);
+        store.observe(Event::Apply(told("a", "1", 10)));
+        assert_eq!(held(&store), []);
+        store.apply(slice("a", "2", 12));
+        store.observe(Event::Delete(told("a", "1", 11)));
+        assert_eq!(held(&store), pairs(&[("a", "12")]));
+    }
+
+    #[test]
+    fn what_has_another_version_than_was_read_or_written_is_to_be_read() {
+        let mut store = Store::default();
+        store.apply(slice("a", "1", 10));
+        store.observe(Event::Apply(told("a", "1", 10)));
+        assert_eq!(store.unread(), [""; 0]);
+        store.observe(Event::Apply(told("a", "1", 11)));
+        store.observe(Event::Apply(told("b", "2", 12)));
+        assert_eq!(store.unread(), ["a", "b"]);
+        store.apply(slice("a", "1", 11));
+        assert_eq!(store.unread(), ["b"]);
+        store.apply(slice("b", "2", 11));
+        assert_eq!(store.unread(), ["b"], "that is what it was before");
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_but_nothing_newer() {
+        let mut store = Store::default();
+        store.apply(slice("a", "1", 10));
+        store.apply(slice("b", "2", 11));
+        assert!(!store.is_complete());
+        store.observe(Event::Init);
+        store.observe(Event::InitApply(told("a", "1", 8)));
+        store.observe(Event::InitApply(told("c", "3", 9)));
+        assert_eq!(held(&store), pairs(&[("a", "10"), ("b", "11")]));
+        store.observe(Event::InitDone);
+        assert!(store.is_complete());
+        assert_eq!(held(&store), pairs(&[("a", "10"), ("c", "9")]));
+    }
+}
