@@ -10,6 +10,7 @@ mod gpu_check;
 mod image;
 mod mutants;
 mod oracle;
+mod sbom;
 mod strangers;
 mod test;
 
@@ -39,6 +40,8 @@ enum Command {
     Test(test::TestArguments),
     /// Holds dependencies to deny.toml: licences, sources, known vulnerabilities; says what it could not check.
     Deny(deny::DenyArguments),
+    /// Writes what the shipped programs are made of: a software bill of materials for each.
+    Sbom(sbom::SbomArguments),
     /// Changes the node agent in one place after another, and says which changes no test notices.
     Mutants(mutants::MutantsArguments),
     /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),
+        Command::Sbom(arguments) => sbom::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),
         Command::Oracle(arguments) => oracle::run(&arguments),

@@ -6,21 +6,13 @@ use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::layout::LayoutState;
 use tessera_publish::{PublishStatus, Role};
 
-use crate::node::{Node, one};
+use tessera_fakes::poll::until;
 
-/// Waits until something is so.
-async fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let asking = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("never {what}"));
-}
+use crate::node::{Node, one};
 
 /// Waits for an Event of this reason that says this.
 async fn told(node: &Node, reason: &str, said: &str) {
-    eventually(&format!("{reason}: {said}"), || {
+    until(&format!("{reason}: {said}"), || {
         node.api.events().iter().any(|(of, note)| of == reason && note.contains(said))
     })
     .await;
@@ -67,7 +59,7 @@ async fn claims_and_programs_are_waited_for_and_named() {
     assert_eq!(closed, [first, second]);
     for line in [r#"{state="pending"} 2"#, r#"{state="applied"} 6"#] {
         let line = format!("tessera_mig_layout_cards{line}");
-        eventually(&line, || node.metrics.encode().unwrap().contains(&line)).await;
+        until(&line, || node.metrics.encode().unwrap().contains(&line)).await;
     }
     for holder in ["default/train (0b4e)", "process 4711"] {
         told(&node, "MigLayoutPending", holder).await;
@@ -121,7 +113,7 @@ async fn a_file_that_can_not_be_read_changes_nothing() {
         assert_eq!(node.partitions(0).len(), 2);
     }
     let line = "tessera_mig_layout_file_wrong 1";
-    eventually(line, || node.metrics.encode().unwrap().contains(line)).await;
+    until(line, || node.metrics.encode().unwrap().contains(line)).await;
 
     // At a start, too, the node is published.
     std::fs::remove_file(node.file()).unwrap();

@@ -1,22 +1,16 @@
 //! Claims that change while something is looked at or waited for.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+
+use tessera_fakes::poll::until;
 
 use crate::support::{Node, claim, prepare};
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < end, "not within {LONG:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 /// A claim was deallocated and the kubelet had forgotten it, when a sweep asked. Before the sweep goes on, the claim is
 /// allocated and prepared anew.

@@ -8,6 +8,8 @@ use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_kubelet_plugin::prepare::{Phase, PrepareError, Preparer};
 use tokio::task::JoinHandle;
 
+use tessera_fakes::poll::until;
+
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
 /// Far more than anything here takes.
@@ -34,14 +36,6 @@ fn spawn(
 ) -> JoinHandle<Result<Vec<PreparedDevice>, PrepareError>> {
     let (preparer, claim) = (preparer.clone(), claim.clone());
     tokio::spawn(async move { prepare(&preparer, &claim).await })
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < end, "not within {LONG:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// `old` holds the card, was deleted by force and its pod still runs; `new` is allocated the card.

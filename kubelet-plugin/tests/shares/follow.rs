@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tessera_dra_kubelet::ClaimReference;
+use tessera_fakes::poll::until_async;
 use tessera_kubelet_plugin::prepare::MpsMetrics;
 use tessera_kubelet_plugin::prepare::Preparer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::container::Container;
-use crate::host::{LONG, kill};
+use crate::host::kill;
 use crate::node::{Node, claim, prepare, unprepare};
 use crate::static_partitions;
 
@@ -32,15 +33,7 @@ impl Following {
     }
 
     async fn is_connected(&self) {
-        until("followed", async || self.metrics.host_up.get() == 1).await;
-    }
-}
-
-pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let since = Instant::now();
-    while !condition().await {
-        assert!(since.elapsed() < LONG, "never {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        until_async("followed", async || self.metrics.host_up.get() == 1).await;
     }
 }
 
@@ -69,7 +62,7 @@ fn events(node: &Node, reason: &str) -> Vec<(String, String)> {
 }
 
 async fn told(node: &Node, reason: &str, about: &[&str], note: &str) {
-    until(&format!("{reason} of {about:?}"), async || {
+    until_async(&format!("{reason} of {about:?}"), async || {
         let events = events(node, reason);
         about.iter().all(|about| events.iter().any(|(is, says)| is == about && says.contains(note)))
     })
@@ -99,7 +92,7 @@ async fn pods_are_told_of_a_dead_server_and_only_they() {
     told(&node, "MPSRestarted", &["Pod one", "Pod two"], &device).await;
     assert_eq!(events(&node, "MPSServerDied").len(), 2);
     let metrics = &following.metrics;
-    until("counted", async || metrics.restarts.get() == 1).await;
+    until_async("counted", async || metrics.restarts.get() == 1).await;
     assert_eq!((metrics.server_deaths.get(), metrics.daemon_deaths.get()), (1, 0));
     // In a loop it is told no more than once.
     for _ in 0..5 {
@@ -123,9 +116,9 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     prepare(&preparer, &share).await.unwrap();
     following.is_connected().await;
     let program = Container::of(&node.spec(&share)).run(&node.host);
-    until("seen", async || following.metrics.daemons_in("running") == 1).await;
+    until_async("seen", async || following.metrics.daemons_in("running") == 1).await;
     node.host.end_pod();
-    until("lost", async || following.metrics.host_up.get() == 0).await;
+    until_async("lost", async || following.metrics.host_up.get() == 0).await;
     drop(program);
     node.host.start();
     following.is_connected().await;
@@ -134,10 +127,10 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     let pipe = node.host.list().await[0].pipe_directory.clone();
     node.host.end_pod();
     // The plugin writes there that it closes the card.
-    until("closed", async || node.host.card(0)["computeMode"] == 2).await;
+    until_async("closed", async || node.host.card(0)["computeMode"] == 2).await;
     fs::remove_dir_all(pipe.parent().unwrap()).unwrap();
     node.host.start();
-    until("made anew", async || node.host.list().await.len() == 1 && pipe.exists()).await;
+    until_async("made anew", async || node.host.list().await.len() == 1 && pipe.exists()).await;
     unprepare(&preparer, &share).await.unwrap();
     // What the card's compute mode was is lost with the directory.
     assert_eq!((node.hardware(), node.host.list().await), (vec![], vec![]));
@@ -159,7 +152,7 @@ async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
     assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
     kill(node.host.reaper(), Signal::CONT);
     let since = Instant::now();
-    until("freed", async || node.hardware().is_empty()).await;
+    until_async("freed", async || node.hardware().is_empty()).await;
     assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
     assert!(node.is_empty().await);
     node.host.end_pod();
@@ -180,7 +173,7 @@ async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_c
     unprepare(&preparer, &share).await.unwrap();
     assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
     kill(supervisor, Signal::CONT);
-    until("freed", async || node.hardware().is_empty()).await;
+    until_async("freed", async || node.hardware().is_empty()).await;
     assert!(node.is_empty().await);
 }
 
@@ -207,7 +200,7 @@ async fn limits_go_down_with_the_largest_share() {
     kill(supervisor, Signal::STOP);
     unprepare(&preparer, &middle).await.unwrap();
     kill(supervisor, Signal::CONT);
-    until("lowered", async || limit().await == Some(1024)).await;
+    until_async("lowered", async || limit().await == Some(1024)).await;
     unprepare(&preparer, &small).await.unwrap();
     assert!(node.is_empty().await);
 }
@@ -229,7 +222,7 @@ async fn a_client_that_will_not_leave_is_ended_in_its_time_and_its_pod_told() {
     assert_eq!(program.says()["error"], "CUDA_ERROR_MPS_RPC_FAILURE");
     let process = format!("process {} (cuda-sample)", program.pid());
     told(&node, "MPSClientsEnded", &["Pod share"], &process).await;
-    until("counted", async || following.metrics.clients_ended.get() == 1).await;
+    until_async("counted", async || following.metrics.clients_ended.get() == 1).await;
     assert!(node.is_empty().await);
 }
 
@@ -251,7 +244,7 @@ async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
     drop(faulty);
     let process = format!("process {} (cuda-sample)", notebook.pid());
     told(&node, "MPSServerFault", &["Pod share"], &process).await;
-    until("counted", async || {
+    until_async("counted", async || {
         following.metrics.daemons_in("fault") == 1 && following.metrics.server_faults.get() == 1
     })
     .await;
@@ -291,8 +284,8 @@ async fn two_instances_of_an_upgrade_tell_the_same_once() {
         let instances = &instances;
         async move {
             for following in instances {
-                until("counted", async || following.metrics.server_deaths.get() == times).await;
-                until("running again", async || following.metrics.restarts.get() == times).await;
+                until_async("counted", async || following.metrics.server_deaths.get() == times).await;
+                until_async("running again", async || following.metrics.restarts.get() == times).await;
             }
         }
     };
@@ -330,7 +323,7 @@ async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
     }
     prepare(&preparer, &share).await.unwrap();
     let seen = preparer.journal().clone();
-    until("written down", async || seen.mps_servers().unwrap().servers.len() == 1).await;
+    until_async("written down", async || seen.mps_servers().unwrap().servers.len() == 1).await;
     drop((following, preparer));
     node.host.end_pod();
     node.host.start();
@@ -343,8 +336,10 @@ async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
     assert_eq!(events(&node, "MPSServerDied").len(), 1, "{:?}", node.api.events());
     // The next instance has nothing to tell of it: it goes on with what was written down.
     let server = node.host.list().await[0].server_instance.clone();
-    until("written down", async || seen.mps_servers().unwrap().servers.values().next() == server.as_ref())
-        .await;
+    until_async("written down", async || {
+        seen.mps_servers().unwrap().servers.values().next() == server.as_ref()
+    })
+    .await;
     drop(following);
     let following = Following::start(&preparer);
     following.is_connected().await;
@@ -363,7 +358,7 @@ async fn the_cards_of_an_mps_host_that_is_killed_at_once_are_closed_until_the_ne
     prepare(&preparer, &share).await.unwrap();
     let container = Container::of(&node.spec(&share));
     node.host.end_pod();
-    until("closed", async || node.host.card(0)["computeMode"] == 2).await;
+    until_async("closed", async || node.host.card(0)["computeMode"] == 2).await;
     assert_eq!(container.run(&node.host).device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
     node.host.start();
     node.host.daemon("running", |daemon| daemon.server_pid.is_some()).await;
@@ -385,7 +380,7 @@ async fn daemons_that_outlive_mps_host_keep_their_cards_open() {
     let (supervisor, reaper) = (node.host.supervisor().unwrap(), node.host.reaper());
     kill(reaper, Signal::STOP);
     kill(supervisor, Signal::KILL);
-    until("away", async || following.metrics.host_up.get() == 0).await;
+    until_async("away", async || following.metrics.host_up.get() == 0).await;
     let container = Container::of(&node.spec(&share));
     // Each look of the plugin is later than the one before.
     for _ in 0..5 {
@@ -450,6 +445,6 @@ async fn specs_follow_the_static_partitions_of_a_new_daemon() {
     let before = node.spec(&share);
     kill(node.host.list().await[0].pid.unwrap(), Signal::KILL);
     // As soon as it is told: the next look at all specs is minutes away.
-    until("other", async || node.spec(&share) != before).await;
+    until_async("other", async || node.spec(&share) != before).await;
     assert_eq!(Container::of(&node.spec(&share)).run(&node.host).device["multiprocessors"], 24);
 }

@@ -5,7 +5,9 @@ use std::fs;
 use tessera_kubelet_plugin::prepare::PrepareError;
 
 use crate::container::Container;
-use crate::follow::{Following, until};
+use tessera_fakes::poll::until_async;
+
+use crate::follow::Following;
 use crate::node::{Node, claim, is_there, prepare, unprepare};
 
 /// Number of the compute mode PROHIBITED.
@@ -90,7 +92,7 @@ async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     assert_ne!(text, ended);
     fs::write(directory.join("daemon.json.ended"), ended).unwrap();
     fs::rename(directory.join("daemon.json.ended"), &record).unwrap();
-    until("taken away", async || !is_there(&directory)).await;
+    until_async("taken away", async || !is_there(&directory)).await;
     assert_eq!(node.host.card(0)["computeMode"], 0);
 }
 

@@ -14,8 +14,7 @@ use tessera_mps_host::protocol::{Daemon, DaemonState, Ensure, Release, Settings}
 
 use crate::machine::{EmulatedMachine, mps_host};
 
-/// For things that happen sooner or later on a busy machine.
-pub const LONG: Duration = Duration::from_secs(90);
+pub use crate::poll::LONG;
 
 pub struct Host {
     pub machine: EmulatedMachine,

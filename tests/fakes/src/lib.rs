@@ -9,3 +9,4 @@ pub mod disk;
 pub mod host;
 pub mod known_machines;
 pub mod machine;
+pub mod poll;
