@@ -1,7 +1,7 @@
 //! What is published, in compact form.
 //!
-//! The API's types hold every text of each device apart: nearly 2,000 devices of 64 cards take 20 MiB as those and 2 MiB as
-//! JSON. They are looked at again when something is written, which is rare.
+//! The API's types hold every text of each device apart: nearly 2,000 devices of 64 cards take 20 MiB as those, and a
+//! fraction of that as JSON. They are looked at again when something is written, which is rare.
 
 use std::{fmt, sync::Arc};
 
