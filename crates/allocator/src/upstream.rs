@@ -1,7 +1,7 @@
 //! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
 //! the same order, with the same errors. The search differs, the first solution in Kubernetes' order is the answer.
 //!
-//! This is the enumeration: in which order devices are tried. What may be tried together is [`crate::validity`]'s to say.
+//! This is the enumeration: in which order devices are tried. What may be tried together, `validity` says.
 
 mod bounds;
 mod mix;
