@@ -69,10 +69,23 @@ pub trait FileSystem: Send + Sync + 'static {
 /// What the operating system says; the file that was there is then unchanged.
 pub fn replace_unsynced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Two instances may do this at once, each as process 1 of its container.
-    let temporary = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
-    let written = file_system.create(&temporary, bytes).and_then(|_| file_system.rename(&temporary, path));
+    replace_by(file_system, &path.with_extension(format!("{:016x}.new", fastrand::u64(..))), path, bytes)
+}
+
+/// [`replace_unsynced`] by way of a file of this name in the same directory, so that what a crash leaves is found.
+///
+/// # Errors
+/// What the operating system says; the file that was there is then unchanged.
+pub fn replace_by(
+    file_system: &dyn FileSystem,
+    temporary: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let written = file_system.create(temporary, bytes).and_then(|_| file_system.rename(temporary, path));
     written.inspect_err(|_| {
-        let _ = file_system.remove(&temporary);
+        // What was written of it takes the space that a full disk lacks.
+        let _ = file_system.remove(temporary);
     })
 }
 

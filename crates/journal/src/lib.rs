@@ -29,7 +29,9 @@ pub use change::{
     HardwareChange, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances, TimeSliceChange,
 };
 pub use error::{JournalError, hint};
-pub use file_system::{FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_unsynced};
+pub use file_system::{
+    FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_by, replace_unsynced,
+};
 pub use mps_servers::MpsServers;
 pub use record::{
     ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot_id::BootId;
 use crate::error::JournalError;
+use crate::file_system::replace_by;
 use crate::store::Journal;
 
 const NAME: &str = "mps-servers.json";
@@ -69,13 +70,8 @@ impl Journal {
         self.sweep_mps_servers();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let new = self.directory().join(format!("{UNFINISHED}{now:x}.new"));
-        let written = self.file_system().create(&new, &text).map(drop);
-        let written = written.and_then(|()| self.file_system().rename(&new, &path));
-        written.map_err(|error| {
-            // What is half written is swept by the next one otherwise.
-            let _ = self.file_system().remove(&new);
-            JournalError::io("write", &path, error)
-        })
+        replace_by(self.file_system(), &new, &path, &text)
+            .map_err(|error| JournalError::io("write", &path, error))
     }
 
     /// Removes what a crash left half written. Another instance that is just writing tries again.

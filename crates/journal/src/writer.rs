@@ -7,7 +7,7 @@ use std::thread;
 use tokio::sync::oneshot;
 
 use crate::error::JournalError;
-use crate::file_system::FileSystem;
+use crate::file_system::{FileSystem, replace_by};
 
 /// Writes and removes files atomically and brings that to the disk, on a thread of its own. Changes that arrive while
 /// others are being synced are synced together. What need not survive the machine doesn't wait in this queue
@@ -77,10 +77,8 @@ pub(super) fn write_unsynced(
     content: Option<&[u8]>,
 ) -> Result<(), JournalError> {
     match content {
-        Some(content) => {
-            create(file_system, path, content)?;
-            rename(file_system, path)
-        }
+        Some(content) => replace_by(file_system, &temporary(path), path, content)
+            .map_err(|error| JournalError::io("write", path, error)),
         None => remove(file_system, path),
     }
 }

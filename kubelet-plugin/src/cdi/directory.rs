@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CdiError, Spec, Vendor};
-use tessera_journal::{FileSystem, Listed};
+use tessera_journal::{FileSystem, Listed, replace_by};
 
 /// The directory from which the container runtime reads specs. It lies in memory on most nodes, so nothing in it is
 /// synced, and all of it is gone after a reboot.
@@ -44,17 +44,14 @@ impl Directory {
         let mut content = serde_json::to_vec_pretty(spec).map_err(|json| error(io::Error::other(json)))?;
         content.push(b'\n');
         let temporary = self.temporary(uid);
-        let written = match self.file_system.create(&temporary, &content) {
-            Err(absent) if absent.kind() == io::ErrorKind::NotFound => self
-                .file_system
-                .create_directory(&self.path)
-                .and_then(|()| self.file_system.create(&temporary, &content)),
+        let replace = || replace_by(&*self.file_system, &temporary, &path, &content);
+        match replace() {
+            Err(absent) if absent.kind() == io::ErrorKind::NotFound => {
+                self.file_system.create_directory(&self.path).and_then(|()| replace())
+            }
             written => written,
-        };
-        written.and_then(|_| self.file_system.rename(&temporary, &path)).map_err(|failure| {
-            let _ = self.file_system.remove(&temporary);
-            error(failure)
-        })
+        }
+        .map_err(error)
     }
 
     /// Reads a claim's spec; `None` where there is none, or none that can be understood.
