@@ -7,8 +7,9 @@ use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 use super::PrepareError;
 use tessera_journal::ClaimSharing;
 
-/// The configuration objects of an allocation that are for this driver, by precedence: those of its DeviceClasses before
-/// those of the claim, each in their order. The later wins, each kind as a whole.
+/// The configuration objects of an allocation that are for this driver, by precedence: first those of its
+/// DeviceClasses, then those of the claim, each in their order. A later object replaces an earlier one of the same
+/// kind as a whole.
 pub(super) struct Configs<'a> {
     objects: Vec<Object<'a>>,
     driver_name: &'a str,
@@ -26,7 +27,7 @@ enum Source {
     Claim,
 }
 
-/// What is set for one device. Kinds that say nothing about the device have their defaults.
+/// The settings of one device. Kinds without a setting for the device have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub mig: MigDeviceConfig,
@@ -39,7 +40,7 @@ pub(super) struct Settings {
 enum Named {
     /// By its own name.
     Exactly,
-    /// With all others: it names none, or names the request of which this is one alternative.
+    /// Among others: it names no request, or names a request of which this is one alternative.
     Among,
 }
 

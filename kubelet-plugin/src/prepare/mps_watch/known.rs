@@ -1,4 +1,4 @@
-//! What is known of the MPS daemons, to tell what is news.
+//! The last known state of the MPS daemons, to detect changes.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use tessera_mps_host::protocol::{Daemon, DaemonState};
 pub(super) struct Known {
     servers: BTreeMap<DeviceUuid, String>,
     restarts: BTreeMap<DeviceUuid, u32>,
-    /// Those that were told, by their ids.
+    /// Faults that were reported, by their ids.
     faults: BTreeMap<DeviceUuid, String>,
 }
 
-/// A daemon whose clients lost their contexts, and nobody told of it.
+/// A daemon whose clients lost their contexts without an event about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub device: DeviceUuid,
     /// The server that is gone.
     pub server: String,
-    /// The one in its place, if there is one.
+    /// The server that replaced it, if any.
     pub now: Option<String>,
 }
 
-/// What is new.
+/// Changes between two looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// How often daemons were started again.
+    /// How often daemons were restarted.
     pub restarts: u64,
-    /// Whose servers are others.
+    /// Daemons whose servers were replaced or are gone.
     pub missing: Vec<Missing>,
-    /// Whose servers have a fault that was not there before, or was not seen.
+    /// Daemons with a fault not seen before.
     pub faults: Vec<DeviceUuid>,
 }
 
