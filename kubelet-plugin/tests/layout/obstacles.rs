@@ -1,4 +1,4 @@
-//! What keeps a layout from being made.
+//! Obstacles that keep a layout from being made.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tessera_publish::{PublishStatus, Role};
 
 use crate::node::{Node, one};
 
-/// Waits until something is so.
+/// Waits until a condition is met.
 async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let asking = async {
         while !is_so() {
@@ -18,7 +18,7 @@ async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("never {what}"));
 }
 
-/// Waits for an Event of this reason that says this.
+/// Waits for an Event with this reason and text.
 async fn told(node: &Node, reason: &str, said: &str) {
     eventually(&format!("{reason}: {said}"), || {
         node.api.events().iter().any(|(of, note)| of == reason && note.contains(said))
@@ -55,7 +55,7 @@ async fn claims_and_programs_are_waited_for_and_named() {
     assert_eq!((busy.state, busy.message.as_str()), (LayoutState::Pending, "in use by process 4711"));
     assert!(!node.mode(0) && !node.mode(1));
 
-    // They take no new claims meanwhile.
+    // Meanwhile they take no new claims.
     let machine = node.machines.borrow().clone().unwrap();
     let offered = node.status.borrow().offered(&machine);
     let closed: Vec<_> = offered
@@ -123,14 +123,14 @@ async fn a_file_that_can_not_be_read_changes_nothing() {
     let line = "tessera_mig_layout_file_wrong 1";
     eventually(line, || node.metrics.encode().unwrap().contains(line)).await;
 
-    // At a start, too, the node is published.
+    // The node is published at a start, too.
     std::fs::remove_file(node.file()).unwrap();
     let mut node = node.restart(Some("one"));
     node.status.wait_for(|status| status.settled).await.unwrap();
     assert_eq!(node.partitions(0).len(), 2);
 }
 
-/// During an upgrade two instances run, perhaps with two layouts: the one that publishes decides.
+/// During an upgrade two instances run, perhaps with different layouts: the one that publishes decides.
 #[tokio::test]
 async fn an_instance_on_standby_changes_nothing() {
     let node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |_| {});
