@@ -1,7 +1,7 @@
 //! Makes allocated claims real on this node, and undoes them.
 //!
 //! ```text
-//! kubelet ─> preparer ─> tasks, one a claim (survives a dropped call; a retry joins it)
+//! kubelet ─> preparer ─> tasks, one per claim (survives a dropped call; a retry joins it)
 //!                          └> retries ─> attempt
 //!                               1 claim lock      one attempt per claim, also across two instances    attempt/locks.rs
 //!                               2 claim           from the API: uid, allocation, our results          claim.rs, allocation.rs

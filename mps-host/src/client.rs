@@ -26,7 +26,7 @@ pub struct MpsHost {
     socket: PathBuf,
 }
 
-/// Why the supervisor did not do what was asked.
+/// Why a request to the supervisor failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpsHostError {

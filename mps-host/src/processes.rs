@@ -69,7 +69,7 @@ impl Process {
         }
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
         let mut polled = [rustix::event::PollFd::new(&*self.handle, rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -121,7 +121,7 @@ fn read_pid(path: &Path) -> io::Result<u32> {
     text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// The server with this id, if it is one of this directory.
+/// The server with this id, if it belongs to this directory.
 pub(super) fn server(pid: u32, directory: &DaemonDirectory) -> Option<Process> {
     let process = Process::open(pid).ok()?;
     (role(pid, &directory.pipe) == Some(Role::Server)).then_some(process)

@@ -31,11 +31,11 @@ pub(super) enum Decision {
 /// Why a card can't be changed now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Claims hold something of it.
+    /// Claims hold a part of it.
     Claims(Vec<String>),
     /// Programs use it.
     Clients(Vec<u32>),
-    /// Somebody else's instances lie on it.
+    /// Foreign instances are on it.
     Foreign(Vec<GpuInstance>),
 }
 

@@ -94,7 +94,7 @@ pub enum PrepareError {
         holder: String,
         /// What is known about the holder, beginning with a separator.
         note: &'static str,
-        /// UID of the holder where it is on its way out, so that the device will be free soon.
+        /// UID of the holder if it is on its way out, so that the device will be free soon.
         leaving: Option<String>,
     },
     /// The claim or its cards are locked, by another instance of the plugin or by work on another claim.

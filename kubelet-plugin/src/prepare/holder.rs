@@ -13,7 +13,7 @@ use super::{ClaimReference, PrepareError};
 use crate::cdi;
 use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
-/// A claim that has something on this node.
+/// A claim that holds something on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub uid: String,
@@ -25,7 +25,7 @@ pub(super) struct Holder {
     from_spec: Vec<InSpec>,
 }
 
-/// A device that a CDI spec gives to the containers of a claim.
+/// A device in the CDI spec of a claim.
 #[derive(Clone, Debug)]
 struct InSpec {
     card: PciBusId,
@@ -116,7 +116,7 @@ impl Holder {
         self.from_spec.iter().map(|device| &*device.cdi_name).collect()
     }
 
-    /// The ids of the hardware records that the spec's devices may rest on, by card.
+    /// The ids of the hardware records that the spec's devices may refer to, by card.
     pub(super) fn hardware_by_card(&self) -> BTreeMap<PciBusId, BTreeSet<String>> {
         let mut cards = BTreeMap::<_, BTreeSet<String>>::new();
         for InSpec { card, device, .. } in &self.from_spec {

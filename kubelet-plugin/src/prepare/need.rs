@@ -39,7 +39,7 @@ pub(super) struct DeviceNeed {
 pub(super) struct PartitionNeed {
     /// Id of its hardware record, if it has one.
     pub id: String,
-    /// As NVIDIA writes it.
+    /// Name of the profile, as NVIDIA writes it.
     pub profile: String,
     pub profile_id: u32,
     pub placement: Placement,

@@ -35,7 +35,7 @@ pub(super) enum NvidiaCtkError {
         /// The end of what it wrote to stderr.
         message: String,
     },
-    /// Its answer is no CDI spec.
+    /// Its answer is not a CDI spec.
     #[error("its answer is no CDI spec: {0}")]
     Answer(#[from] serde_json::Error),
 }
