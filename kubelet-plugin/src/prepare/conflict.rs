@@ -72,7 +72,7 @@ impl<'a> Use<'a> {
         self.device
     }
 
-    /// Whether the counters of the card would exclude one of the two uses.
+    /// Whether the counters of the card would not allow both uses.
     ///
     /// Admin access draws on no counter, and all shares of one device draw once together. Partitions draw on the
     /// memory slices they take. Everything else draws on the whole card, also a device that only another version of

@@ -26,7 +26,7 @@ pub struct MpsMetrics {
     pub daemon_deaths: Counter,
     /// Servers that died, and with them the contexts of their clients.
     pub server_deaths: Counter,
-    /// How often a client faulted, which takes the contexts of all clients of its server.
+    /// How often a client faulted, so that all clients of its server lost their contexts.
     pub server_faults: Counter,
     /// Processes that lost their contexts because they were still there after the last share ended.
     pub clients_ended: Counter,

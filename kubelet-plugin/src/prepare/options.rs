@@ -64,8 +64,7 @@ pub struct PrepareOptions {
 
 impl PrepareOptions {
     /// A node with the usual locations: state in `<kubelet_directory>/plugins/<driver_name>`, CDI specs in
-    /// `/var/run/cdi`,
-    /// the driver installed in the host, pool `<driver_name>/<node_name>`.
+    /// `/var/run/cdi`, the driver installed on the host, pool `<driver_name>/<node_name>`.
     #[must_use]
     pub fn new(driver_name: &str, node_name: &str, kubelet_directory: &Path) -> Self {
         Self {

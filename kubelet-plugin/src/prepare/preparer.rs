@@ -152,8 +152,8 @@ impl Preparer {
     /// [`Preparer::follow_mps`] when a daemon was restarted.
     ///
     /// # Errors
-    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]. After an error, all specs that
-    /// could be written are.
+    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]. Even then, the specs that
+    /// can be written have been written.
     pub async fn restore_specs(&self) -> Result<(), PrepareError> {
         self.worker.restore_specs().await
     }

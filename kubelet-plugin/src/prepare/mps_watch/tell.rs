@@ -21,7 +21,7 @@ use crate::prepare::{ClaimReference, blocking};
 /// The `action` of these Events.
 const ACTION: &str = "ShareByMPS";
 
-/// Minimum pause between equal Events about one device. A daemon that dies in a loop is worth one.
+/// Minimum pause between equal Events about one device. A daemon that dies in a loop needs one only.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// How many claims are looked up concurrently, and the time limit of each.
