@@ -1,18 +1,18 @@
-//! What the container runtime adds to the containers of a claim, as Container Device Interface specs.
+//! The Container Device Interface (CDI) specs that tell the container runtime what to add to a claim's containers.
 //!
-//! One transient spec a claim, `<driver>-claim_<uid>.json`, of kind `<driver>/claim`, with one CDI device for each
-//! allocated device. A container gets the card of each device it was given, of a partition also the two nodes of
-//! the right to use it, the nodes all CUDA programs need
-//! (`nvidiactl`, `nvidia-uvm`, …), the driver's files, and these variables:
+//! One transient spec per claim, `<driver>-claim_<uid>.json`, of kind `<driver>/claim`, with one CDI device for each
+//! allocated device. For each of its devices a container gets the node of the card, and for a partition also its two
+//! capability nodes. In addition it gets the nodes that all CUDA programs need (`nvidiactl`, `nvidia-uvm`, …), the
+//! driver's files, and these variables:
 //!
-//! - `GPU_DEVICE_<PCI address>=<uuid>` for each device, `GPU_DEVICE_3B_00=GPU-…`; of a partition
-//!   `GPU_DEVICE_3B_00_MIG_1G10GB_6=MIG-…`. The prefix is that of Kubernetes' own
-//!   example DRA driver. One variable a device, and not one list: two claims of a container are two specs, and a
-//!   variable they share would hold the last one's value.
-//! - `NVIDIA_VISIBLE_DEVICES=void`, as NVIDIA's DRA driver sets it: it keeps the older NVIDIA runtime hook, where a node
+//! - `GPU_DEVICE_<PCI address>=<uuid>` for each device, `GPU_DEVICE_3B_00=GPU-…`; for a partition
+//!   `GPU_DEVICE_3B_00_MIG_1G10GB_6=MIG-…`. The prefix is that of Kubernetes' own example DRA driver. There is one
+//!   variable per device and not one list, because a container with two claims has two specs, and a variable that
+//!   both set would have the last one's value.
+//! - `NVIDIA_VISIBLE_DEVICES=void`, as NVIDIA's DRA driver sets it: it keeps the older NVIDIA runtime hook, if a node
 //!   still has it, from adding every card of the node to images that ask for `all`.
 //!
-//! The types are our own: the spec is a public format, and what a spec needs of it is small.
+//! The types are our own: the spec is a public format, and a claim's spec needs only a small part of it.
 
 mod capabilities;
 mod claim_spec;

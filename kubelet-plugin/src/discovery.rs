@@ -1,4 +1,4 @@
-//! From NVML and sysfs to the facts that [`tessera_inventory`] works on, kept up to date.
+//! Turns what NVML and sysfs report into the facts that [`tessera_inventory`] works on, and keeps them up to date.
 //!
 //! ```text
 //! Nvml ──┐
@@ -7,9 +7,9 @@
 //! journal┘ (which GPU instances are this driver's own: those are left out)
 //! ```
 //!
-//! One failing query costs one attribute of one card, and a fact that was read once stays when it can't be read again:
-//! what is published of a card must not flicker while claims hold it. A card that was there and is gone stays in the
-//! machine, as lost. A card that never said who it is is left out.
+//! A failing query costs one attribute of one card, and a fact that was read once stays when it can't be read again:
+//! the published attributes of a card must not flicker while claims hold it. A card that disappears stays in the
+//! machine, as lost. A card that never reported its identity is left out.
 
 mod facts;
 mod health;
@@ -41,30 +41,31 @@ pub use problem::Problem;
 pub use snapshot::Discovery;
 pub use xid_memory::XidMemory;
 
-/// How discovery works.
+/// Options of discovery.
 #[derive(Clone, Debug)]
 pub struct DiscoveryOptions {
     /// Where sysfs is mounted (`--sysfs-root`).
     pub sysfs_root: PathBuf,
-    /// Where to keep, for the next process, what cards say only outside MIG mode; `None` keeps it in memory only.
+    /// File for facts that cards report only outside MIG mode, for the next process; `None` keeps them in memory
+    /// only.
     pub memory: Option<PathBuf>,
-    /// How often to look again without a reason.
+    /// Interval between two looks without a cause.
     pub interval: Duration,
-    /// How soon to look again when something is missing: a query failed, or a card is still registering with its NVLink
-    /// fabric. Doubles with every look that finds nothing new, up to `interval`.
+    /// Time until the next look when something is missing: a query failed, or a card is still registering with its
+    /// NVLink fabric. Doubles with every look that finds nothing new, up to `interval`.
     pub unsettled_interval: Duration,
-    /// Whoever changes the hardware wakes discovery by it.
+    /// Notified by code that changes the hardware, to make discovery look again.
     pub look_again: Arc<Notify>,
-    /// Where XIDs outlive this process; `None` where nobody starts it again.
+    /// Keeps XIDs beyond the end of this process; `None` for a process that is not started again.
     pub xid_memory: Option<XidMemory>,
-    /// How long a call of the driver may take, for one card or all of it, until what it is about counts as not answering.
+    /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
     pub deadline: Duration,
-    /// Where it is told when the hardware was looked at.
+    /// Where to publish when the hardware was looked at.
     pub looks: watch::Sender<Looks>,
 }
 
 impl DiscoveryOptions {
-    /// Looks every 30 s, and 5 s after something was missing; the driver may take 10 s.
+    /// Looks every 30 s, and 5 s after something was missing; a driver call may take 10 s.
     #[must_use]
     pub fn new(sysfs_root: PathBuf) -> Self {
         DiscoveryOptions {
@@ -80,20 +81,20 @@ impl DiscoveryOptions {
     }
 }
 
-/// What the event thread and the reader share.
+/// State shared by the event thread and the reader.
 struct Shared {
     health: Mutex<HealthBook>,
     look_again: Arc<Notify>,
     xid_memory: Option<XidMemory>,
 }
 
-/// Keeps `machines` at what the hardware is, until cancelled: reads at once, then whenever the driver reports something,
-/// `hardware` or `own` changes or an interval is over; sends only what differs from before. `None` until cards were seen
-/// once, and, on a machine with GPU instances, until `own` tells whose they are.
+/// Keeps `machines` up to date with the hardware until cancelled. Reads at once, then whenever the driver reports an
+/// event, `hardware` or `own` changes, or an interval is over; sends only changes. Sends `None` until cards have been
+/// seen, and, on a machine with GPU instances, until `own` tells which of them are this driver's.
 ///
-/// Every call of the driver is on a thread of its own. One that hangs holds up a reading for
-/// [`deadline`](DiscoveryOptions::deadline), once: its card counts as not answering until the call has returned, and the rest
-/// is read as ever.
+/// Every driver call runs on a thread of its own. One that hangs delays a reading once, by
+/// [`deadline`](DiscoveryOptions::deadline): its card counts as not answering until the call returns, and the rest is
+/// read as usual.
 pub async fn run(
     mut hardware: Driver,
     mut own: OwnPartitionsReceiver,
@@ -141,7 +142,7 @@ pub async fn run(
         pause = match look {
             Ok(Look { machine, watch, looks, settled }) => {
                 events = events.or(watch);
-                // First: what is made of a machine goes by it.
+                // Before the machine: what is made of a machine depends on the looks.
                 options.looks.send_replace(looks);
                 let news = send(&machines, machine);
                 if settled {
@@ -167,7 +168,7 @@ pub async fn run(
     }
 }
 
-/// What one reading gave.
+/// Result of one look.
 struct Look {
     machine: Option<Machine>,
     watch: Option<EventWatch>,
@@ -183,7 +184,7 @@ fn look(
     shared: &Arc<Shared>,
 ) -> Look {
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
-    // Listening begins before reading, so that nothing falls between the two.
+    // Listen before reading, so that no event falls in between.
     let watch = nvml.filter(|_| listen).and_then(|nvml| discovery.listen(nvml, sink(shared)));
     shared.save();
     let health = locked(&shared.health).clone();
@@ -200,7 +201,7 @@ fn look(
 }
 
 impl Shared {
-    /// Brings what is new of XIDs to the disk. What can't be is tried again with the next look.
+    /// Writes new XIDs to the disk. A failure is tried again with the next look.
     fn save(&self) {
         let Some(memory) = &self.xid_memory else { return };
         let Some(xids) = locked(&self.health).unsaved() else { return };
@@ -224,7 +225,7 @@ fn sink(shared: &Arc<Shared>) -> Box<dyn FnMut(Event) + Send> {
     })
 }
 
-/// Whether it was news.
+/// Returns whether the machine changed.
 fn send(machines: &watch::Sender<Option<Arc<Machine>>>, machine: Option<Machine>) -> bool {
     machines.send_if_modified(|sent| {
         let changed = sent.as_deref() != machine.as_ref();

@@ -1,4 +1,4 @@
-//! The driver library, which may come and go: a node can boot before its driver is installed.
+//! Keeps the driver library open. It may come and go: a node can boot before its driver is installed.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,20 +20,20 @@ use tokio_util::sync::CancellationToken;
 /// [`DriverKeeper::reason`].
 pub type Driver = watch::Receiver<Option<Arc<dyn Nvml>>>;
 
-/// The pause after a failed attempt to open the library: the first, and the longest.
+/// First and longest pause after a failed attempt to open the library.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often to see whether the open library still answers.
+/// How often to check that the open library still answers.
 const CHECK: Duration = Duration::from_secs(15);
 
 /// How often a lasting problem is logged again.
 const REMIND: Duration = Duration::from_secs(600);
 
-/// How the library is opened: by [`Library::open_below`], or by a stand-in in a test.
+/// Opens the library: [`Library::open_below`], or a stand-in of a test.
 type Open = dyn Fn(&Path) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
 
-/// Whether the driver answers, as metrics. Clones share their values.
+/// Metrics of the driver library. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct DriverMetrics {
     ready: Gauge,
@@ -45,7 +45,7 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// Opens the driver library as soon as there is one that works, and again when the driver was changed under it.
+/// Opens the driver library as soon as there is one that works, and again after the driver was replaced.
 pub struct DriverKeeper {
     driver_root: PathBuf,
     open: Arc<Open>,
@@ -55,7 +55,7 @@ pub struct DriverKeeper {
 }
 
 impl DriverMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub fn register(registry: &mut Registry) -> Self {
         Self {
             ready: add(registry, "hardware_ready", "1 while the driver library answers"),
@@ -82,20 +82,20 @@ impl DriverKeeper {
         Self { driver_root, open, driver: watch::Sender::new(None), reason, metrics }
     }
 
-    /// The library, as it comes and goes.
+    /// The open library, as it comes and goes.
     #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver.subscribe()
     }
 
-    /// Why there is none.
+    /// Why there is no open library.
     #[must_use]
     pub fn reason(&self) -> watch::Receiver<Option<String>> {
         self.reason.subscribe()
     }
 
-    /// Keeps the library open until `shutdown`. All calls of the library are on blocking threads; one that hangs does
-    /// not hold this up.
+    /// Keeps the library open until `shutdown`. All driver calls are on blocking threads; one that hangs does not
+    /// delay this.
     pub async fn run(self, shutdown: CancellationToken) {
         let work = async {
             loop {
@@ -147,8 +147,8 @@ impl DriverKeeper {
     }
 }
 
-/// Answers when the driver's version can't be read any more: what the library says after the kernel module was unloaded
-/// or replaced.
+/// Returns when the driver's version can't be read any more, with the library's error. That is what it reports after
+/// the kernel module was unloaded or replaced.
 async fn until_it_fails(nvml: Arc<dyn Nvml>) -> String {
     loop {
         tokio::time::sleep(CHECK).await;

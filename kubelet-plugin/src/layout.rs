@@ -1,4 +1,4 @@
-//! Static MIG layouts: an administrator's file says how cards are partitioned, the plugin makes them so.
+//! Static MIG layouts: an administrator's file says how cards are partitioned, and the plugin makes it so.
 //!
 //! ```text
 //! file, name or node label ─> LayoutConfig ─┐
@@ -6,9 +6,9 @@
 //! driver: mode, instances, clients ──────────────────────┼─> decide ─> journal intent ─> carry out ─> complete
 //! claims on the card, under its lock ────────────────────┘     └─> what is in the way: Event, metric, taint
 //! ```
-//! A card is changed only while no claim holds anything of it and no program uses it. Until then it takes no new claims.
-//! Only what this driver made for a layout is ever destroyed. What a layout makes is published as partitions that exist,
-//! as an administrator's own are.
+//! A card is changed only while no claim holds any part of it and no program uses it; until then it takes no new
+//! claims. Only what this driver made for a layout is ever destroyed. Partitions of a layout are published as
+//! existing partitions, like those that an administrator made.
 
 mod announce;
 mod carry_out;

@@ -14,13 +14,13 @@ use tessera_kubelet_plugin::{
     run::{metrics::Metrics, run},
 };
 
-/// Threads for tasks. The plugin waits most of its time; what works hard or blocks has threads of its own.
+/// Threads for tasks. The plugin mostly waits; heavy or blocking work has threads of its own.
 const WORKERS: usize = 2;
 
-/// The most threads for what blocks: calls of the driver, disk. They end when idle.
+/// Maximum number of threads for blocking calls (driver, disk). They end when idle.
 const BLOCKING_THREADS: usize = 64;
 
-/// How long a blocking call may hold up the end. A hanging driver must not.
+/// How long blocking calls may delay the end of the process. A hanging driver must not.
 const LAST_CALLS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What this node offers: from a file with configurations by name, and a label of the node that says which is its own.
+//! What this node offers: read from a file with configurations by name, and a label of the node that selects one.
 
 mod source;
 
@@ -13,14 +13,14 @@ use tessera_kube_util::node_label::{self, Labels};
 
 pub use source::{NodeConfigOptions, SourceError};
 
-/// How often file and label are looked at, where nobody tells of a change of the label. The kubelet brings a changed ConfigMap within about a minute, so that less
-/// would gain little.
+/// How often to look at file and label when no change of the label is reported. The kubelet brings a changed
+/// ConfigMap within about a minute, so a shorter interval would gain little.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// Until there is something to go by.
+/// The same until a configuration is known.
 const FIRST_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Follows the configuration until `shutdown`. What can't be read stays as it was; until it was read once nothing is
-/// known, and nothing new is to be published. `labels` tells when it is worth looking at once.
+/// Follows the configuration until `shutdown`. If file or label can't be read, the last one stays; until the first
+/// success nothing is known, and nothing new must be published. `labels` reports when it is worth looking at once.
 pub async fn follow(
     options: NodeConfigOptions,
     client: Client,
@@ -60,7 +60,7 @@ pub async fn follow(
             }
         }
         if options.file.is_none() {
-            // Nothing will change. A part that ends by itself would take the process down.
+            // Nothing will change. A part that ends by itself would end the process.
             return shutdown.cancelled().await;
         }
         let pause = if sender.borrow().is_some() { INTERVAL } else { FIRST_INTERVAL };

@@ -1,4 +1,4 @@
-//! Command line of the plugin; each option can also be set by the environment variable that `--help` names.
+//! Command line of the plugin. Each option can also be set by the environment variable that `--help` names.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use crate::layout::LayoutOptions;
 use tessera_dra_kubelet::socket_paths::plugin_directory;
 use tessera_mps_host::{DEFAULT_DIRECTORY, options::mps_directory};
 
-/// What else this program is.
+/// Hint in the help text about the other command of this program.
 const OTHER_PROGRAM: &str = "kubelet-plugin probe asks a running plugin whether it is well; see its --help.";
 
 /// Publishes the GPUs of this node to Kubernetes and prepares the claims that pods make on them.
@@ -99,11 +99,11 @@ pub struct Options {
 
     /// The `nvidia-ctk` to run for the list of the driver's files. [default: searched below --driver-root]
     ///
-    /// A path as this process sees it. Where there is none the plugin finds the driver's files itself.
+    /// A path as this process sees it. Without the tool the plugin finds the driver's files itself.
     #[arg(long, env = "NVIDIA_CTK", value_name = "FILE", value_parser = absolute)]
     pub nvidia_ctk: Option<PathBuf>,
 
-    /// Where mps-host works, which runs the daemons of cards that are shared by MPS.
+    /// Directory of mps-host, which runs the daemons of cards that are shared by MPS.
     ///
     /// The same in the pod as on the node.
     #[arg(
@@ -115,11 +115,11 @@ pub struct Options {
     )]
     pub mps_directory: PathBuf,
 
-    /// Where sysfs is mounted; the place of cards in the machine is read there.
+    /// Where sysfs is mounted; used to find the place of cards in the machine.
     #[arg(long, env = "SYSFS_ROOT", value_name = "DIRECTORY", default_value = "/sys", value_parser = absolute)]
     pub sysfs_root: PathBuf,
 
-    /// Where procfs is mounted; the boot id and the driver's device numbers are read there.
+    /// Where procfs is mounted; used to read the boot id and the driver's device numbers.
     #[arg(long, env = "PROC_ROOT", value_name = "DIRECTORY", default_value = "/proc", value_parser = absolute)]
     pub proc_root: PathBuf,
 
@@ -144,7 +144,7 @@ pub struct Options {
     #[arg(long, env = "MIG_LAYOUT_FILE", value_name = "FILE", value_parser = absolute)]
     pub mig_layout_file: Option<PathBuf>,
 
-    /// Name of the configuration in the file to apply, where the node's label names none.
+    /// Name of the configuration in the file to apply if the node's label names none.
     #[arg(long, env = "MIG_LAYOUT", value_name = "NAME", requires = "mig_layout_file")]
     pub mig_layout: Option<String>,
 
@@ -158,9 +158,9 @@ pub struct Options {
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,
 
-    /// Unix socket on which the same is answered, for the kubelet's probes. [default: none]
+    /// Unix socket for the same answers, for the kubelet's probes. [default: none]
     ///
-    /// `kubelet-plugin probe` asks there. Whoever reaches the pod's network can keep the port busy, but not this socket.
+    /// Used by `kubelet-plugin probe`. Others on the pod's network can keep the port busy, but not this socket.
     #[arg(long, env = "PROBE_SOCKET", value_name = "FILE", value_parser = absolute)]
     pub probe_socket: Option<PathBuf>,
 
@@ -177,25 +177,25 @@ pub struct Options {
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
 
-    /// How to log: lines for people, or one JSON object a line.
+    /// How to log: lines for people, or one JSON object per line.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 }
 
 impl Options {
-    /// Where the node sees the driver's installation.
+    /// Root of the driver's installation as the node sees it.
     #[must_use]
     pub fn host_driver_root(&self) -> &Path {
         self.host_driver_root.as_deref().unwrap_or(&self.driver_root)
     }
 
-    /// The directory that has the NVIDIA nodes in its `dev`.
+    /// The directory whose `dev` has the NVIDIA device nodes.
     #[must_use]
     pub fn dev_root(&self) -> &Path {
         self.dev_root.as_deref().unwrap_or(&self.driver_root)
     }
 
-    /// Where MIG layouts come from. An empty name is none.
+    /// Options of MIG layouts. An empty name counts as none.
     #[must_use]
     pub fn layouts(&self) -> LayoutOptions {
         let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -206,7 +206,7 @@ impl Options {
         }
     }
 
-    /// Keys of the Node's labels whose change matters.
+    /// Keys of the Node's labels to watch.
     #[must_use]
     pub fn watched_labels(&self) -> Vec<String> {
         let of_configs = self.node_config_label.clone().filter(|_| self.node_configs.is_some());
@@ -220,7 +220,7 @@ impl Options {
         plugin_directory(&self.kubelet_directory, &self.driver_name)
     }
 
-    /// The directives for log lines.
+    /// The directives for log levels.
     #[must_use]
     pub fn log_filter(&self) -> String {
         log_filter(&self.log_level)
@@ -235,7 +235,7 @@ fn node_name(text: &str) -> Result<String, String> {
     subdomain(text, 253)
 }
 
-/// RFC 1123, as Kubernetes validates names.
+/// Checks a DNS subdomain of RFC 1123, as Kubernetes validates names.
 fn subdomain(text: &str, longest: usize) -> Result<String, String> {
     let label = |label: &str| {
         !label.is_empty()

@@ -1,24 +1,24 @@
-//! Makes allocated claims real on this node, and undoes it.
+//! Makes allocated claims real on this node, and undoes them.
 //!
 //! ```text
-//! kubelet ─> preparer ─> tasks, one a claim (survives a dropped call; a retry joins it)
+//! kubelet ─> preparer ─> tasks, one per claim (survives a dropped call; a retry joins it)
 //!                          └> retries ─> attempt
-//!                               1 claim lock      one attempt a claim, also between two instances     attempt/locks.rs
+//!                               1 claim lock      one attempt per claim, also across two instances    attempt/locks.rs
 //!                               2 claim           from the API: uid, allocation, our results          claim.rs, allocation.rs
-//!                               3 card locks      in one order; never one for the whole node          attempt/locks.rs
+//!                               3 card locks      in a fixed order; never one for the whole node      attempt/locks.rs
 //!                               4 needs           cards are there and as published, with partitions   need.rs
 //!                               5 conflict?       against every other record of the journal           conflict.rs
-//!                               6 plan            what is on the cards, and what is to be made        changes/plan.rs
+//!                               6 plan            compare the cards with what is needed               changes/plan.rs
 //!                               7 journal intents synced before anything is touched                   record.rs
 //!                               8 hardware        mode, partitions, shares: all cards side by side    changes/cards.rs, make.rs
 //!                               9 CDI spec        what the container runtime injects                  spec.rs
 //!                              10 complete record                                                     record.rs
 //! ```
 //!
-//! What the plugin does by itself has a file each: `recover` (a start), `repair` (what was lost), `sweep` (claims that nobody
-//! will unprepare), `mps_watch` and `mps_settle` (MPS daemons).
+//! What the plugin does on its own has one file each: `recover` (at start), `repair` (what a claim has lost), `sweep`
+//! (claims that will never be unprepared), `mps_watch` and `mps_settle` (MPS daemons).
 //!
-//! The journal on disk is the truth: nothing about other claims is remembered between two calls, because another
+//! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another
 //! instance of the plugin may have changed it.
 
 mod allocation;

@@ -1,6 +1,7 @@
-//! `kubelet-plugin probe`: asks a running plugin whether it is well, over its probe socket.
+//! `kubelet-plugin probe`: asks a running plugin over its probe socket whether it is alive or ready.
 //!
-//! The kubelet runs it in the plugin's container every few seconds, so it is a plain blocking client without a runtime.
+//! The kubelet runs it in the plugin's container every few seconds, so it is a plain blocking client without a
+//! runtime.
 
 use std::{
     ffi::OsString,
@@ -16,19 +17,19 @@ use clap::Parser;
 
 use tessera_kube_util::arguments::absolute;
 
-/// First argument by which the program is told apart.
+/// First argument that selects this command.
 pub const SUBCOMMAND: &str = "probe";
 
-/// How long an answer may take: less than the chart's probes wait, so that it is told what is missing.
+/// Time limit of an answer: shorter than the timeout of the chart's probes, so that the reason is still printed.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The longest answer that is read, bytes. Those of probes have a few lines.
+/// Size limit of an answer, in bytes. Answers to probes have a few lines.
 const LONGEST: u64 = 64 << 10;
 
 /// Asks a running plugin whether it is alive (/healthz) or ready (/readyz) and prints what it answers.
 ///
-/// Exit code 0 if it is, 1 if it is not or does not answer. For the kubelet's probes, which would have to queue with
-/// everybody else on the port of the metrics.
+/// Exit code 0 if it is, 1 if it is not or does not answer. Meant for the kubelet's probes, which would have to queue
+/// with everybody else on the metrics port.
 #[derive(Debug, Parser)]
 #[command(name = "kubelet-plugin probe", max_term_width = 100)]
 struct Options {
@@ -41,13 +42,13 @@ struct Options {
     path: String,
 }
 
-/// Runs it. `arguments` are those after the program's name.
+/// Runs the command. `arguments` are those after the program's name.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
     match ask(&options.socket, &options.path) {
         Ok((is_well, said)) => {
-            // Nobody may be there to read it.
+            // Nobody may be reading it.
             let _ = io::stdout().write_all(said.as_bytes());
             if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -58,13 +59,13 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Whether the answer is 200, and its text.
+/// Whether the status of the answer is 200, and its text.
 fn ask(socket: &Path, path: &str) -> anyhow::Result<(bool, String)> {
     let exchange = || -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        // Version 1.0: the answer comes in one piece, and ends with the connection.
+        // HTTP 1.0, so that the answer is not chunked and ends with the connection.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.take(LONGEST).read_to_end(&mut answer)?;

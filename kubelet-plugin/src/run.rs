@@ -11,14 +11,14 @@
 //!                                http: /metrics /healthz /readyz
 //! ```
 //!
-//! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not of all of
-//! them. What the node lacks (driver, disk, API server, kubelet) is waited for and told, in the log and by `/readyz`;
-//! what is wrong with the command line ends the process with an error.
+//! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not the sum
+//! of all. Whatever the node lacks (driver, disk, API server, kubelet) is waited for and reported in the log and by
+//! `/readyz`. A wrong command line ends the process with an error.
 //!
-//! Every part runs as a task. One that ends by itself, as by a panic, takes the process down in good order with exit
-//! code 1, for a plugin with one part missing would look alive and do half its work; the kubelet starts it again and the
-//! journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is an error of that
-//! call or claim alone.
+//! Every part runs as a task. If one ends by itself, for example by a panic, the process shuts down in order with
+//! exit code 1: without one of its parts the plugin would look alive and do half its work. The kubelet starts it
+//! again, and the journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is
+//! an error of that call or claim only.
 
 mod free_threads;
 mod hardware_looks;
@@ -56,10 +56,10 @@ use metrics::Metrics;
 use node::NodePart;
 use readiness::Readiness;
 
-/// Runs an instance until it is told to end; `started` is when the process was.
+/// Runs an instance until it is told to end; `started` is when the process started.
 ///
 /// # Errors
-/// When the options cannot work, or a part of the program ended by itself.
+/// If the options cannot work, or a part of the program ended by itself.
 pub async fn run(options: Options, metrics: Metrics, started: Instant) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot handle signals")?;
     let shutdown = CancellationToken::new();
@@ -92,7 +92,7 @@ pub async fn run(options: Options, metrics: Metrics, started: Instant) -> anyhow
     }
 }
 
-/// Starts all parts. Returns as soon as they run, without waiting for what they wait for.
+/// Starts all parts. Returns as soon as they run, without waiting for what they need.
 async fn start(
     options: &Options,
     metrics: &Metrics,
@@ -110,7 +110,7 @@ async fn start(
     );
     let sockets = SocketPaths::new(kubelet_directory, driver_name, pod_uid.as_deref())?;
 
-    // The slowest part of a start comes first.
+    // Start the slowest part first.
     let keeper = DriverKeeper::new(options.driver_root.clone(), metrics.driver.clone());
     let (hardware, hardware_reason) = (keeper.driver(), keeper.reason());
     tasks.spawn("the driver keeper", keeper.run(shutdown.clone()));

@@ -1,7 +1,7 @@
-//! Cards whose daemons died with mps-host. Told to end, mps-host closes them itself; killed at once it cannot, and a program that
-//! is started again before the next one runs would find no daemon, and have a whole card without limits. The plugin notices
-//! within milliseconds that it is gone, and does it in its place. It also ends, in its place, daemons that nobody wants any
-//! more: mps-host may have been taken away for good.
+//! Closes cards whose daemons died with mps-host. When mps-host is terminated in order it closes them itself, but
+//! when killed it can't: a program that starts again before the next mps-host runs would find no daemon, and have a
+//! whole card without limits. The plugin notices within milliseconds that mps-host is gone, and closes the cards in
+//! its place. It also ends daemons that are no longer wanted, because mps-host may have been removed for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,25 +23,26 @@ use super::record::Record;
 use super::remove::remove_tree_now;
 use super::shared_memory;
 
-/// How long to wait for others who work on the same daemon, and how often to look.
+/// How long to wait for others who work on the same daemon, and how often to check.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Why a card stays as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum AbandonedError {
-    /// A file, or what is written down of a daemon.
+    /// A file, or a daemon's record.
     #[error(transparent)]
     File(#[from] io::Error),
-    /// The driver refuses.
+    /// The driver refused.
     #[error(transparent)]
     Driver(#[from] NvmlError),
-    /// The driver does not say whether it is open.
+    /// The driver does not report the compute mode.
     #[error("card {0} does not say its compute mode")]
     Unknown(PciBusId),
 }
 
-/// Daemons that are dead while no mps-host works in their directory. None begins either as long as this lives.
+/// Dead daemons in a directory that no mps-host works in. Holds the directory's lock, so that none starts there
+/// meanwhile.
 #[derive(Debug)]
 pub struct Abandoned {
     daemons: Vec<(DaemonDirectory, Record)>,
@@ -50,7 +51,7 @@ pub struct Abandoned {
 }
 
 impl Abandoned {
-    /// Those in `directory`; `None` while mps-host is there, or never was. Blocks for files.
+    /// The dead daemons in `directory`; `None` while mps-host is there, or if it never was. Blocks for files.
     ///
     /// # Errors
     /// [`AbandonedError::File`]
@@ -69,18 +70,18 @@ impl Abandoned {
         Ok(Some(Self { daemons, failed, _lock: lock }))
     }
 
-    /// Their cards.
+    /// The cards of the daemons.
     #[must_use]
     pub fn cards(&self) -> BTreeSet<PciBusId> {
         self.daemons.iter().flat_map(|(_, record)| record.cards()).collect()
     }
 
-    /// Lets nobody onto their cards that are open: compute mode PROHIBITED, written down as mps-host does it itself, so that the
-    /// next one opens them again. Cards of daemons that are not wanted any more it leaves as they were before. `modes` are the cards' compute modes, as far as they are known. Gives the cards that were
-    /// closed. Blocks.
+    /// Closes the open cards of the daemons: sets compute mode PROHIBITED, recorded in the way of mps-host, so that the
+    /// next one opens them again. Ends daemons that are no longer wanted, and restores their cards' modes. `modes` are
+    /// the cards' compute modes, as far as known. Returns the cards that were closed. Blocks.
     ///
     /// # Errors
-    /// [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are.
+    /// The [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are closed.
     pub fn close(
         self,
         modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
@@ -97,7 +98,7 @@ impl Abandoned {
     }
 }
 
-/// The record of a daemon that is not there.
+/// The record of a daemon that is dead.
 fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Record>, AbandonedError> {
     if listens(&directory.pipe.join("control")) {
         return Ok(None);
@@ -105,13 +106,13 @@ fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Recor
     Ok(Record::read(directory)?.filter(|record| record.device == *device))
 }
 
-/// Takes away what is left of a daemon that died with its mps-host, and lets its cards be as they were before, where no
-/// mps-host is there to do it: it may never come back. Whether nothing is left of the daemon; `false` while mps-host works in
-/// `directory`, while the daemon runs, and where nothing is known of it though `card` is as a daemon would have it.
-/// `owner` is whose the daemon is, as mps-host was told. Blocks.
+/// Removes what is left of a daemon that died with its mps-host, and restores its cards, if no mps-host is there to
+/// do it: it may never come back. Returns whether nothing is left of the daemon. `false` while mps-host works in
+/// `directory`, while the daemon runs, and if there is no record of it although `card` is in a daemon's compute mode.
+/// `owner` is the daemon's owner, as mps-host was told. Blocks.
 ///
 /// # Errors
-/// [`AbandonedError`]: it can be tried again.
+/// [`AbandonedError`]; can be tried again.
 pub fn end_abandoned(
     directory: &Path,
     device: &DeviceUuid,
@@ -126,7 +127,7 @@ pub fn end_abandoned(
         return Ok(false);
     }
     match Record::read(&places)?.filter(|record| record.device == *device) {
-        // Another claim's, as this one's has been ended before.
+        // Another claim's daemon: this claim's has been ended before.
         Some(record) if record.owner.as_deref() != owner => Ok(true),
         Some(record) => {
             end(&places, record, nvml)?;
@@ -134,7 +135,7 @@ pub fn end_abandoned(
             Ok(true)
         }
         None if device.is_partition() => Ok(true),
-        // Its mps-host may work elsewhere, or its directory have been lost.
+        // Its mps-host may work in another directory, or its directory may be lost.
         None => {
             let mode = nvml.card(card)?.compute_mode?;
             Ok(!matches!(mode, Some(ComputeMode::ExclusiveProcess | ComputeMode::Prohibited)))
@@ -142,22 +143,23 @@ pub fn end_abandoned(
     }
 }
 
-/// Whether somebody works where this does.
+/// Whether a directory is in use.
 enum Occupancy {
-    /// Somebody does.
+    /// It is in use.
     Occupied,
-    /// Nobody does, nor begins as long as the lock is held. Without a lock nobody has ever worked there.
+    /// It is free, and stays so while the lock is held. No lock means that it was never used.
     Free(Option<File>),
 }
 
 impl Occupancy {
-    /// Whether an mps-host works in a directory. Several threads and instances of the plugin may find that it is free.
+    /// Whether an mps-host works in a directory. Several threads and instances of the plugin may find it free at
+    /// once.
     fn of(directory: &Path) -> io::Result<Self> {
         Self::lock(&directory.join(LOCK), FlockOperation::NonBlockingLockShared)
     }
 
-    /// Whether another thread or instance of the plugin works on a daemon: a claim's own serves several cards. Waits a
-    /// moment for it to end.
+    /// Whether another thread or instance of the plugin works on a daemon, which can happen because a claim's own
+    /// daemon serves several cards. Waits a moment for it to end.
     fn of_daemon(directory: &DaemonDirectory) -> io::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -214,12 +216,12 @@ fn close(
     Ok(to_close)
 }
 
-/// Ends a daemon that is dead already. The record goes when the cards are as they were: until then this can be done again,
-/// here or by mps-host.
+/// Ends a dead daemon. The record is removed after the cards were restored: until then this can be repeated, here or
+/// by mps-host.
 fn end(directory: &DaemonDirectory, mut record: Record, nvml: &dyn Nvml) -> Result<(), AbandonedError> {
     record.wanted = false;
     if let Err(error) = record.write(directory) {
-        // As on a full disk. Only a crash right now would bring the daemon back.
+        // For example, the disk is full. Only a crash right now would bring the daemon back.
         tracing::warn!(%error, "cannot write down that a daemon is to end; ending it all the same");
     }
     let closed = record.closed;
@@ -233,7 +235,7 @@ fn end(directory: &DaemonDirectory, mut record: Record, nvml: &dyn Nvml) -> Resu
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    // Without a record it is in nobody's way, and the next mps-host sweeps it.
+    // Without its record the directory harms nobody, and the next mps-host removes it.
     let removed = shared_memory::remove(&directory.shm).map_err(file_error);
     if let Err(error) = removed.and_then(|()| remove_tree_now(&directory.root)) {
         tracing::warn!(%error, path = %directory.root.display(), "cannot remove the directory of a dead MPS daemon");
@@ -248,7 +250,7 @@ fn file_error(error: MpsError) -> io::Error {
     }
 }
 
-/// Whether a process listens on a socket. Waits for nobody, whatever containers have put there.
+/// Whether a process listens on a socket. Never waits, whatever containers have put there.
 fn listens(path: &PathBuf) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
@@ -273,7 +275,7 @@ mod tests {
         let path = directory.path().join("control");
         assert!(!listens(&path));
         let listener = UnixListener::bind(&path).unwrap();
-        // More than wait to be accepted: whoever connects now would wait.
+        // Fill the backlog: further connections would have to wait.
         let waiting: Vec<_> = (0..5000).map(|_| listens(&path)).collect();
         assert!(waiting.iter().all(|listens| *listens));
         drop(listener);

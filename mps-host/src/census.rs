@@ -1,4 +1,4 @@
-//! Who uses the daemons, asked of all of them at once.
+//! Asks all daemons for their clients at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::protocol::{ClientProcess, DaemonClients};
 use super::slot::Slot;
 use super::supervisor::Supervisor;
 
-/// How long a daemon may take to answer: whoever asks wants to know how things are, not to wait for them to be well.
+/// Time limit of one daemon's answer. A list of clients shows the present state, also that a daemon does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Supervisor {
-    /// The clients of every daemon. Takes no daemon's lock: one that is being started or ended holds nobody up.
+    /// The clients of every daemon. Takes no daemon's lock, so one that is being started or ended delays nothing.
     pub async fn clients_of_all(&self) -> Vec<DaemonClients> {
         join_all(self.all().into_iter().map(|slot| self.clients_of(slot))).await
     }

@@ -1,4 +1,4 @@
-//! How the plugin talks to the supervisor.
+//! The plugin's client of the supervisor.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use super::protocol::{
 };
 use super::wire::{read_line, write_line};
 
-/// The pause before a supervisor that is away is asked again: the first, and the longest.
+/// First and longest pause before an unreachable supervisor is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The supervisor of this node. It may be away for a moment, when it crashed or is being upgraded: requests are sent again
-/// until they are answered or their time is over. All of them may be sent twice.
+/// The supervisor of this node. It may be away for a moment, after a crash or during an upgrade, so requests are sent
+/// again until they are answered or time is over. All requests may safely be sent twice.
 #[derive(Clone, Debug)]
 pub struct MpsHost {
     socket: PathBuf,
 }
 
-/// Why the supervisor did not do what was asked.
+/// Why a request to the supervisor failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpsHostError {
@@ -37,10 +37,10 @@ pub enum MpsHostError {
     Away {
         /// Its socket.
         socket: PathBuf,
-        /// What was seen last.
+        /// The last thing that went wrong.
         reason: String,
     },
-    /// It says no.
+    /// It refused the request.
     #[error("mps-host: {message}")]
     Refused {
         /// What kind of problem.
@@ -48,7 +48,7 @@ pub enum MpsHostError {
         /// What is wrong and what to do.
         message: String,
     },
-    /// It answers something else.
+    /// It gave an answer of another kind.
     #[error("mps-host answered {0:.200}; it is of another version than this plugin")]
     OtherAnswer(String),
 }
@@ -60,10 +60,10 @@ impl MpsHost {
         Self { socket: directory.join(SOCKET) }
     }
 
-    /// Lets a daemon run for a device with these settings; answers when clients can connect.
+    /// Starts or changes a device's daemon so that it has these settings; returns when clients can connect.
     ///
     /// # Errors
-    /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` where it cannot be.
+    /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` if it is not possible.
     pub async fn ensure(&self, wanted: Ensure, patience: Duration) -> Result<Daemon, MpsHostError> {
         match self.ask(Operation::Ensure(wanted), patience).await? {
             Response::Ready(daemon) => Ok(*daemon),
@@ -71,10 +71,11 @@ impl MpsHost {
         }
     }
 
-    /// Ends the daemon of a device; clients that lost their contexts by that. Where there is none, nothing is done.
+    /// Ends the daemon of a device. Returns the clients that lost their contexts by that. Does nothing if there is no
+    /// daemon.
     ///
     /// # Errors
-    /// [`MpsHostError`]: `patience` begins after the clients' own time.
+    /// [`MpsHostError`]. `patience` begins after the clients' grace period.
     pub async fn release(&self, order: Release, patience: Duration) -> Result<Vec<u32>, MpsHostError> {
         let patience = patience + Duration::from_secs(order.grace_seconds.into());
         match self.ask(Operation::Release(order), patience).await? {
@@ -94,10 +95,10 @@ impl MpsHost {
         }
     }
 
-    /// The clients of every daemon, by device. Every daemon is asked, and may take seconds.
+    /// The clients of every daemon, by device. Asks every daemon, which may take seconds.
     ///
     /// # Errors
-    /// [`MpsHostError`]; `Refused` of an mps-host that does not know the question yet.
+    /// [`MpsHostError`]; `Refused` by an mps-host too old to know the request.
     pub async fn clients(&self, patience: Duration) -> Result<Vec<DaemonClients>, MpsHostError> {
         match self.ask(Operation::Clients, patience).await? {
             Response::Clients(clients) => Ok(clients),
@@ -105,7 +106,7 @@ impl MpsHost {
         }
     }
 
-    /// Events from now on. They end when the supervisor does: subscribe again, and list what there is. Asks once only.
+    /// Events from now on. They end with the supervisor: then subscribe again, and list the daemons. Asks once only.
     ///
     /// # Errors
     /// [`MpsHostError`]
@@ -170,14 +171,14 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next one that this build knows; none when the supervisor is gone.
+    /// The next event that this build knows; `None` when the supervisor is gone.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let line = read_line(&mut self.reader).await.ok()??;
             match serde_json::from_slice(&line) {
                 Ok(Response::Event(event)) => return Some(event),
                 Ok(_) => return None,
-                // Of a newer mps-host. A stream of rubbish must not keep the processor.
+                // From a newer mps-host. Pause, so that a stream of garbage does not take all processor time.
                 Err(error) => {
                     tracing::debug!(%error, "an event of mps-host that is not understood");
                     tokio::time::sleep(FIRST_PAUSE).await;

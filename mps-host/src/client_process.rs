@@ -1,4 +1,4 @@
-//! Who a client process is, for people: its program, and the pod it runs in.
+//! Describes a client process for people: its program, and the pod it runs in.
 
 use std::fmt;
 use std::fs::File;
@@ -6,17 +6,17 @@ use std::io::Read as _;
 
 use super::protocol::ClientProcess;
 
-/// As much of a file below `/proc` as is looked at, bytes.
+/// How much of a file below `/proc` is read, bytes.
 const LONGEST: u64 = 4096;
 
-/// Longest name of a program, as Linux cuts it (`TASK_COMM_LEN`), without its end.
+/// Longest name of a program in Linux (`TASK_COMM_LEN` without the final zero).
 const LONGEST_NAME: usize = 15;
 
 /// Length of a UID: `0b4e5c1a-0d4f-4a6b-8c7d-9e0f1a2b3c4d`.
 const UID: usize = 36;
 
 impl ClientProcess {
-    /// Asks the kernel about a process. One that has ended, or is of another process namespace, has only its id.
+    /// Looks up a process. One that has ended, or is in another process namespace, has only its id.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         let program =
@@ -40,7 +40,7 @@ impl fmt::Display for ClientProcess {
     }
 }
 
-/// Processes for a message, the first few of them by name.
+/// Processes for a message; only the first few by name.
 pub(super) fn list(pids: &[u32]) -> String {
     const MOST: usize = 8;
     let mut texts: Vec<String> =
@@ -58,8 +58,8 @@ fn read(pid: u32, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The pod in the text of `/proc/<pid>/cgroup`. The kubelet names a pod's cgroup `pod<uid>`, with `_` in place of `-` where
-/// systemd makes it (`kubepods-burstable-pod<uid>.slice`).
+/// The pod UID in the text of `/proc/<pid>/cgroup`. The kubelet names a pod's cgroup `pod<uid>`, with `_` in place of
+/// `-` if systemd creates it (`kubepods-burstable-pod<uid>.slice`).
 fn pod_uid(cgroups: &str) -> Option<String> {
     cgroups.match_indices("pod").find_map(|(at, pod)| {
         let uid = cgroups.get(at + pod.len()..at + pod.len() + UID)?.replace('_', "-");

@@ -1,4 +1,4 @@
-//! `mps-host list`, `check` and `events`: the MPS daemons of a node, shown to people and scripts.
+//! `mps-host list`, `check` and `events`: show the MPS daemons of a node to people and scripts.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ use super::directory::DEFAULT_DIRECTORY;
 use super::protocol::{Daemon, DaemonClients, DaemonState};
 use tessera_kube_util::arguments::absolute;
 
-/// First arguments by which these commands are told apart from the program itself.
+/// First arguments that select these commands.
 pub const SUBCOMMANDS: [&str; 3] = ["list", "check", "events"];
 
-/// How long daemons may take to say who their clients are.
+/// How long daemons may take to report their clients.
 const QUESTION: Duration = Duration::from_secs(10);
 
 /// Shows the MPS daemons of this node's shared cards and partitions, and whether they are well.
@@ -61,9 +61,9 @@ enum What {
         #[arg(long, short, value_enum, default_value_t = Output::Table)]
         output: Output,
     },
-    /// Says what is not well: mps-host does not answer, a daemon does not run or does not answer. Exit code 1 then.
+    /// Says what is wrong: mps-host does not answer, a daemon does not run or does not answer. Exit code 1 then.
     Check,
-    /// Prints what happens to the daemons from now on, until mps-host ends: exit code 1.
+    /// Prints events of the daemons from now on, until mps-host ends: exit code 1.
     Events,
 }
 
@@ -80,7 +80,7 @@ struct Listing {
     clients: Vec<DaemonClients>,
 }
 
-/// Runs it. `arguments` are those after the program's name.
+/// Runs a command. `arguments` are those after the program's name.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let arguments = Arguments::parse_from(arguments);
@@ -127,7 +127,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 async fn listing(host: &MpsHost, patience: Duration) -> anyhow::Result<Listing> {
     let daemons = host.list(patience).await?;
     let clients = match host.clients(QUESTION).await {
-        // An older mps-host does not know the question.
+        // An older mps-host does not know the request.
         Err(MpsHostError::Refused { message, .. }) => {
             let error = |daemon: &Daemon| DaemonClients {
                 device: daemon.device.clone(),
@@ -182,7 +182,7 @@ fn table(listing: &Listing) -> String {
     text
 }
 
-/// What is not as it should be, one line each.
+/// Everything that is wrong, one line each.
 fn problems(listing: &Listing) -> Vec<String> {
     let mut problems = Vec::new();
     for daemon in &listing.daemons {
@@ -207,7 +207,7 @@ fn problems(listing: &Listing) -> Vec<String> {
     problems
 }
 
-/// How a daemon is, as tables and metrics name it.
+/// A daemon's state, as tables and metrics name it.
 #[must_use]
 pub const fn state(daemon: &Daemon) -> &'static str {
     match &daemon.state {

@@ -1,3 +1,5 @@
+//! Compute modes and processes of a daemon's card.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use tessera_nvml::{ComputeMode, Library, Nvml, ProcessKind};
 use super::error::MpsError;
 use tessera_nvml::DriverCalls;
 
-/// The card of a daemon, as the driver knows it. The library is open during a call only: an open one keeps the driver from
+/// The card of a daemon in the driver. The library is open only during a call: an open library keeps the driver from
 /// resetting cards and from switching their MIG mode.
 #[derive(Clone, Debug)]
 pub(super) struct DriverCard {
@@ -16,7 +18,7 @@ pub(super) struct DriverCard {
     pub calls: Arc<DriverCalls>,
 }
 
-/// Modes by their number in `nvml.h`, as records have them.
+/// Modes, ordered by their numbers in `nvml.h`, which records use.
 const MODES: [ComputeMode; 4] = [
     ComputeMode::Default,
     ComputeMode::ExclusiveThread,
@@ -35,31 +37,31 @@ pub(super) fn number(mode: ComputeMode) -> Option<u32> {
     MODES.iter().position(|other| *other == mode).and_then(|number| u32::try_from(number).ok())
 }
 
-/// The mode of a number, the default of one that is none.
+/// The mode with a number; the default mode if there is none.
 pub(super) fn mode(number: u32) -> ComputeMode {
     MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default)
 }
 
-/// What a card's mode is to be set to after the end of its daemon, if to anything: whoever set another one since meant it.
-/// `before` is what it was before it was set for MPS, `closed` whether the card was closed for a time without the daemon.
+/// The mode to set on a card after the end of its daemon, if any. A mode that somebody else has set since is kept.
+/// `before` is the mode before MPS, `closed` whether the card was closed for a time without the daemon.
 pub(super) fn mode_after(before: Option<u32>, closed: bool, now: u32) -> Option<u32> {
     before.filter(|_| now == EXCLUSIVE_PROCESS || (closed && now == PROHIBITED))
 }
 
 impl DriverCard {
-    /// The card's compute mode, by its number.
+    /// The number of the card's compute mode.
     pub async fn compute_mode(&self) -> Result<u32, MpsError> {
         let mode = self.ask(|nvml, card| nvml.card(card)?.compute_mode).await?;
-        // A card that does not say has no modes, and cannot be set either.
+        // A card that does not report a mode has none, and it can't be set either.
         Ok(mode.and_then(number).unwrap_or(EXCLUSIVE_PROCESS))
     }
 
-    /// Sets it.
+    /// Sets the card's compute mode.
     pub async fn set_compute_mode(&self, number: u32) -> Result<(), MpsError> {
         self.ask(move |nvml, card| nvml.set_compute_mode(card, mode(number))).await
     }
 
-    /// Processes that have a context on the card, MPS servers among them.
+    /// Processes with a context on the card, including MPS servers.
     pub async fn holders(&self) -> Result<Vec<u32>, MpsError> {
         self.processes(ProcessKind::Compute).await
     }

@@ -1,3 +1,5 @@
+//! Runs `nvidia-cuda-mps-control` to start a daemon and to send it orders.
+
 use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,41 +16,41 @@ use super::error::MpsError;
 use super::launch;
 use super::record::Record;
 
-/// How long an answer of the control program may take.
+/// Time limit of an answer of the control program.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to say that it ends, once the time of its clients is over.
+/// How long a daemon may take to confirm that it ends, after its clients' grace period.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// What the program prints where no daemon answers.
+/// What the program prints if no daemon answers.
 const NO_DAEMON: &str = "Cannot find MPS control daemon";
 
-/// Orders to one control daemon, by NVIDIA's own program: how that talks to the daemon is not documented.
+/// Sends orders to one control daemon, with NVIDIA's own program, because its protocol is not documented.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     pub program: MpsProgram,
     pub directory: DaemonDirectory,
-    /// The daemon's devices, in the order in which clients count them.
+    /// The daemon's devices, in the order in which clients number them.
     pub devices: Vec<DeviceUuid>,
     /// Whether the daemon has a `/dev/shm` of its own.
     pub own_shm: bool,
-    /// How long each answer may take: [`PATIENCE`], where nothing else is said.
+    /// Time limit of an answer; usually [`PATIENCE`].
     pub patience: Duration,
 }
 
-/// How a server is.
+/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerStatus {
-    /// It starts.
+    /// It is starting.
     Initializing,
-    /// It takes clients, or does not say.
+    /// It takes clients, or does not report its state.
     Active,
     /// A client faulted, and the others are leaving.
     Fault,
 }
 
 impl Control {
-    /// The program, with an environment that leads to this daemon only.
+    /// The command, with an environment that leads to this daemon only.
     fn command(&self, arguments: &[&str], shm: Option<&Path>) -> Command {
         let program = &self.program;
         let mut command = if program.root.is_some() || shm.is_some() {
@@ -82,9 +84,9 @@ impl Control {
         command
     }
 
-    /// Starts the daemon in the background, for clients of any user, and waits until the starting program has ended. What
-    /// that says goes into a file: the daemon might keep a pipe open.
-    /// `is_static` is whether shares are to have multiprocessors of their own.
+    /// Starts the daemon in the background, for clients of any user, and waits until the starting program has ended.
+    /// Its output goes to a file, because the daemon might keep a pipe open. `is_static`: shares get multiprocessors
+    /// of their own.
     pub async fn start(&self, is_static: bool) -> Result<(), MpsError> {
         let output = self.directory.output();
         let file = || std::fs::File::create(&output).map_err(MpsError::at(&output));
@@ -98,7 +100,7 @@ impl Control {
         let status = match tokio::time::timeout(PATIENCE, child.wait()).await {
             Ok(status) => status.map_err(failed)?,
             Err(_) => {
-                // Only the starting program: whether its daemon lives is found out by the next attempt.
+                // Kill the starting program only. The next attempt finds out whether its daemon lives.
                 let _ = child.start_kill();
                 return Err(MpsError::NoAnswer { command: "-d".to_owned(), patience: PATIENCE });
             }
@@ -111,12 +113,12 @@ impl Control {
         Err(MpsError::NotStarted { output: said, log: self.log_end("control.log") })
     }
 
-    /// The same orders, with less time for each answer.
+    /// The same daemon, with another time limit of each answer.
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Hands the daemon a line; what it prints.
+    /// Sends the daemon a line and returns what it prints.
     pub async fn order(&self, line: &str) -> Result<String, MpsError> {
         self.order_within(line, self.patience).await
     }
@@ -130,13 +132,13 @@ impl Control {
         let (printed, said) = (child.stdout.take(), child.stderr.take());
         let answer = async {
             if let Some(input) = &mut input {
-                // A program that ends before it reads everything has its reasons, and says them.
+                // A program may end before it reads everything; its output says why.
                 let _ = input.write_all(format!("{line}\n").as_bytes()).await;
             }
             drop(input);
             let (printed, said) =
                 tokio::try_join!(control_output::read(printed), control_output::read(said))?;
-            // One that has more to say waits to be read, and is ended with the child.
+            // One with a longer answer blocks on the pipe, and is killed with the child.
             if printed.len().max(said.len()) <= control_output::LONGEST {
                 child.wait().await?;
             }
@@ -158,13 +160,14 @@ impl Control {
         Ok(text)
     }
 
-    /// Process ids of its servers.
+    /// Process ids of the daemon's servers.
     pub async fn servers(&self) -> Result<Vec<u32>, MpsError> {
         const COMMAND: &str = "get_server_list";
         process_ids(COMMAND, &self.order(COMMAND).await?)
     }
 
-    /// How a server is. Daemons of old drivers do not know the question: their servers take clients when they are listed.
+    /// State of a server. Daemons of old drivers don't know the command; their servers take clients when they are
+    /// listed.
     pub async fn server_status(&self, server: u32) -> Result<ServerStatus, MpsError> {
         let text = self.order(&format!("get_server_status {server}")).await?.to_ascii_uppercase();
         Ok(if text.contains("INITIALIZING") {
@@ -188,8 +191,8 @@ impl Control {
         Ok(clients)
     }
 
-    /// Sets what clients are held to: of servers to come and, by `servers`, of those that run. With static partitions
-    /// percentages mean nothing.
+    /// Sets the limits of clients: for future servers and, with `servers`, for running ones. Percentages have no
+    /// effect with static partitions.
     pub async fn limit(&self, record: &Record, servers: &[u32]) -> Result<(), MpsError> {
         let mut orders = Vec::new();
         if !record.is_static() {
@@ -213,18 +216,18 @@ impl Control {
         self.order(&orders.join("\n")).await.map(drop)
     }
 
-    /// Lets the daemon start its server, as root's: in multi-user mode everyone's.
+    /// Makes the daemon start its server as root, which serves every user in multi-user mode.
     pub async fn start_server(&self) -> Result<String, MpsError> {
         self.order("start_server -uid 0").await
     }
 
-    /// Ends the daemon and its servers; clients that are still there after `grace` lose their contexts.
+    /// Ends the daemon and its servers. Clients that are still there after `grace` lose their contexts.
     pub async fn quit(&self, grace: Duration) -> Result<(), MpsError> {
         let line = format!("quit -t {}", grace.as_secs());
         self.order_within(&line, grace + LAST_WORD).await.map(drop)
     }
 
-    /// The last lines of one of its logs.
+    /// The last lines of one of the daemon's logs.
     pub fn log_end(&self, name: &str) -> String {
         const LINES: usize = 3;
         let text = end_of(&self.directory.log.join(name)).unwrap_or_default();
@@ -235,10 +238,10 @@ impl Control {
     }
 }
 
-/// This program, also when its file was replaced.
+/// This program, even after its file was replaced.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// The path by which this process starts itself again.
+/// The path with which this process starts itself again.
 pub(super) fn own_program() -> PathBuf {
     PathBuf::from(OWN_PROGRAM)
 }

@@ -1,19 +1,20 @@
-//! What `nvidia-cuda-mps-control` prints, read with suspicion: a daemon may be unwell, or its socket another's.
+//! Parses the output of `nvidia-cuda-mps-control`, without trusting it: a daemon may be faulty, or its socket
+//! another's.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::error::MpsError;
 
-/// As much as is read of an answer, bytes. The longest there is lists a few dozen process ids.
+/// How much of an answer is read, bytes. The longest real answer lists a few dozen process ids.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// The largest process id there can be (`PID_MAX_LIMIT` of Linux).
+/// The largest possible process id (`PID_MAX_LIMIT` of Linux).
 const LARGEST_PID: u32 = 1 << 22;
 
-/// As much of an answer that makes no sense as an error shows, characters.
+/// How much of an answer that can't be understood an error shows, characters.
 const SHOWN: usize = 200;
 
-/// Reads to the end, or to one byte more than is read at most.
+/// Reads to the end, or one byte past the limit.
 pub(super) async fn read(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -22,11 +23,11 @@ pub(super) async fn read(from: Option<impl AsyncRead + Unpin>) -> std::io::Resul
     Ok(bytes)
 }
 
-/// Process ids, one a line. Lines that are none are passed over where there are others: a warning is no reason not to
-/// believe the rest.
+/// Parses process ids, one per line. Skips other lines if there is any process id: a warning is no reason to distrust
+/// the rest.
 ///
 /// # Errors
-/// [`MpsError::Nonsense`] where there is text and no process id in it.
+/// [`MpsError::Nonsense`] if there is text and no process id in it.
 pub(super) fn process_ids(command: &str, text: &str) -> Result<Vec<u32>, MpsError> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut ids: Vec<u32> =
@@ -39,7 +40,7 @@ pub(super) fn process_ids(command: &str, text: &str) -> Result<Vec<u32>, MpsErro
     Ok(ids)
 }
 
-/// The error for an answer that cannot be understood.
+/// The error for an answer that can't be understood.
 pub(super) fn nonsense(command: &str, output: &str) -> MpsError {
     let shown = output.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN);
     MpsError::Nonsense { command: command.to_owned(), output: shown.collect() }

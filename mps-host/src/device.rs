@@ -1,21 +1,23 @@
+//! UUIDs of devices.
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// UUID of a card (`GPU-…`) or a MIG partition (`MIG-…`), as NVML gives it and `CUDA_VISIBLE_DEVICES` takes it. It is
-/// checked, for it becomes the name of a directory.
+/// UUID of a card (`GPU-…`) or a MIG partition (`MIG-…`), as NVML reports it and `CUDA_VISIBLE_DEVICES` takes it.
+/// Validated, because it becomes the name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceUuid(String);
 
-/// A text is no UUID of a device.
+/// A text is not the UUID of a device.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no UUID of a card or partition; one looks like GPU-5e3a1b2c-0d4f-4a6b-8c7d-9e0f1a2b3c4d")]
 pub struct InvalidDeviceUuid(String);
 
 impl DeviceUuid {
-    /// Whether it is a partition's.
+    /// Whether it is the UUID of a partition.
     #[must_use]
     pub fn is_partition(&self) -> bool {
         self.0.starts_with("MIG-")

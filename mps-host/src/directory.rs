@@ -1,19 +1,21 @@
+//! Paths of the daemons' directories.
+
 use std::path::{Path, PathBuf};
 
 use super::device::DeviceUuid;
 
-/// Where the daemons' directories are on a node, if nothing else is said: on a file system that a reboot empties, like the
-/// cards.
+/// Default directory for the daemons' directories on a node. It is on a file system that a reboot empties, because a
+/// reboot also resets the cards.
 pub const DEFAULT_DIRECTORY: &str = "/run/tessera/mps";
 
 /// Name of the supervisor's socket in the directory.
 pub const SOCKET: &str = "host.sock";
 
-/// Name of the file that whoever works in the directory has locked.
+/// Name of the file in the directory that is locked while mps-host works there.
 pub(super) const LOCK: &str = "host.lock";
 
-/// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon whose sockets do not fit
-/// starts and then says only that it cannot find itself.
+/// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon whose sockets have
+/// longer paths starts, but then reports only that it can't find itself.
 const LONGEST_SOCKET: usize = 107;
 
 /// Bytes that a daemon's longest socket adds to the directory: `/GPU-<36>/pipe/control_privileged`.
@@ -22,15 +24,15 @@ const DAEMON_PART: usize = 1 + 40 + "/pipe/control_privileged".len();
 /// The directory of one daemon.
 #[derive(Clone, Debug)]
 pub(super) struct DaemonDirectory {
-    /// All of it.
+    /// The whole directory.
     pub root: PathBuf,
     /// `CUDA_MPS_PIPE_DIRECTORY`
     pub pipe: PathBuf,
     /// `CUDA_MPS_LOG_DIRECTORY`
     pub log: PathBuf,
-    /// What daemon and clients have as `/dev/shm`.
+    /// `/dev/shm` of daemon and clients.
     pub shm: PathBuf,
-    /// What the supervisor knows of it.
+    /// The supervisor's record of it.
     pub record: PathBuf,
 }
 
@@ -51,13 +53,13 @@ impl DaemonDirectory {
         self.pipe.join("nvidia-cuda-mps-control.pid")
     }
 
-    /// What the starting program said.
+    /// Output of the starting program.
     pub fn output(&self) -> PathBuf {
         self.log.join("start.log")
     }
 }
 
-/// Whether daemons' sockets fit below this directory; else by how many bytes it is too long.
+/// By how many bytes the directory's path is too long for daemons' sockets; 0 if it fits.
 pub(super) fn excess(directory: &Path) -> usize {
     (directory.as_os_str().len() + DAEMON_PART).saturating_sub(LONGEST_SOCKET)
 }

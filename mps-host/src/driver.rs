@@ -1,45 +1,47 @@
+//! Finds the MPS programs of a driver installation.
+
 use std::path::{Path, PathBuf};
 
 use super::error::MpsError;
 use super::other_root;
 
-/// Where installations have the control program, below their root.
+/// Directories below the driver root where the control program may be installed.
 const DIRECTORIES: &[&str] =
     &["usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin"];
 
-/// Loaders of a whole system, below its root.
+/// Dynamic loaders of a complete system, below its root.
 const LOADERS: &[&str] = &["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];
 
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
-/// What it starts, from beside itself.
+/// The program that it starts, from its own directory.
 const SERVER: &str = "nvidia-cuda-mps-server";
 
-/// How MPS programs of a driver installation are run.
+/// How to run the MPS programs of a driver installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MpsProgram {
-    /// The program, as it is called.
+    /// Path of the program, as it is called.
     pub path: PathBuf,
-    /// The root it is called in, where that is not this process's own.
+    /// Root directory in which it is called, if not this process's own.
     pub root: Option<PathBuf>,
-    /// Where its libraries are, where the loader would not find them.
+    /// Directory of its libraries, if the loader would not find them.
     pub libraries: Option<PathBuf>,
 }
 
 impl MpsProgram {
     /// Finds the program of the driver below `driver_root`.
     ///
-    /// A root with a loader of its own is a whole system: programs run in it, with its libraries. One without has only the
-    /// driver: its libraries are put before this system's own.
+    /// A root with a dynamic loader is a complete system: its programs run in it, with its libraries. A root without
+    /// one has only the driver: its libraries go before those of this system.
     pub fn find(driver_root: &Path) -> Result<Self, MpsError> {
-        // As the programs see it: links of a distribution may be absolute.
+        // As the programs see it: a distribution's links may be absolute.
         let is_there = |path: &Path| other_root::find(driver_root, path).is_ok_and(|path| path.is_file());
         let directory = DIRECTORIES
             .iter()
             .map(Path::new)
             .find(|directory| is_there(&directory.join(PROGRAM)))
             .ok_or_else(|| MpsError::ProgramMissing { program: PROGRAM, root: driver_root.to_owned() })?;
-        // The daemon starts without it, and says so only in its log when the first client has come.
+        // The daemon starts without the server, and reports that only in its log when the first client has come.
         if !is_there(&directory.join(SERVER)) {
             return Err(MpsError::ProgramMissing { program: SERVER, root: driver_root.join(directory) });
         }
@@ -59,7 +61,7 @@ impl MpsProgram {
         })
     }
 
-    /// `PATH` for it: the daemon looks for the server there.
+    /// `PATH` for the program: the daemon looks for the server there.
     pub fn search_path(&self) -> String {
         let own = self.path.parent().unwrap_or(Path::new("/usr/bin"));
         format!("{}:/usr/bin:/bin", own.display())
@@ -84,7 +86,7 @@ mod tests {
         fs::write(root.path().join("usr/bin").join(SERVER), "").unwrap();
         let found = MpsProgram::find(root.path()).unwrap();
         assert_eq!((found.path, found.root), (root.path().join("usr/bin").join(PROGRAM), None));
-        // As Debian has it: an absolute link.
+        // An absolute link, as in Debian.
         let loader = "lib/x86_64-linux-gnu/ld.so";
         for directory in ["lib64", "lib/x86_64-linux-gnu"] {
             fs::create_dir_all(root.path().join(directory)).unwrap();

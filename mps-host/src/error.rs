@@ -1,3 +1,5 @@
+//! Errors of the supervisor.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,19 +10,19 @@ use super::protocol::ErrorCode;
 /// Why the supervisor could not do something.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MpsError {
-    /// A limit makes no sense.
+    /// A memory limit is out of range.
     #[error("memory limit of {0} MiB: at least 1 MiB and at most 16 TiB")]
     MemoryLimit(u64),
-    /// A percentage makes no sense.
+    /// A percentage is out of range.
     #[error("active thread percentage of {0}: 1 to 100")]
     Percentage(u8),
-    /// One daemon can't serve such devices.
+    /// One daemon can't serve these devices together.
     #[error("one daemon serves several whole cards, each once, or one partition")]
     Devices,
-    /// A share of the multiprocessors makes no sense.
+    /// A share of the multiprocessors is out of range.
     #[error("a share of {0} % of the multiprocessors: 1 to 100")]
     StaticShare(u8),
-    /// Shares that cannot all be there, as when one that leaves is not gone yet.
+    /// The shares don't fit together, for example because one that leaves is still there.
     #[error(
         "the shares of the device have {0} % of its multiprocessors together: one of them must end first"
     )]
@@ -34,95 +36,95 @@ pub(super) enum MpsError {
         /// Whether it has static partitions.
         is_static: bool,
     },
-    /// A share is smaller than what the device's multiprocessors are given out in.
+    /// A share is smaller than one chunk, the unit in which the device's multiprocessors are given out.
     #[error(
         "{compute} % of the {chunks} chunks of multiprocessors are less than one: ask for a larger share"
     )]
     LessThanAChunk {
-        /// What was asked for.
+        /// The requested percentage.
         compute: u8,
         /// How many chunks the device has.
         chunks: u32,
     },
-    /// The daemon does not make a partition.
+    /// The daemon did not make a partition.
     #[error(
         "the MPS control daemon made no partition of {chunks} chunks: {answer}{}",
         if *.left > 0 { format!("; processes of a share that has ended still hold {left} chunks") } else { String::new() }
     )]
     NoPartition {
-        /// What was asked for.
+        /// The requested number of chunks.
         chunks: u32,
-        /// What it said.
+        /// Its answer.
         answer: String,
-        /// Chunks that nobody claims and that cannot be taken back.
+        /// Number of chunks that no share has and that can't be taken back.
         left: u32,
     },
-    /// The daemon does not list its partitions.
+    /// The daemon did not list its partitions.
     #[error(
         "the MPS control daemon does not list its static SM partitions, which come with CUDA 13.1: {0:.200}"
     )]
     NotListed(String),
-    /// The driver comes without MPS.
+    /// The driver is installed without MPS.
     #[error(
         "there is no {program} below {root}: MPS is part of the driver's compute utilities; install them, or check \
          --driver-root"
     )]
     ProgramMissing {
-        /// Which.
+        /// The missing program.
         program: &'static str,
-        /// Where it was looked for.
+        /// Where it was searched.
         root: PathBuf,
     },
-    /// A file or directory.
+    /// Access to a file or directory failed.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something that is no socket, and cannot be removed, is in the socket's place.
+    /// Something else that can't be removed is in the place of the socket.
     #[error("cannot make the socket {path}, for something else is there ({source}): remove it")]
     SocketTaken {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program cannot be started.
+    /// A program can't be started.
     #[error("cannot run {program}: {source}")]
     Program {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The control program takes too long.
+    /// The control program did not answer in time.
     #[error("nvidia-cuda-mps-control did not answer {command:?} within {patience:?}")]
     NoAnswer {
-        /// What it was asked.
+        /// The command.
         command: String,
-        /// How long it was waited for.
+        /// The time limit.
         patience: Duration,
     },
-    /// The daemon answers what cannot be understood.
+    /// The daemon's answer can't be understood.
     #[error(
         "the MPS control daemon answered {command:?} with {output:?}, which makes no sense; if it goes on, end the daemon: \
          it is started again when its clients have ended"
     )]
     Nonsense {
-        /// What it was asked.
+        /// The command.
         command: String,
-        /// The beginning of what it said.
+        /// The beginning of the answer.
         output: String,
     },
-    /// No daemon behind the pipe directory.
+    /// No daemon answers in the pipe directory.
     #[error("no control daemon answers in {0}")]
     NoDaemon(PathBuf),
     /// The daemon did not start.
     #[error("the MPS control daemon did not start: {output}; its log ends with: {log}")]
     NotStarted {
-        /// What the program said.
+        /// The program's output.
         output: String,
         /// The end of its log.
         log: String,
@@ -130,7 +132,7 @@ pub(super) enum MpsError {
     /// The server did not start.
     #[error("the MPS server did not start: {output}; {log}")]
     NoServer {
-        /// What the daemon said.
+        /// The daemon's answer.
         output: String,
         /// The end of its log.
         log: String,
@@ -145,19 +147,19 @@ pub(super) enum MpsError {
         if .0.is_empty() { String::new() } else { format!(": {}", list(.0)) }
     )]
     Fault(Vec<u32>),
-    /// The driver refuses.
+    /// The driver refused.
     #[error("the driver: {0}")]
     Driver(String),
 }
 
 impl MpsError {
-    /// Turns an error of the system about a path into one of these.
+    /// Wraps an error of the system about a path.
     pub fn at(path: &Path) -> impl FnOnce(io::Error) -> MpsError {
         let path = path.to_owned();
         move |source| MpsError::File { path, source }
     }
 
-    /// As the protocol names it.
+    /// The code of the error in the protocol.
     pub fn code(&self) -> ErrorCode {
         match self {
             MpsError::MemoryLimit(_)

@@ -1,4 +1,4 @@
-//! Notices that a daemon or its server died, and starts it again.
+//! Notices when a daemon or its server dies, and starts it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::server_watch::ServerWatch;
 use super::slot::{Slot, Work};
 use super::supervisor::Supervisor;
 
-/// The pause before a daemon that did not start is tried again: the first, and the longest.
+/// First and longest pause before a daemon that did not start is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often to see whether the clients of a dead daemon have gone.
+/// How often to check whether the clients of a dead daemon have gone.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps one daemon running until its device is forgotten.
@@ -47,7 +47,7 @@ pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
             }
         };
         tokio::select! {
-            // A daemon that dies may take its server with it: the daemon's death says more.
+            // A daemon that dies may take its server with it. Then report the daemon's death, which says more.
             biased;
             () = running.daemon.exited() => pause = supervisor.daemon_died(&slot, running.daemon.pid).await,
             () = server_exited => {
@@ -60,13 +60,13 @@ pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
     }
 }
 
-/// What the keeper does next.
+/// What the keeper waits for next.
 enum Next {
-    /// It runs.
+    /// It runs: wait for its end.
     Watch,
-    /// Clients are waited for.
+    /// Wait for clients to leave.
     Look,
-    /// It does not start.
+    /// It does not start: pause, then try again.
     Pause,
 }
 
@@ -83,7 +83,7 @@ impl Supervisor {
             Some(record) if has_server => self.clients_on(record).await.unwrap_or_default(),
             _ => Vec::new(),
         };
-        // Whoever hears of it and looks shall not see the dead one.
+        // Before the event, so that nobody who looks because of it sees the dead daemon.
         slot.show(&work, DaemonState::Starting);
         self.tell(slot, EventKind::DaemonDied { pid, clients });
         match self.start_again(slot, &mut work).await {
@@ -92,7 +92,8 @@ impl Supervisor {
         }
     }
 
-    /// The daemon would start another server for the next client; until then the card would be anybody's.
+    /// Starts a server again. The daemon would start one only for the next client, and until then anybody could use
+    /// the card.
     async fn server_died(&self, slot: &Slot, pid: u32) {
         let mut work = slot.work.lock().await;
         let Some(running) = &mut work.running else { return };
@@ -100,7 +101,7 @@ impl Supervisor {
             || !running.daemon.is_alive()
             || self.is_stopping()
         {
-            // The daemon's own end is noticed for itself.
+            // The keeper notices by itself if the daemon ends too.
             running.server = None;
             running.fault = None;
             return;
@@ -112,7 +113,7 @@ impl Supervisor {
         self.start_server_again(slot, &mut work).await;
     }
 
-    /// Lets a running daemon without a server have one; whether it does then.
+    /// Starts the server of a running daemon without one. Returns whether there is one then.
     pub(super) async fn start_server_again(&self, slot: &Slot, work: &mut Work) -> bool {
         let started = match self.control(slot) {
             Ok(control) => self.start_server(slot, work, &control).await,
@@ -160,7 +161,7 @@ impl Supervisor {
                 Next::Watch
             }
             Err(MpsError::InUse(clients)) => {
-                // Whoever came past MPS while there was no daemon shall not come again.
+                // Programs that got past MPS while there was no daemon must not come in again.
                 if let Err(error) = self.close_cards(slot, work).await {
                     tracing::warn!(%error, "cannot close a card until its daemon runs again");
                 }

@@ -1,7 +1,8 @@
-//! `mps-host launch`: becomes another program, in a mount namespace of its own.
+//! `mps-host launch`: runs another program in a mount namespace of its own.
 //!
-//! A process of its own, since a namespace is entered by a process with one thread. The program gets a directory as its
-//! `/dev/shm`, so that a daemon shares it with its own clients and with nobody else, and the driver's root as its own.
+//! It is a process of its own, because only a process with a single thread can enter a namespace. The program gets a
+//! directory as its `/dev/shm`, which a daemon thus shares with its own clients and nobody else, and the driver's
+//! root as its root.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::other_root;
 
-/// First argument by which the program is told apart.
+/// First argument that selects this command.
 pub const SUBCOMMAND: &str = "launch";
 
 /// Becomes a program with another root and another /dev/shm. Used by mps-host.
@@ -34,7 +35,7 @@ pub struct Options {
     program: Vec<String>,
 }
 
-/// Runs it. It comes back only when it fails.
+/// Runs the command. Returns only if it fails.
 #[must_use]
 pub fn main(arguments: Vec<std::ffi::OsString>) -> ExitCode {
     let error = become_program(&Options::parse_from(arguments));
@@ -57,7 +58,7 @@ fn prepare(options: &Options) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let none: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS).context("cannot enter a mount namespace: CAP_SYS_ADMIN is needed")?;
-    // What is mounted here stays here; what is unmounted outside goes here too.
+    // Mounts made here stay here; unmounts outside apply here too.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).context("/")?;
     let root = options.root.as_deref().unwrap_or(Path::new("/"));
     let bind = |from: &Path, to: &Path| {
@@ -66,7 +67,7 @@ fn prepare(options: &Options) -> anyhow::Result<()> {
         )
     };
     if let Some(keep) = options.keep.as_deref().filter(|_| options.root.is_some()) {
-        // Also where the root has it already: there it may be read-only.
+        // Needed even if the root has this directory: it may be read-only there.
         bind(keep, keep)?;
     }
     if let Some(shm) = &options.shm {

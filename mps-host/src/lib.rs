@@ -1,4 +1,4 @@
-//! MPS (Multi-Process Service): one control daemon for each shared card or partition, and whoever looks after them.
+//! MPS (Multi-Process Service): runs and looks after one control daemon for each shared card or partition.
 //!
 //! ```text
 //! kubelet-plugin ──client──> host.sock ──> supervisor ────nvidia-cuda-mps-control──> daemon of a card ──> server
@@ -6,9 +6,9 @@
 //!                                              └── mps-host: pid 1 of its pod, reaps ───────┘
 //! ```
 //!
-//! `mps-host` is a process of its own in a pod of its own, so that neither an upgrade of the plugin nor a
-//! crash of anything here ends the daemons, and with them every client on the cards. It only reaps, and restarts its child,
-//! the supervisor, which finds the running daemons again by their directories.
+//! `mps-host` is a process of its own in a pod of its own, so that neither an upgrade of the plugin nor a crash of
+//! anything here ends the daemons, and with them every client on the cards. It only reaps processes and restarts its
+//! child, the supervisor. A new supervisor finds the running daemons again by their directories.
 #![forbid(unsafe_code)]
 
 mod abandoned;

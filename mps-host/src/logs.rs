@@ -1,5 +1,6 @@
-//! Keeps the daemons' logs small. NVIDIA's programs write a few lines for each client that comes and goes, and never look
-//! back; where they write, in the node's memory, a container that starts programs without end would fill it.
+//! Limits the size of the daemons' logs. NVIDIA's programs write a few lines for each client that comes and goes, and
+//! never rotate their logs. These are in the node's memory, which a container that starts programs without end would
+//! fill.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,16 +12,16 @@ use std::time::Duration;
 use super::control::end_of;
 use super::supervisor::Supervisor;
 
-/// The room that a log may take, bytes.
+/// Size limit of a log, bytes.
 const MOST: u64 = 4 << 20;
 
-/// Between two looks at all logs.
+/// Interval between two checks of all logs.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Blocks of `st_blocks`, bytes (`stat(2)`).
+/// Size of a block of `st_blocks`, bytes (`stat(2)`).
 const BLOCK: u64 = 512;
 
-/// Looks after the logs of all daemons until dropped.
+/// Limits the logs of all daemons until dropped.
 pub(super) async fn look_after(supervisor: Arc<Supervisor>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
@@ -32,8 +33,9 @@ pub(super) async fn look_after(supervisor: Arc<Supervisor>) {
     }
 }
 
-/// Empties the logs of a directory that take more room than `most`; their last lines stay in a file beside each. The programs
-/// have their logs open and need not notice: one that goes on at its old position leaves a hole, which takes no room.
+/// Empties logs in a directory that take more space than `most`, and keeps their last lines in a file next to each.
+/// The programs have their logs open, which is fine: one that goes on writing at its old position leaves a hole,
+/// which takes no space.
 fn curb(directory: &Path, most: u64) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

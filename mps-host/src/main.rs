@@ -1,4 +1,4 @@
-//! `mps-host`: which of its programs to be.
+//! `mps-host`: selects the command to run.
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -25,7 +25,7 @@ use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 pub struct Options {
     /// Directory for the socket and the daemons' directories, the same in the pod as on the node.
     ///
-    /// On a file system that a reboot empties. Its path is short: the daemons' sockets must fit into 107 bytes.
+    /// On a file system that a reboot empties. Its path must be short: the daemons' sockets must fit into 107 bytes.
     #[arg(
         long,
         env = "MPS_DIRECTORY",
@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
 
-    /// How to log: lines for people, or one JSON object a line.
+    /// How to log: lines for people, or one JSON object per line.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 }
@@ -62,17 +62,17 @@ pub enum SharedMemory {
 }
 
 impl Options {
-    /// The directives for log lines.
+    /// The directives for log levels.
     #[must_use]
     pub fn log_filter(&self) -> String {
         log_filter(&self.log_level)
     }
 }
 
-/// Reads the path of a directory for daemons.
+/// Parses the path of the daemons' directory.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A text that says what is wrong with it.
 pub fn mps_directory(text: &str) -> Result<PathBuf, String> {
     let path = absolute(text)?;
     match directory::excess(&path) {

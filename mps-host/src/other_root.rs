@@ -1,4 +1,5 @@
-//! Directories below another root: a driver's installation, which may be a container's root file system, mounted read-only.
+//! Paths below another root: a driver's installation, which may be the root file system of a container, mounted
+//! read-only.
 
 use std::fs;
 use std::io;
@@ -8,22 +9,22 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
-/// Where a file is that whoever has `root` as its own sees at `path`: links lead to below the root, also absolute ones.
+/// Resolves `path` as a process with the root directory `root` would: even absolute links stay below the root.
 ///
 /// # Errors
-/// What the operating system says, `NotFound` where there is none.
+/// The operating system's error; `NotFound` if there is no such file.
 pub(super) fn find(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let found = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
     fs::read_link(own(&found))
 }
 
-/// The same of a directory that something is to be mounted on. Where it is not there it is made, without writing below the
-/// root: in the place of the directory in which it is missing comes one in memory, with all that was there mounted into it.
-/// Only in this mount namespace, which is to be private.
+/// The same for a directory to mount something on. If it is missing it is made, without writing below the root: the
+/// closest existing parent is covered by a directory in memory, with all its entries mounted into it. Changes only
+/// this mount namespace, which must be private.
 ///
 /// # Errors
-/// What the operating system says: without CAP_SYS_ADMIN, or where something else is in the place.
+/// The operating system's error, for example without CAP_SYS_ADMIN, or if something else is in the place.
 pub(super) fn mount_point(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let missing = |ancestor: &&Path| matches!(find(root, ancestor), Err(error) if error.kind() == io::ErrorKind::NotFound);
     let depth = path.ancestors().take_while(missing).count();
@@ -38,7 +39,7 @@ pub(super) fn mount_point(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// Mounts a directory in memory over another, and what that has into it.
+/// Mounts a directory in memory over another, and the entries of that one into it.
 fn replace(directory: &Path) -> io::Result<()> {
     let old = open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -61,13 +62,13 @@ fn replace(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a file or directory be seen at another place, with all that is mounted below it.
+/// Bind-mounts a file or directory at another place, with everything mounted below it.
 pub(super) fn bind(from: &Path, to: &Path) -> io::Result<()> {
     let none: Option<&str> = None;
     Ok(mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?)
 }
 
-/// The path by which this process reaches an open file, whatever was mounted over it since.
+/// The path by which this process reaches an open file, even if something was mounted over it since.
 fn own(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(find(&root, Path::new("/")).unwrap(), root);
         let missing = find(&root, Path::new("/usr/bin/other")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        // What is there needs no mount, and so no rights.
+        // An existing directory needs no mount, and so no privileges.
         assert_eq!(mount_point(&root, Path::new("/bin")).unwrap(), root.join("usr/bin"));
     }
 }

@@ -1,8 +1,8 @@
-//! Static SM partitions: multiprocessors that a daemon sets apart for one share.
+//! Static SM partitions: multiprocessors that a daemon reserves for one share.
 //!
-//! Which partitions there are is brought into line with which shares there are, each time and after each start of a
-//! daemon: a partition that belongs to no share is removed, whoever left it there. So nothing need be known of an attempt
-//! that was cut off.
+//! After each change of the shares and each start of a daemon, the partitions are made to match the shares. A
+//! partition without a share is removed, whatever it came from. So nothing need be remembered of an interrupted
+//! attempt.
 
 use serde::{Deserialize, Serialize};
 use tessera_inventory::StaticPartitions;
@@ -12,21 +12,21 @@ use super::device::DeviceUuid;
 use super::error::MpsError;
 use super::protocol::{StaticPartition, StaticShares};
 
-/// The partition of one share, as the supervisor remembers it. Shares keep their order, so that a daemon that is started
-/// again makes the same partitions in the same order.
+/// The partition of one share, as the supervisor remembers it. Shares keep their order, so that a restarted daemon
+/// makes the same partitions in the same order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SharePartition {
-    /// Whose it is.
+    /// The share that it belongs to.
     pub share: String,
     /// Percent of the device's multiprocessors.
     pub compute: u8,
-    /// What was made; none before that.
+    /// The partition, once it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<StaticPartition>,
 }
 
-/// The partitions for `shares`, with those that are there already.
+/// The partitions for `shares`, including those in `known`.
 pub(super) fn wanted(known: &[SharePartition], shares: &StaticShares) -> Vec<SharePartition> {
     let is_wanted = |known: &&SharePartition| shares.get(&known.share) == Some(&known.compute);
     let mut wanted: Vec<SharePartition> = known.iter().filter(is_wanted).cloned().collect();
@@ -38,7 +38,7 @@ pub(super) fn wanted(known: &[SharePartition], shares: &StaticShares) -> Vec<Sha
     wanted
 }
 
-/// What a daemon says of its device's partitions.
+/// A daemon's list of its device's partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listed {
     chunks: u32,
@@ -54,8 +54,8 @@ struct ListedPartition {
 }
 
 impl Listed {
-    /// Reads the table of `lspart`: below the headings a row for the device and one for each of its partitions, with `-` or
-    /// nothing where a column does not apply.
+    /// Parses the table of `lspart`: below the headings one row for the device and one for each of its partitions,
+    /// with `-` or nothing in columns that don't apply.
     fn read(text: &str) -> Option<Self> {
         let mut listed: Option<Self> = None;
         for line in text.lines() {
@@ -81,7 +81,7 @@ impl Listed {
     }
 }
 
-/// What `sm_partition add` made, by its full name: `Partition GPU-…/<id> created`, or only the name.
+/// The partition made by `sm_partition add`, by its full name: `Partition GPU-…/<id> created`, or the name alone.
 fn created<'a>(text: &'a str, device: &DeviceUuid) -> Option<&'a str> {
     let is_name = |word: &&str| {
         word.strip_prefix(device.as_str()).and_then(|rest| rest.strip_prefix('/')).is_some_and(is_id)
@@ -89,22 +89,22 @@ fn created<'a>(text: &'a str, device: &DeviceUuid) -> Option<&'a str> {
     text.split_whitespace().find(is_name)
 }
 
-/// Whether a text looks like the id of a partition: Base64, with slashes of its own. It becomes part of an order and of a
+/// Whether a text looks like the id of a partition: Base64, including slashes. It becomes part of a command and of a
 /// container's environment.
 fn is_id(text: &str) -> bool {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte);
     !text.is_empty() && text.len() <= 128 && text.bytes().all(is_base64)
 }
 
-/// Lets the daemon have exactly these partitions. What was made is written into them as it is made; `keep` is called
-/// after each, so that it is not forgotten.
+/// Makes the daemon have exactly these partitions. Notes each one as it is made and then calls `keep`, so that it is
+/// not forgotten.
 pub(super) async fn reconcile(
     control: &Control,
     wanted: &mut [SharePartition],
     mut keep: impl FnMut(&[SharePartition]) -> Result<(), MpsError>,
 ) -> Result<(), MpsError> {
     let mut listed = list(control).await?;
-    // Shares are shares of one card.
+    // Shares are of one card.
     let Some(device) = control.devices.first().cloned() else { return Ok(()) };
     let name = |id: &str| format!("{device}/{id}");
     for share in wanted.iter_mut() {
@@ -120,7 +120,7 @@ pub(super) async fn reconcile(
     };
     let nobodys: Vec<ListedPartition> = listed.partitions.iter().filter(is_nobodys).cloned().collect();
     for there in &nobodys {
-        // What it answers differs between versions: the list below tells.
+        // Its answer differs between versions; the list below shows the result.
         control.order(&format!("sm_partition rm {device} {}", there.id)).await?;
     }
     if wanted.iter().all(|share| share.made.is_some()) {
@@ -166,7 +166,7 @@ mod tests {
 
     const UUID: &str = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65";
 
-    /// As NVIDIA's documentation shows it, and as programs that read it do.
+    /// The forms in NVIDIA's documentation, and those that other programs parse.
     #[test]
     fn tables_of_both_forms() {
         let documented = "GPU Partition free used free used clients\nchunk chunk SM SM\nGPU-74d43ed3 - 3 7 24 56 -\n\

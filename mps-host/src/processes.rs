@@ -1,3 +1,5 @@
+//! The processes of MPS daemons and servers.
+
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -13,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::directory::DaemonDirectory;
 
-/// How the kernel names MPS programs: the first 15 bytes.
+/// The kernel's name of MPS programs: the first 15 bytes.
 const NAME: &str = "nvidia-cuda-mps";
 
 /// Which MPS program a process runs.
@@ -25,39 +27,40 @@ pub(super) enum Role {
     Server,
 }
 
-/// A process, held so that its id is not taken for another's.
+/// A process, held by a descriptor, because its id may be reused after its end.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     /// Its id.
     pub pid: u32,
-    /// When it was started, in ticks of the kernel since the boot; none of a process that had ended already.
+    /// Start time, in ticks of the kernel since boot; `None` for a process that had ended already.
     started: Option<u64>,
     handle: Arc<OwnedFd>,
 }
 
 impl Process {
-    /// Takes hold of a process. What else is known of it must be checked after this, for the id may be another's by now.
+    /// Opens a process. Check what else is known of it afterwards, because the id may belong to another process by
+    /// now.
     pub fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         let handle = Arc::new(pidfd_open(raw, PidfdFlags::empty())?);
         Ok(Self { pid, started: started(pid), handle })
     }
 
-    /// What tells it from every other process of this boot, also from one that gets its id later.
+    /// Identifies the process within this boot, even after its id is reused.
     pub fn instance(&self) -> Option<String> {
         self.started.map(|started| format!("{}-{started}", self.pid))
     }
 
     /// Waits until it has ended.
     pub async fn exited(&self) {
-        // Deprecated for types that may give another descriptor each time, which this one does not; what replaces it is
-        // unsafe to call.
+        // Deprecated for types that may return another descriptor each time, which this one does not. The replacement
+        // is unsafe to call.
         #[allow(deprecated)]
         let watch = |handle| AsyncFd::with_interest(handle, Interest::READABLE);
         match self.handle.try_clone().and_then(watch) {
             Ok(watched) => drop(watched.readable().await),
             Err(error) => {
-                // Only without descriptors or memory.
+                // Happens only without free descriptors or memory.
                 tracing::warn!(pid = self.pid, %error, "cannot watch a process; looking at it from time to time");
                 while self.is_alive() {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -66,32 +69,32 @@ impl Process {
         }
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
         let mut polled = [rustix::event::PollFd::new(&*self.handle, rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(0))
     }
 
-    /// Ends it at once, and waits until it has ended.
+    /// Kills the process, and waits until it has ended.
     pub async fn kill(&self) {
-        // One that has ended already cannot be signalled.
+        // Fails if it has ended already.
         let _ = pidfd_send_signal(&*self.handle, Signal::KILL);
         let _ = tokio::time::timeout(Duration::from_secs(10), self.exited()).await;
     }
 }
 
-/// When a process was started (`starttime` of `proc_pid_stat(5)`).
+/// Start time of a process (`starttime` of `proc_pid_stat(5)`).
 fn started(pid: u32) -> Option<u64> {
-    /// Position of `starttime` among the fields after the program's name, which may have blanks.
+    /// Position of `starttime` among the fields after the program's name, which may contain blanks.
     const POSITION: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(POSITION)?.parse().ok()
 }
 
-/// The daemon of this directory, if it lives: the one that wrote its id there, or, where a container has put something else
-/// in that file's place, the one that is found.
+/// The daemon of this directory, if it lives: the process whose id the daemon wrote there or, if a container has
+/// replaced that file, the one that is found.
 pub(super) fn daemon(directory: &DaemonDirectory) -> Option<Process> {
     let written = read_pid(&directory.pid()).ok().and_then(|pid| {
         let process = Process::open(pid).ok()?;
@@ -103,7 +106,7 @@ pub(super) fn daemon(directory: &DaemonDirectory) -> Option<Process> {
     })
 }
 
-/// Reads a file that containers can reach: a link or a pipe in its place must not lead elsewhere, nor hold anybody up.
+/// Reads a file that containers can reach. A link or a pipe in its place must not lead elsewhere or block.
 fn read_pid(path: &Path) -> io::Result<u32> {
     const LONGEST: u64 = 64;
     let file = fs::OpenOptions::new()
@@ -118,13 +121,13 @@ fn read_pid(path: &Path) -> io::Result<u32> {
     text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// The server with this id, if it is one of this directory.
+/// The server with this id, if it belongs to this directory.
 pub(super) fn server(pid: u32, directory: &DaemonDirectory) -> Option<Process> {
     let process = Process::open(pid).ok()?;
     (role(pid, &directory.pipe) == Some(Role::Server)).then_some(process)
 }
 
-/// All daemons and servers of this directory that live, whatever its files say.
+/// All running daemons and servers of this directory, whatever its files say.
 pub(super) fn all(directory: &DaemonDirectory) -> Vec<(Role, Process)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -139,8 +142,9 @@ pub(super) fn all(directory: &DaemonDirectory) -> Vec<(Role, Process)> {
     .collect()
 }
 
-/// What a process of this pipe directory runs; nothing where it is of another or no MPS program that stays. Name, arguments
-/// and environment are what a process likes to show: one in a container, which has another process namespace, is none.
+/// The MPS program that a process of this pipe directory runs; `None` for other directories, and for programs that
+/// are not daemon or server. A process can fake its name, arguments and environment, so processes of containers,
+/// which are in another process namespace, don't count.
 fn role(pid: u32, pipe: &Path) -> Option<Role> {
     let namespace = |process: &dyn std::fmt::Display| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
     if namespace(&pid)? != namespace(&"self")? {

@@ -1,7 +1,7 @@
-//! What the supervisor is asked and what it answers: JSON objects, one a line, over a unix socket that only root may use.
+//! The protocol of the supervisor: JSON objects, one per line, over a unix socket that only root may use.
 //!
-//! Every request may be sent again: what is done already is done nothing about. A connection takes one request after
-//! the other; [`Operation::Subscribe`] turns it into a stream of events.
+//! Every request may be repeated: what is done already is not done again. A connection handles one request after the
+//! other; [`Operation::Subscribe`] turns it into a stream of events.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tessera_api::PciBusId;
 
 use super::device::DeviceUuid;
 
-/// Version of the protocol. Fields may be added without a new one; what a side does not know it ignores.
+/// Version of the protocol. Fields may be added without a new version; each side ignores what it does not know.
 pub const VERSION: u32 = 1;
 
 /// The longest line either side reads, bytes.
@@ -21,23 +21,23 @@ pub const LONGEST_LINE: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// [`VERSION`] of whoever asks.
+    /// [`VERSION`] of the client.
     pub version: u32,
     /// What to do.
     pub operation: Operation,
 }
 
-/// What to do.
+/// An operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Operation {
-    /// Lets a daemon for a device run with these settings, and answers when clients can connect.
+    /// Starts or changes a device's daemon to have these settings, and answers when clients can connect.
     Ensure(Ensure),
-    /// Ends the daemon of a device and takes all of its traces away.
+    /// Ends the daemon of a device and removes everything of it.
     Release(Release),
     /// Lists the daemons.
     List,
-    /// Lists the clients of each daemon that runs. Asks every daemon: milliseconds, or seconds where one hangs.
+    /// Lists the clients of each running daemon. Asks every daemon: takes milliseconds, or seconds if one hangs.
     Clients,
     /// Sends events from now on.
     Subscribe,
@@ -49,20 +49,21 @@ pub enum Operation {
 pub struct Ensure {
     /// The card or partition.
     pub device: DeviceUuid,
-    /// The card that the device is or is a part of.
+    /// The card that the device is, or is a part of.
     pub card: PciBusId,
-    /// What every client of the daemon is held to, whatever its own environment says.
+    /// Limits of every client of the daemon, whatever its own environment says.
     #[serde(default)]
     pub settings: Settings,
-    /// Further cards that the daemon serves, so that one process can use them all. Partitions have a daemon each.
+    /// Further cards that the daemon serves, so that one process can use them all. Each partition has a daemon of its
+    /// own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
-    /// Whose daemon it is, where it is not that of all shares of the device: the UID of a claim. A daemon of someone else
-    /// is ended first, unless it has clients.
+    /// Owner of the daemon, if it is not shared by all shares of the device: the UID of a claim. A daemon of another
+    /// owner is ended first, unless it has clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// All shares of the device, where each has multiprocessors of its own; nothing where they don't. A daemon is of one
-    /// kind or the other from its start to its end.
+    /// All shares of the device, if each has multiprocessors of its own. A daemon is of one kind or the other from
+    /// its start to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_shares: Option<StaticShares>,
 }
@@ -73,14 +74,14 @@ pub struct Ensure {
 pub struct OtherDevice {
     /// The card.
     pub device: DeviceUuid,
-    /// Where it is.
+    /// Its address.
     pub card: PciBusId,
-    /// As [`Settings::memory_limit_mib`], for this card.
+    /// Like [`Settings::memory_limit_mib`], for this card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
 }
 
-/// Shares with multiprocessors of their own: their names, chosen by whoever asks, with the percent of the device's
+/// Shares with multiprocessors of their own: their names, chosen by the client, with the percentage of the device's
 /// multiprocessors that each has, 1 to 100.
 pub type StaticShares = BTreeMap<String, u8>;
 
@@ -88,24 +89,24 @@ pub type StaticShares = BTreeMap<String, u8>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticPartition {
-    /// `CUDA_MPS_SM_PARTITION` of its clients: `GPU-…/<id>`. Another one after each start of the daemon.
+    /// `CUDA_MPS_SM_PARTITION` of its clients: `GPU-…/<id>`. Changes with each start of the daemon.
     pub name: String,
-    /// How many chunks it has.
+    /// Number of chunks.
     pub chunks: u32,
-    /// How many multiprocessors these are; 0 where the daemon does not say.
+    /// Number of multiprocessors; 0 if the daemon does not report it.
     pub multiprocessors: u32,
 }
 
-/// What every client process of a daemon is held to. A client's own environment can only tighten it (NVIDIA's MPS
-/// documentation, `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` and `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). Changed settings hold for
-/// clients that connect later; a limit on memory, once set, is only replaced by another one as long as the daemon runs.
+/// Limits of every client process of a daemon. A client's own environment can only tighten them (NVIDIA's MPS
+/// documentation, `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` and `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). Changed settings apply
+/// to clients that connect later. While the daemon runs, a memory limit can be replaced but not removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
-    /// Memory of the (first) device that one process may take, MiB, at least 1; all of it where nothing is said.
+    /// Memory of the (first) device that one process may use, MiB, at least 1; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// Percent of the device's multiprocessors that one process may use, 1 to 100; all where nothing is said.
+    /// Percentage of the device's multiprocessors that one process may use, 1 to 100; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
 }
@@ -116,9 +117,9 @@ pub struct Settings {
 pub struct Release {
     /// The card or partition.
     pub device: DeviceUuid,
-    /// How long clients that are still there may take to leave, seconds; then they lose their contexts.
+    /// Grace period for remaining clients, seconds; after that they lose their contexts.
     pub grace_seconds: u32,
-    /// Whose daemon is meant, as in [`Ensure::owner`]: that of anybody else is left.
+    /// Owner of the daemon, as in [`Ensure::owner`]: a daemon of another owner is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
@@ -129,7 +130,7 @@ pub struct Release {
 pub enum Response {
     /// To [`Operation::Ensure`]: clients can connect.
     Ready(Box<Daemon>),
-    /// To [`Operation::Release`]: it is gone.
+    /// To [`Operation::Release`]: the daemon is gone.
     Released {
         /// Clients that did not leave by themselves and lost their contexts, by process id.
         ended_clients: Vec<u32>,
@@ -142,16 +143,16 @@ pub enum Response {
     Subscribed,
     /// Something happened.
     Event(Event),
-    /// It could not be done.
+    /// The request failed.
     Error {
-        /// What kind of problem, for programs.
+        /// Kind of error, for programs.
         code: ErrorCode,
         /// What is wrong and what to do, for people.
         message: String,
     },
 }
 
-/// A daemon as it is now.
+/// The present state of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Daemon {
@@ -159,52 +160,52 @@ pub struct Daemon {
     pub device: DeviceUuid,
     /// The card.
     pub card: PciBusId,
-    /// What its clients are held to.
+    /// Limits of its clients.
     pub settings: Settings,
     /// Further cards that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
-    /// Whose it is, where it is not that of all shares of the device.
+    /// Its owner, if it is not shared by all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The partitions of its shares by their names, where shares have multiprocessors of their own.
+    /// Partitions by the names of their shares, if shares have multiprocessors of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_partitions: Option<BTreeMap<String, StaticPartition>>,
-    /// How it is.
+    /// State of the daemon.
     pub state: DaemonState,
     /// Process id of the control daemon while it runs, as the supervisor sees it.
     pub pid: Option<u32>,
     /// Process id of the MPS server that holds the device.
     pub server_pid: Option<u32>,
-    /// What tells the server from every other one of this boot, whatever its process id; an older mps-host does not say.
+    /// Identifies the server within this boot, even if its process id is reused; absent from an older mps-host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_instance: Option<String>,
-    /// Where a client has faulted.
+    /// Set if a client has faulted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     /// `CUDA_MPS_PIPE_DIRECTORY`, as the node sees it: to be mounted into containers.
     pub pipe_directory: PathBuf,
-    /// What containers must have as `/dev/shm`, where the daemon has one of its own.
+    /// What containers must have as `/dev/shm`, if the daemon has one of its own.
     pub shm_directory: Option<PathBuf>,
-    /// Where it logs.
+    /// Its log directory.
     pub log_directory: PathBuf,
-    /// How often it was started again after it had died.
+    /// How often it was restarted after it had died.
     pub restarts: u32,
 }
 
-/// A client has faulted, and its server takes no other before all that it had have ended (NVIDIA's MPS documentation, "Error
-/// containment": server status `FAULT`).
+/// A client has faulted, and its server takes no new clients before all present ones have ended (NVIDIA's MPS
+/// documentation, "Error containment": server status `FAULT`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
-    /// What tells it from all other faults; also [`Event::id`] of the event that told it.
+    /// Identifies this fault; equal to [`Event::id`] of the event about it.
     pub id: String,
     /// Process ids of the clients that have not ended yet.
     pub clients: Vec<u32>,
 }
 
 impl Ensure {
-    /// A daemon for one device, of all its shares.
+    /// The daemon of a device that all its shares use.
     #[must_use]
     pub const fn of_shares(device: DeviceUuid, card: PciBusId, settings: Settings) -> Self {
         Self { device, card, settings, static_shares: None, others: Vec::new(), owner: None }
@@ -212,7 +213,7 @@ impl Ensure {
 }
 
 impl Daemon {
-    /// What tells the server from every other one, as far as that is known; none while there is no server.
+    /// Identifies the server, as far as known; `None` while there is no server.
     #[must_use]
     pub fn server_identity(&self) -> Option<String> {
         self.server_instance.clone().or_else(|| self.server_pid.map(|pid| pid.to_string()))
@@ -225,7 +226,7 @@ impl Daemon {
     }
 }
 
-/// Who uses a daemon.
+/// The clients of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonClients {
@@ -234,16 +235,16 @@ pub struct DaemonClients {
     /// Its clients.
     #[serde(default)]
     pub clients: Vec<ClientProcess>,
-    /// Why they are not known: the daemon does not answer, or not with what can be understood.
+    /// Why they are unknown: the daemon does not answer, or its answer can't be understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A process that uses a device by MPS, as far as the node tells of it.
+/// A process that uses a device by MPS, as the node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientProcess {
-    /// Its id, as the supervisor sees it: the node's.
+    /// Its process id on the node, as the supervisor sees it.
     pub pid: u32,
     /// Its program, as the kernel names it: at most 15 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,7 +254,7 @@ pub struct ClientProcess {
     pub pod_uid: Option<String>,
 }
 
-/// How a daemon is.
+/// State of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DaemonState {
@@ -261,12 +262,12 @@ pub enum DaemonState {
     Starting,
     /// It runs.
     Running,
-    /// It died, and clients of its server still run: starting it again would end them.
+    /// It died, and clients of its server still run. Starting it again would end them.
     WaitingForClients {
         /// Their process ids.
         clients: Vec<u32>,
     },
-    /// It cannot be started; tried again from time to time.
+    /// It can't be started; tried again from time to time.
     Failed {
         /// Why.
         message: String,
@@ -285,32 +286,32 @@ pub struct Event {
     pub card: PciBusId,
     /// What happened.
     pub kind: EventKind,
-    /// What tells this happening from all others; an older mps-host does not say.
+    /// Identifies this event; absent from an older mps-host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
-/// What can happen to a daemon.
+/// Kinds of events of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EventKind {
     /// It was started for the first time.
     Started,
-    /// The control daemon died unasked.
+    /// The control daemon died unexpectedly.
     DaemonDied {
         /// Its process id.
         pid: u32,
         /// Clients that go on with its server, by process id.
         clients: Vec<u32>,
     },
-    /// The server died unasked, and with it the contexts of all clients.
+    /// The server died unexpectedly, and with it the contexts of all clients.
     ServerDied {
         /// Its process id.
         pid: u32,
     },
-    /// A client faulted, and with it all clients lost their contexts; the server takes no other until they have ended.
+    /// A client faulted, and all clients lost their contexts. The server takes no new clients until they have ended.
     ServerFault {
-        /// Those that are still there.
+        /// The clients that are still there.
         clients: Vec<ClientProcess>,
     },
     /// After a fault, the server takes clients again.
@@ -322,35 +323,35 @@ pub enum EventKind {
         /// Why.
         message: String,
     },
-    /// It is being ended although clients are there.
+    /// It is being ended although it has clients.
     ClientsRemain {
         /// Their process ids.
         clients: Vec<u32>,
-        /// How long they are waited for, seconds.
+        /// Grace period for them, seconds.
         grace_seconds: u32,
     },
-    /// It is being ended, and these did not leave in their time: they lost their contexts.
+    /// It is being ended, and these clients did not leave in the grace period: they lost their contexts.
     ClientsEnded {
-        /// Each one.
+        /// The clients.
         clients: Vec<ClientProcess>,
     },
-    /// It was ended by order.
+    /// It was ended on request.
     Stopped,
 }
 
-/// Kinds of problems.
+/// Kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ErrorCode {
-    /// The request makes no sense; sending it again will not help.
+    /// The request is invalid; sending it again will not help.
     InvalidRequest,
     /// The node has no MPS programs.
     ProgramMissing,
-    /// Something else holds the device.
+    /// Another process holds the device.
     DeviceInUse,
     /// Only root may ask.
     Forbidden,
-    /// It did not work this time.
+    /// It failed this time.
     Failed,
     /// A kind that this build does not know.
     #[serde(other)]

@@ -1,4 +1,4 @@
-//! What an earlier supervisor left: daemons that run are kept, what nobody wants is taken away.
+//! Handles what an earlier supervisor left: keeps running daemons, removes what is not wanted.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::shared_memory;
 use super::slot::{Running, Slot, Work};
 use super::supervisor::Supervisor;
 
-/// Looks at every directory of a daemon. Daemons that must be started again are, by their keepers, after this.
+/// Looks at every daemon's directory. Daemons that must be started again are started by their keepers, after this.
 pub(super) async fn readopt(supervisor: &Arc<Supervisor>) {
     let entries = fs::read_dir(&supervisor.directory).into_iter().flatten().flatten();
     let devices: Vec<DeviceUuid> =
@@ -71,7 +71,7 @@ async fn adopt(supervisor: &Supervisor, slot: &Slot, work: &mut Work) {
     slot.show(work, DaemonState::Running);
 }
 
-/// Takes away a directory that no record explains: nobody knows what it was for, and nothing was set on a card for it.
+/// Removes a directory without a record: its purpose is unknown, and nothing was set on a card for it.
 async fn sweep(device: &DeviceUuid, directory: &DaemonDirectory) {
     tracing::warn!(%device, "removing what an unknown daemon left");
     for (_, process) in processes::all(directory) {

@@ -1,6 +1,7 @@
-//! `mps-host`: reaps, and restarts the supervisor.
+//! `mps-host`: reaps processes, and restarts the supervisor.
 //!
-//! With it every daemon in its container would end, so it does as little as can be done: no threads, no files, no requests.
+//! Its end would end every daemon in its container, so it does as little as possible: no threads, no files, no
+//! requests.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
@@ -18,14 +19,14 @@ use super::options::Options;
 use super::supervise;
 use tessera_kube_util::logging;
 
-/// The pause before the supervisor is started again: the first, and the longest.
+/// First and longest pause before the supervisor is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A supervisor that ran so long is started again at once.
+/// A supervisor that ran this long is started again at once.
 const STABLE: Duration = Duration::from_secs(30);
 
-/// Runs it until it is told to end and nothing is left to reap. `arguments` are those after the program's name.
+/// Runs until it is told to end and no process is left to reap. `arguments` are those after the program's name.
 #[must_use]
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let options =
@@ -38,8 +39,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
-    // Daemons detach from whoever started them. In the node's process namespace this process is not pid 1, and they come to
-    // it all the same.
+    // Daemons detach from the process that started them. As a subreaper this process gets them even in the node's
+    // process namespace, where it is not pid 1.
     let prepared = prctl::set_child_subreaper(true).and_then(|()| signals.thread_block());
     if let Err(error) = prepared {
         tracing::error!(%error, "cannot become a reaper");
@@ -65,7 +66,7 @@ impl Reaper {
                 Ok(Signal::SIGTERM | Signal::SIGINT) => {
                     ending = true;
                     if let Some(supervisor) = self.supervisor {
-                        // One that has just ended is reaped next.
+                        // Fails if it has just ended; then it is reaped next.
                         let _ = kill(supervisor, Signal::SIGTERM);
                     }
                 }
@@ -87,7 +88,7 @@ impl Reaper {
         }
     }
 
-    /// Takes note of every child that has ended; whether there are others.
+    /// Reaps all children that have ended; returns whether there are others.
     fn reap(&mut self) -> bool {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -1,3 +1,5 @@
+//! A daemon's record on disk.
+
 use std::fs;
 use std::io;
 
@@ -11,39 +13,39 @@ use super::error::MpsError;
 use super::partitions::SharePartition;
 use super::protocol::{Ensure, OtherDevice, Settings};
 
-/// What the supervisor must know of a daemon after its own death. Written before anything is touched.
+/// What a new supervisor must know of a daemon. Written before anything is touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {
-    /// Form of the record.
+    /// Format version of the record.
     pub version: u64,
     /// The card or partition.
     pub device: DeviceUuid,
     /// The card.
     pub card: PciBusId,
-    /// What its clients are held to.
+    /// Limits of its clients.
     pub settings: Settings,
-    /// The partitions of its shares, oldest first, where shares have multiprocessors of their own.
+    /// The partitions of its shares, oldest first, if shares have multiprocessors of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_partitions: Option<Vec<SharePartition>>,
-    /// Whether it shall run or end.
+    /// Whether it should run; otherwise it should end.
     pub wanted: bool,
-    /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); none where it was not set.
+    /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); `None` if it was not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<u32>,
-    /// Whether the cards were closed to everybody, for the time without a daemon.
+    /// Whether the cards were closed to all programs while there is no daemon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     /// Further cards that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherCard>,
-    /// Whose it is, where it is not that of all shares of the device.
+    /// Its owner, if it is not shared by all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// How often it was started again.
+    /// How often it was restarted.
     #[serde(default)]
     pub restarts: u32,
-    /// Fields of other versions.
+    /// Unknown fields, of other versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -54,7 +56,7 @@ pub(super) struct Record {
 pub(super) struct OtherCard {
     #[serde(flatten)]
     pub device: OtherDevice,
-    /// Its compute mode before.
+    /// Its compute mode before MPS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<u32>,
 }
@@ -62,7 +64,7 @@ pub(super) struct OtherCard {
 impl Record {
     pub const VERSION: u64 = 1;
 
-    /// Of a daemon that nobody has yet.
+    /// The record of a daemon that does not exist yet.
     pub fn new(wanted: &Ensure) -> Self {
         let other = |device: &OtherDevice| OtherCard { device: device.clone(), compute_mode_before: None };
         Self {
@@ -81,13 +83,13 @@ impl Record {
         }
     }
 
-    /// Whether it is what is wanted, as far as that can't be changed.
+    /// Whether it matches the request in everything that can't be changed.
     pub fn is_of(&self, wanted: &Ensure) -> bool {
         let own = self.others.iter().map(|other| &other.device.device);
         self.owner == wanted.owner && own.eq(wanted.others.iter().map(|other| &other.device))
     }
 
-    /// Takes changed limits over; whether there were any.
+    /// Takes over the requested limits; returns whether any changed.
     pub fn set_limits(&mut self, wanted: &Ensure) -> bool {
         let mut are_other = self.settings != wanted.settings;
         self.settings = wanted.settings;
@@ -103,7 +105,7 @@ impl Record {
         std::iter::once(self.card).chain(self.others.iter().map(|other| other.device.card))
     }
 
-    /// The cards whose compute mode is the daemon's, each with what it was before. Partitions have no mode of their own.
+    /// The cards whose compute mode the daemon sets, each with the mode before. Partitions have no mode of their own.
     pub fn modes(&mut self) -> Vec<(PciBusId, &mut Option<u32>)> {
         if self.device.is_partition() {
             return Vec::new();
@@ -112,7 +114,7 @@ impl Record {
         std::iter::once((self.card, &mut self.compute_mode_before)).chain(others).collect()
     }
 
-    /// Limits on memory, MiB, each with how the daemon's shell names the device.
+    /// Memory limits, MiB, each with the daemon's name of the device.
     pub fn memory_limits(&self) -> Vec<(String, u64)> {
         if self.others.is_empty() {
             return self.settings.memory_limit_mib.map(|limit| ("0".to_owned(), limit)).into_iter().collect();
@@ -127,10 +129,10 @@ impl Record {
         self.static_partitions.is_some()
     }
 
-    /// Reads a daemon's record; none where there is none or it is damaged, which is told.
+    /// Reads a daemon's record; `None` if there is none or it is damaged, which is logged.
     ///
     /// # Errors
-    /// What the operating system says, where that says nothing of the record: it may be there and good.
+    /// The operating system's error, if it leaves open whether there is a good record.
     pub fn read(directory: &DaemonDirectory) -> io::Result<Option<Self>> {
         let text = match fs::read(&directory.record) {
             Ok(text) => text,
@@ -157,10 +159,10 @@ impl Record {
         })
     }
 
-    /// Replaces the record as a whole.
+    /// Replaces the whole record.
     pub fn write(&self, directory: &DaemonDirectory) -> Result<(), MpsError> {
         let path = &directory.record;
-        // Something else in the directory's place, as a link to elsewhere, is not written through.
+        // Don't write through something else in the directory's place, such as a link.
         if fs::symlink_metadata(&directory.root).is_ok_and(|metadata| !metadata.is_dir()) {
             tracing::warn!(path = %directory.root.display(), "this is no directory of a daemon; removing it");
             fs::remove_file(&directory.root).map_err(MpsError::at(&directory.root))?;

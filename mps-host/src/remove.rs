@@ -1,5 +1,6 @@
-//! Removal of directories that containers may write into: whatever they hold, it takes no stack and few descriptors, and
-//! leads nowhere else. (The standard library's way takes one of each for every directory in which there is another.)
+//! Removes directories that containers may write to. Whatever they contain, this needs no deep stack, only a few
+//! descriptors, and follows no links. (The standard library uses stack and a descriptor for each level of
+//! directories.)
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -13,15 +14,15 @@ use rustix::io::Errno;
 
 use super::error::MpsError;
 
-/// How long one directory may take: a container that still runs may write faster than can be removed.
+/// Time limit for one directory: a container that still runs may write faster than files can be removed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Removes what is in a directory, if it is there; or what is there in the place of a directory.
+/// Removes the content of a directory, if it exists, or whatever is in its place.
 pub(super) async fn remove_content(path: &Path) -> Result<(), MpsError> {
     aside(path, |path| Emptying::of(path, PATIENCE)).await
 }
 
-/// Removes a directory with all that is in it, or what is there in its place.
+/// Removes a directory with its content, or whatever is in its place.
 pub(super) async fn remove_tree(path: &Path) -> Result<(), MpsError> {
     aside(path, |path| remove(path, PATIENCE)).await
 }
@@ -31,7 +32,8 @@ pub(super) fn remove_tree_now(path: &Path) -> io::Result<()> {
     remove(path, PATIENCE)
 }
 
-/// A container may have made millions of files: the daemons of other cards are looked after meanwhile.
+/// Runs removal on a blocking thread: a container may have made millions of files, and daemons of other cards must be
+/// looked after meanwhile.
 async fn aside(path: &Path, work: fn(&Path) -> io::Result<()>) -> Result<(), MpsError> {
     let own = path.to_owned();
     let done = tokio::task::spawn_blocking(move || work(&own)).await;
@@ -45,10 +47,11 @@ fn remove(path: &Path, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// A directory that is being emptied: directories in it give it their own, and are empty then.
+/// A directory that is being emptied. Subdirectories found below it are moved up to it, so that each level gets
+/// empty.
 struct Emptying {
     root: OwnedFd,
-    /// How many directories have been given to the root.
+    /// Number of directories moved up so far.
     lifted: u64,
     until: Instant,
 }
@@ -65,7 +68,7 @@ impl Emptying {
         Ok(())
     }
 
-    /// Removes what is there now; whether there was anything.
+    /// Removes what is there now; returns whether there was anything.
     fn pass(&mut self) -> io::Result<bool> {
         let mut is_empty = true;
         for entry in Dir::read_from(&self.root)? {
@@ -81,7 +84,7 @@ impl Emptying {
     fn remove(&mut self, name: &CStr) -> io::Result<()> {
         let directory = match open(&self.root, name) {
             Ok(directory) => directory,
-            // No directory, a link among them; or removed by somebody else.
+            // Not a directory (maybe a link), or already removed by somebody else.
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {
                 return self.unlink(&self.root, name, AtFlags::empty());
             }
@@ -92,7 +95,7 @@ impl Emptying {
             let inner = entry.file_name();
             let is_directory = match entry.file_type() {
                 FileType::Directory => true,
-                // Some file systems don't say.
+                // Some file systems don't report the type.
                 FileType::Unknown => open(&directory, inner).is_ok(),
                 _ => false,
             };
@@ -105,7 +108,7 @@ impl Emptying {
         self.unlink(&self.root, name, AtFlags::REMOVEDIR)
     }
 
-    /// Moves a directory to the root, under a name that is free there.
+    /// Moves a directory up to the root, under a free name.
     fn lift(&mut self, directory: &OwnedFd, name: &CStr) -> io::Result<()> {
         loop {
             self.check_time()?;
@@ -122,7 +125,7 @@ impl Emptying {
     fn unlink(&self, directory: &OwnedFd, name: &CStr, flags: AtFlags) -> io::Result<()> {
         self.check_time()?;
         match unlinkat(directory, name, flags) {
-            // Whoever still writes there has brought something new, or something else: the next pass sees it.
+            // Changed by a process that still writes there: the next pass sees it.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {
                 Ok(())
             }

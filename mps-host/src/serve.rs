@@ -1,4 +1,4 @@
-//! The supervisor's socket.
+//! Serves the supervisor's socket.
 
 use std::fs;
 use std::io;
@@ -18,18 +18,18 @@ use super::supervisor::Supervisor;
 use super::wire::{read_line, write_line};
 use tessera_kube_util::incoming;
 
-/// Connections at once: many more than there are claims of a node that are prepared at once.
+/// Maximum number of connections: far more than the claims of a node that are prepared at once.
 const CONNECTIONS: usize = 256;
 
-/// How long the other side may take to read an answer or an event. One that does not is left, so that it keeps nobody out:
-/// it connects again and asks how things are.
+/// How long a peer may take to read an answer or an event. A slower one is disconnected, so that it blocks nobody; it
+/// can connect again and list the daemons.
 const READING: Duration = Duration::from_secs(10);
 
-/// How long a connection may say nothing before it is closed, so that those who do nothing keep nobody out. Whoever asks
-/// connects for that.
+/// How long a connection may be silent before it is closed, so that idle ones block nobody. Clients connect for each
+/// request.
 const ASKING: Duration = Duration::from_secs(10);
 
-/// Makes the socket, over that of a dead supervisor: the caller holds the directory's lock.
+/// Makes the socket, replacing that of a dead supervisor: the caller holds the directory's lock.
 pub(super) fn listen(path: &Path) -> Result<UnixListener, MpsError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -46,7 +46,7 @@ pub(super) fn listen(path: &Path) -> Result<UnixListener, MpsError> {
 pub(super) async fn serve(supervisor: Arc<Supervisor>, listener: UnixListener) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listener = UnixListenerStream::new(listener);
-    // Who is one too many waits for its turn in the queue of the socket.
+    // Connections above the limit wait in the socket's queue.
     while let Ok(connection) = connections.clone().acquire_owned().await
         && let Some(stream) = incoming::next(&mut listener).await
     {
@@ -63,7 +63,7 @@ pub(super) async fn serve(supervisor: Arc<Supervisor>, listener: UnixListener) {
 async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
     let (reader, mut writer) = stream.into_split();
-    // The socket's mode says the same; a directory may have been mounted elsewhere with other rights.
+    // The socket's mode ensures that too, but a directory may be mounted elsewhere with other permissions.
     if user != 0 && user != rustix::process::geteuid().as_raw() {
         let message = format!("user {user} may not: only root uses MPS daemons of the node");
         return tell(&mut writer, &Response::Error { code: ErrorCode::Forbidden, message }, READING).await;
@@ -76,13 +76,13 @@ async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()
                 tell(&mut writer, &Response::Subscribed, READING).await?;
                 return tokio::select! {
                     result = pass_on(events, &mut writer, READING) => result,
-                    // Whoever subscribed says nothing more: this is its end.
+                    // A subscriber sends nothing more, so this is its end.
                     _ = read_line(&mut reader) => Ok(()),
                 };
             }
             Ok(operation) => {
                 let supervisor = supervisor.clone();
-                // A task of its own: that the other side does not wait for the answer is no reason to stop half-way.
+                // In a task of its own: if the client does not wait for the answer, the work must not stop half-way.
                 let answer = tokio::spawn(async move { answer(&supervisor, operation).await }).await;
                 let answer = answer.unwrap_or_else(|error| Response::Error {
                     code: ErrorCode::Failed,
@@ -141,7 +141,7 @@ async fn pass_on(
     loop {
         match events.recv().await {
             Ok(event) => tell(writer, &Response::Event(event), patience).await?,
-            // It connects again and asks how things are.
+            // The client connects again and lists the daemons.
             Err(_) => return Ok(()),
         }
     }
@@ -214,7 +214,7 @@ mod tests {
             events.send(event.clone()).unwrap();
         }
         let patience = Duration::from_millis(50);
-        // It lags: it is to connect again.
+        // It lags, so it has to connect again.
         assert!(pass_on(subscriber, &mut writer, patience).await.is_ok());
         let subscriber = events.subscribe();
         events.send(event).unwrap();

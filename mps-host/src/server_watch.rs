@@ -1,4 +1,4 @@
-//! How a server is while its daemon runs. Its end is seen at once, by its process; what it says of itself is asked for when it
+//! Watches a server while its daemon runs. The end of its process is noticed at once. Its state is asked for when it
 //! has logged something, and from time to time.
 
 use std::fs;
@@ -16,22 +16,22 @@ use super::protocol::{ClientProcess, EventKind, Fault};
 use super::slot::{Running, Slot, Work};
 use super::supervisor::{Supervisor, happening};
 
-/// Between two looks at the server's log, which costs nothing.
+/// Interval between two looks at the server's log, which cost nothing.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Longest time without asking the server, whatever it logs.
+/// Longest time without asking for the server's state, whatever it logs.
 const LONGEST: Duration = Duration::from_secs(15);
 
 /// Longest pause before a server that does not start is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long a daemon may take to answer.
+/// Time limit of a daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was seen of a server.
+/// Last seen state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It takes clients, or does not say.
+    /// It takes clients, or does not report its state.
     Well,
     /// A client faulted, and others are leaving.
     Fault,
@@ -39,11 +39,11 @@ pub(super) enum Seen {
     Missing,
 }
 
-/// When a server is asked next.
+/// Decides when a server is asked next.
 #[derive(Debug)]
 pub(super) struct ServerWatch {
     log: PathBuf,
-    /// Size and time of the log when it was looked at.
+    /// Size and time of the log at the last look.
     stamp: Option<(u64, i64, i64)>,
     asked: Instant,
     seen: Seen,
@@ -56,7 +56,7 @@ impl ServerWatch {
         Self { log, stamp: None, asked: Instant::now(), seen: Seen::Well, pause: GLANCE }
     }
 
-    /// Waits until there is reason to ask; `has_server` is whether there is one that could be.
+    /// Waits until there is reason to ask; `has_server` is whether there is a server to ask.
     pub async fn due(&mut self, has_server: bool) {
         loop {
             tokio::time::sleep(self.pause).await;
@@ -74,7 +74,7 @@ impl ServerWatch {
         }
     }
 
-    /// Takes note of what was seen.
+    /// Notes what was seen.
     pub fn saw(&mut self, seen: Seen) {
         self.seen = seen;
         self.pause = match seen {
@@ -85,12 +85,12 @@ impl ServerWatch {
 }
 
 impl Supervisor {
-    /// Asks how the server of `running` is, and tells when that changed. Holds nobody up while the daemon answers.
+    /// Asks for the state of the server of `running`, and reports a change. Takes no lock while the daemon answers.
     pub async fn look_at_server(&self, slot: &Slot, running: &Running) -> Seen {
         let Ok(control) = self.control(slot) else { return Seen::Well };
         let control = control.within(PATIENCE);
         let Some(server) = &running.server else {
-            // One that does not even list its servers would take long to say that it starts none.
+            // A daemon that does not even list its servers would take long to refuse to start one.
             return match control.servers().await {
                 Ok(_) => self.find_server(slot, running).await,
                 Err(_) => Seen::Missing,
@@ -108,7 +108,7 @@ impl Supervisor {
         self.note_fault(slot, &mut work, running, fault)
     }
 
-    /// Takes over what was heard of a server, unless it is another by now.
+    /// Notes the state of a server, unless it was replaced meanwhile.
     fn note_fault(&self, slot: &Slot, work: &mut Work, of: &Running, fault: Option<Vec<u32>>) -> Seen {
         let Some(running) = work.running.as_mut().filter(|running| running.is_same(of)) else {
             return Seen::Well;
@@ -136,7 +136,8 @@ impl Supervisor {
         if fault.is_some() { Seen::Fault } else { Seen::Well }
     }
 
-    /// A daemon starts another server for the next client; until then the card would be anybody's.
+    /// Finds or starts the server. A daemon starts one only for the next client, and until then anybody could use the
+    /// card.
     async fn find_server(&self, slot: &Slot, of: &Running) -> Seen {
         let mut work = slot.work.lock().await;
         let is_same =
@@ -147,10 +148,10 @@ impl Supervisor {
         if self.start_server_again(slot, &mut work).await { Seen::Well } else { Seen::Missing }
     }
 
-    /// Whether the server takes clients, as far as is known. Where it did not, it is asked again.
+    /// Checks that the server takes clients, as far as known. If it did not, it is asked again.
     ///
     /// # Errors
-    /// [`MpsError::Fault`] while it does not.
+    /// [`MpsError::Fault`] while it takes none.
     pub async fn no_fault(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let Some(running) = work.running.clone() else { return Ok(()) };
         let (Some(known), Some(server)) = (&running.fault, &running.server) else { return Ok(()) };

@@ -1,3 +1,5 @@
+//! `/dev/shm` of daemons.
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,8 +9,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::error::MpsError;
 
-/// Gives a daemon a `/dev/shm` of its own: its clients and it must share one, and nobody else's. Its size is the kernel's
-/// default, half of the node's memory; what is written there counts towards the memory limit of the container that writes.
+/// Gives a daemon a `/dev/shm` of its own, which its clients and it must share, and nobody else. Its size is the
+/// kernel's default, half of the node's memory; what is written there counts towards the memory limit of the
+/// container that writes.
 pub(super) fn make(directory: &Path) -> Result<(), MpsError> {
     fs::create_dir_all(directory).map_err(MpsError::at(directory))?;
     if is_mounted(directory) {
@@ -20,7 +23,7 @@ pub(super) fn make(directory: &Path) -> Result<(), MpsError> {
         .map_err(MpsError::at(directory))
 }
 
-/// Takes it away. What processes still have of it they keep.
+/// Removes it. Processes keep what they have open or mapped.
 pub(super) fn remove(directory: &Path) -> Result<(), MpsError> {
     while is_mounted(directory) {
         umount2(directory, MntFlags::MNT_DETACH).map_err(io::Error::from).map_err(MpsError::at(directory))?;

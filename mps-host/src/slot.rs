@@ -1,3 +1,5 @@
+//! State of one device and its daemon.
+
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -10,41 +12,41 @@ use super::processes::Process;
 use super::protocol::{Daemon, DaemonState, Fault, Settings};
 use super::record::Record;
 
-/// One device with its daemon. Work on it is one piece at a time; what it looks like is known at every moment.
+/// One device with its daemon. One piece of work at a time runs on it; its state can be read at any time.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub directory: DaemonDirectory,
     pub work: tokio::sync::Mutex<Work>,
-    /// Tells the keeper that the daemon is another one.
+    /// Notifies the keeper that the daemon changed.
     pub changed: Notify,
     seen: Mutex<Daemon>,
 }
 
-/// What whoever works on a device knows.
+/// State for work on a device.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub record: Option<Record>,
     pub running: Option<Running>,
-    /// The device is forgotten: whoever waited must look for it anew.
+    /// The device is forgotten: work that waited for it must look it up again.
     pub gone: bool,
 }
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub daemon: Process,
     pub server: Option<Process>,
-    /// Where a client of the server has faulted.
+    /// Set if a client of the server has faulted.
     pub fault: Option<Fault>,
 }
 
 impl Running {
-    /// One whose server is not looked at yet.
+    /// A daemon whose server has not been looked at yet.
     pub const fn new(daemon: Process, server: Option<Process>) -> Self {
         Self { daemon, server, fault: None }
     }
 
-    /// Whether daemon and server are still those of `other`.
+    /// Whether daemon and server are the same as in `other`.
     pub fn is_same(&self, other: &Self) -> bool {
         let server = |running: &Self| running.server.as_ref().map(|server| server.pid);
         self.daemon.pid == other.daemon.pid && server(self) == server(other)
@@ -79,12 +81,12 @@ impl Slot {
         }
     }
 
-    /// How it looks now.
+    /// The present state.
     pub fn seen(&self) -> Daemon {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows what was worked out.
+    /// Updates the visible state.
     pub fn show(&self, work: &Work, state: DaemonState) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.state = state;

@@ -1,4 +1,4 @@
-//! Starting a daemon, and its server.
+//! Starts a daemon and its server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,16 +15,16 @@ use super::shared_memory;
 use super::slot::{Running, Slot, Work};
 use super::supervisor::Supervisor;
 
-/// How long a server may take until it takes clients. NVIDIA's takes some 75 ms; a card that must be initialised, seconds.
+/// How long a server may take until it takes clients. NVIDIA's takes some 75 ms; initialising a card takes seconds.
 const SERVER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The first pause between two looks at a starting server, and the longest.
+/// First and longest pause between two looks at a starting server.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
 
 impl Supervisor {
-    /// Starts the daemon that the record describes, over what a dead one left. Where clients of a dead one still run,
-    /// nothing is done.
+    /// Starts the daemon that the record describes, over what a dead one left. Does nothing while clients of a dead
+    /// one still run.
     pub async fn start(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let control = self.control(slot)?;
         self.end_left_behind(slot, work).await?;
@@ -35,7 +35,7 @@ impl Supervisor {
         started
     }
 
-    /// Ends servers whose daemon died, if nobody is harmed by that.
+    /// Ends servers whose daemon died, unless they have clients.
     async fn end_left_behind(&self, slot: &Slot, work: &Work) -> Result<(), MpsError> {
         let left = processes::all(&slot.directory);
         if left.is_empty() {
@@ -55,9 +55,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets only one process use each card, which will be the server: else a container that does not want MPS would go past
-    /// its limits. The mode before is written down first. Partitions have no mode of their own, and a card with partitions
-    /// has one server each: NVIDIA's documentation says to leave the mode.
+    /// Lets only one process use each card, which will be the server: otherwise a container that bypasses MPS would
+    /// bypass its limits. Records the mode before. Partitions have no mode of their own, and a card with partitions
+    /// has one server for each: NVIDIA's documentation says to leave the mode.
     async fn take_cards(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
         let was_closed = record.closed;
         let mut to_set = Vec::new();
@@ -84,8 +84,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets nobody onto the cards any more, for there will be no daemon: a program that is started meanwhile would find none,
-    /// and have a whole card without limits. Those that are there go on.
+    /// Closes the cards to new programs while there is no daemon: a program that starts now would find none, and have
+    /// a whole card without limits. Programs that are there go on.
     pub async fn close_cards(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let Some(record) = work.record.as_mut().filter(|record| record.wanted) else { return Ok(()) };
         let mut to_set = Vec::new();
@@ -108,8 +108,8 @@ impl Supervisor {
 
     async fn start_daemon(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
         let directory = &slot.directory;
-        // A dead daemon's sockets and logs would be taken for the new one's. The directories themselves stay: containers have
-        // them mounted, and would look for the new daemon in the old ones for ever.
+        // A dead daemon's sockets and logs would be taken for the new one's. Keep the directories themselves:
+        // containers have them mounted, and would never see new ones.
         for old in [&directory.pipe, &directory.log] {
             remove_content(old).await?;
             fs::create_dir_all(old).map_err(MpsError::at(old))?;
@@ -127,15 +127,15 @@ impl Supervisor {
         work.running = Some(Running::new(daemon, None));
         if let Some(record) = &mut work.record {
             control.limit(record, &[]).await?;
-            // Only now, as whoever is let in finds a daemon.
+            // Only now, so that programs that are let in find a daemon.
             self.take_cards(slot, record).await?;
         }
         self.partition(slot, work, control).await?;
         self.start_server(slot, work, control).await
     }
 
-    /// Lets a daemon with static partitions have those of its shares. Before the server, for that is how NVIDIA shows it:
-    /// the first such order lets the daemon look at the device.
+    /// Gives a daemon with static partitions those of its shares. Before starting the server, as in NVIDIA's
+    /// examples: the first such command makes the daemon look at the device.
     pub async fn partition(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
         let Some(record) = &mut work.record else { return Ok(()) };
         let Some(mut shares) = record.static_partitions.clone() else { return Ok(()) };
@@ -149,8 +149,8 @@ impl Supervisor {
         record.write(&slot.directory)
     }
 
-    /// Lets the daemon start its server, and waits until that takes clients. Without this the first client would start it,
-    /// and until then the card would be anybody's.
+    /// Makes the daemon start its server, and waits until that takes clients. Otherwise the first client would start
+    /// it, and until then anybody could use the card.
     pub async fn start_server(
         &self,
         slot: &Slot,
@@ -174,7 +174,7 @@ impl Supervisor {
             pause = (pause * 2).min(LONGEST_LOOK);
         };
         if let Some(running) = &mut work.running {
-            // What a daemon says is believed only of processes that are its own.
+            // Believe the daemon only about processes of its own.
             running.server = processes::server(server, &slot.directory);
             running.fault = None;
         }
@@ -182,7 +182,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Why there is no server: mostly because somebody else is on the card.
+    /// The reason why there is no server: usually another process is on the card.
     async fn no_server(&self, work: &Work, control: &Control, output: String) -> MpsError {
         if let Some(record) = work.record.as_ref().filter(|record| !record.device.is_partition()) {
             for card in record.cards() {

@@ -1,4 +1,4 @@
-//! Ending a daemon, and taking its traces away.
+//! Ends a daemon and removes everything of it.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use super::shared_memory;
 use super::slot::{Slot, Work};
 use super::supervisor::Supervisor;
 
-/// How long a daemon that is to end may take to say who its clients are: it may hang, and ends all the same.
+/// How long a daemon that is to end may take to report its clients. If it hangs, it is ended anyway.
 const QUESTION: Duration = Duration::from_secs(1);
 
-/// How long a daemon may take to end after it said that it would.
+/// How long a daemon may take to end after it confirmed that.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Supervisor {
-    /// Ends the daemon of a device; the clients that lost their contexts by that.
+    /// Ends the daemon of a device. Returns the clients that lost their contexts by that.
     pub async fn release(&self, order: &Release) -> Result<Vec<u32>, MpsError> {
         let Some(slot) = self.find(&order.device) else { return Ok(Vec::new()) };
         let mut work = slot.work.lock().await;
@@ -32,12 +32,12 @@ impl Supervisor {
         self.end(&slot, &mut work, order.grace_seconds).await
     }
 
-    /// Ends a daemon of which nobody must come between.
+    /// Ends a daemon. The caller holds the work on the device.
     pub async fn end(&self, slot: &Slot, work: &mut Work, grace_seconds: u32) -> Result<Vec<u32>, MpsError> {
         if let Some(record) = &mut work.record {
             record.wanted = false;
             if let Err(error) = record.write(&slot.directory) {
-                // A full disk is no reason to keep what nobody wants: only a crash right now would bring it back.
+                // Go on with a full disk: only a crash right now would bring the daemon back.
                 tracing::warn!(%error, "cannot write down that a daemon is to end; ending it all the same");
             }
         }
@@ -65,7 +65,7 @@ impl Supervisor {
                 }
             }
         }
-        // What did not end by itself: servers of a dead daemon, which go on for their clients.
+        // Servers of a dead daemon don't end by themselves; they go on for their clients.
         let left = processes::all(&slot.directory);
         for (_, process) in &left {
             let remaining = grace.saturating_sub(since.elapsed());
@@ -82,7 +82,7 @@ impl Supervisor {
         Ok(if were_ended { clients } else { Vec::new() })
     }
 
-    /// Clients of a daemon, or of the server that a dead one left.
+    /// Clients of a daemon, or of the server that a dead daemon left.
     pub async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
         if work.running.as_ref().is_some_and(|running| running.daemon.is_alive())
             && let Ok(control) = self.control(slot)
@@ -100,8 +100,8 @@ impl Supervisor {
         }
     }
 
-    /// Takes away what a daemon that has ended left. What cannot be taken away is told, and tried again at the next start:
-    /// the record goes last.
+    /// Removes what a daemon that has ended left, the record last. A failure is logged, and tried again at the next
+    /// start.
     pub async fn clear(&self, slot: &Slot, work: &mut Work) {
         work.running = None;
         match self.try_clear(slot, work).await {
@@ -132,8 +132,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The process ends: daemons without clients end with it, and are started again by the next one. The others stay as
-    /// long as they are let.
+    /// Ends daemons without clients when the process ends; the next process starts them again. The others stay as
+    /// long as possible.
     pub async fn leave(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         for slot in self.all() {

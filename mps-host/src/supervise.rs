@@ -21,17 +21,17 @@ use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::logging;
 use tessera_kube_util::open_files;
 
-/// First argument by which the program is told apart.
+/// First argument that selects this command.
 pub const SUBCOMMAND: &str = "supervisor";
 
 /// How long daemons without clients may take to end.
 const LEAVING: Duration = Duration::from_secs(20);
 
-/// Runs it.
+/// Runs the command.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    // The reaper blocks the signals it waits for, and children inherit that: the daemons shall not.
+    // The reaper blocks the signals it waits for, and children inherit that. Daemons must not.
     if let Err(error) = SigSet::all().thread_unblock() {
         eprintln!("cannot unblock signals: {error}");
         return ExitCode::FAILURE;
@@ -40,7 +40,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         .map_err(anyhow::Error::from)
         .and_then(|()| {
             open_files::raise_limit();
-            // One thread: it waits nearly all of its time.
+            // One thread is enough: it mostly waits.
             let runtime =
                 tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
             let result = runtime.block_on(run(options));

@@ -1,3 +1,5 @@
+//! All daemons of the node.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +20,13 @@ use super::record::Record;
 use super::slot::{Slot, Work};
 use tessera_nvml::DriverCalls;
 
-/// Events that are kept for a subscriber who is slow.
+/// Events that are kept for a slow subscriber.
 const EVENTS_KEPT: usize = 256;
 
-/// How long a call of the driver may take. A card that must be initialised takes seconds.
+/// Time limit of a driver call. Initialising a card takes seconds.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The largest memory limit, MiB: more than any card has, and what fits into an order.
+/// The largest memory limit, MiB: more than any card has, and it fits into a command.
 const LARGEST_LIMIT: u64 = 16 << 20;
 
 /// All daemons of the node.
@@ -34,7 +36,7 @@ pub(super) struct Supervisor {
     pub driver_root: PathBuf,
     pub own_shm: bool,
     pub events: broadcast::Sender<Event>,
-    /// Daemons that end now are not started again.
+    /// The process is stopping: daemons that end now are not started again.
     pub stopping: AtomicBool,
     calls: Arc<DriverCalls>,
     slots: Mutex<BTreeMap<DeviceUuid, Arc<Slot>>>,
@@ -62,12 +64,12 @@ impl Supervisor {
         self.slots().get(device).cloned()
     }
 
-    /// All slots there are.
+    /// All slots.
     pub fn all(&self) -> Vec<Arc<Slot>> {
         self.slots().values().cloned().collect()
     }
 
-    /// The device's slot, with a keeper.
+    /// The device's slot; makes one with a keeper if there is none.
     pub fn slot(self: &Arc<Self>, device: &DeviceUuid, card: PciBusId) -> Arc<Slot> {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(device) {
@@ -92,12 +94,12 @@ impl Supervisor {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Tells everyone who listens.
+    /// Sends an event to all subscribers.
     pub fn tell(&self, slot: &Slot, kind: EventKind) {
         self.tell_as(slot, kind, happening());
     }
 
-    /// The same, of a happening that has a name already.
+    /// The same, with a given event id.
     pub fn tell_as(&self, slot: &Slot, kind: EventKind, id: String) {
         let Daemon { device, card, .. } = slot.seen();
         match &kind {
@@ -106,7 +108,7 @@ impl Supervisor {
             }
             _ => tracing::warn!(%device, ?kind, "MPS daemon"),
         }
-        // Nobody need listen.
+        // Fails without subscribers, which is fine.
         let _ = self.events.send(Event { device, card, kind, id: Some(id) });
     }
 
@@ -136,7 +138,7 @@ impl Supervisor {
         Ok(clients)
     }
 
-    /// Lets a daemon run with these settings.
+    /// Starts or changes a daemon so that it has these settings.
     pub async fn ensure(self: &Arc<Self>, wanted: Ensure) -> Result<Daemon, MpsError> {
         check(&wanted)?;
         loop {
@@ -171,7 +173,7 @@ impl Supervisor {
         record.wanted = true;
         if let Err(error) = record.write(&slot.directory) {
             if is_new {
-                // Nothing shall stay of the attempt, and nobody is to look after it.
+                // Leave nothing of the attempt, and no keeper.
                 self.clear(slot, work).await;
             }
             return Err(error);
@@ -195,13 +197,13 @@ impl Supervisor {
                 Ok(slot.seen())
             }
             Err(error) if is_new => {
-                // Nobody depends on it yet, so nothing of the attempt shall stay.
+                // No claim depends on it yet, so leave nothing of the attempt.
                 self.clear(slot, work).await;
                 Err(error)
             }
             Err(error) => {
                 let state = match &error {
-                    // One share cannot be made; the others are none the worse for it.
+                    // One share can't be made, which does not affect the others.
                     MpsError::LessThanAChunk { .. } | MpsError::NoPartition { .. } | MpsError::Fault(_)
                         if is_running =>
                     {
@@ -236,7 +238,7 @@ impl Supervisor {
     }
 }
 
-/// A name for what happens now. Nothing happens twice to a daemon within a tick of the clock.
+/// Id for an event that happens now. A daemon never has two events within one tick of the clock.
 pub(super) fn happening() -> String {
     format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }

@@ -1,3 +1,5 @@
+//! Messages as lines of JSON.
+
 use std::io;
 
 use serde::Serialize;
@@ -5,7 +7,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrit
 
 use super::protocol::LONGEST_LINE;
 
-/// Reads a line, without its end; none at the end of the stream.
+/// Reads a line, without its end; `None` at the end of the stream.
 pub(super) async fn read_line(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let longest = u64::try_from(LONGEST_LINE).unwrap_or(u64::MAX);

@@ -1,3 +1,5 @@
+//! Device nodes of MIG capabilities.
+
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -8,28 +10,29 @@ use super::{DeviceNode, Roots};
 /// Name under which the driver registers the major number of capability nodes.
 const MODULE: &str = "nvidia-caps";
 
-/// Permission bits of a capability node where the driver does not say: everyone may open it, and its number is what
-/// gives access.
+/// Permission bits of a capability node if the driver does not report them: everyone may open the node, access is
+/// granted by its number.
 const FILE_MODE: u32 = 0o444;
 
-/// Why the nodes of a partition's capabilities are not known.
+/// Why the capability nodes of a partition are unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct CapabilityError {
-    /// The file that should say so.
+    /// The file that should contain them.
     pub path: PathBuf,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// The two nodes by which a container may use a MIG partition: those of the right to its GPU instance and to its compute
-/// instance (`/dev/nvidia-caps/nvidia-cap<n>`; NVIDIA's MIG User Guide, "Device Nodes and Capabilities"). The host may
-/// lack the nodes themselves; their numbers are in `/proc/driver/nvidia/capabilities` as long as the instances exist.
+/// The two capability nodes that a container needs to use a MIG partition: one for its GPU instance, one for its
+/// compute instance (`/dev/nvidia-caps/nvidia-cap<n>`; NVIDIA's MIG User Guide, "Device Nodes and Capabilities"). The
+/// nodes may be missing on the host; their numbers are in `/proc/driver/nvidia/capabilities` while the instances
+/// exist.
 ///
 /// Blocks for file reads.
 ///
 /// # Errors
-/// [`CapabilityError`] where the driver doesn't tell the numbers.
+/// [`CapabilityError`] if the driver doesn't report the numbers.
 pub fn partition_nodes(
     roots: &Roots,
     minor: u32,

@@ -1,3 +1,5 @@
+//! Builds the CDI spec of a claim.
+
 use tessera_api::PciBusId;
 
 use super::device_nodes;
@@ -5,7 +7,7 @@ use super::version::minimum_version;
 use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Mount, Roots, Spec, Vendor};
 use tessera_journal::ClaimMps;
 
-/// A device of a claim, as its spec needs it.
+/// A device of a claim, with everything its spec needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimSpecDevice {
     /// Its name in the spec, by [`device_name`](super::device_name).
@@ -18,14 +20,13 @@ pub struct ClaimSpecDevice {
     pub minor: u32,
     /// UUID by which CUDA programs know it.
     pub uuid: String,
-    /// Of a partition, the nodes of the right to use it ([`partition_nodes`](super::partition_nodes)); `None` of a whole
-    /// card.
+    /// The capability nodes of a partition ([`partition_nodes`](super::partition_nodes)); `None` for a whole card.
     pub partition_nodes: Option<Vec<DeviceNode>>,
-    /// Of a device that is shared by MPS, its daemon and limits.
+    /// Daemon and limits, if the device is shared by MPS.
     pub mps: Option<ClaimMps>,
 }
 
-/// The spec of one claim. Blocks for looking at device nodes.
+/// The spec of one claim. Blocks: it looks at device nodes.
 #[must_use]
 pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], files: &DriverFiles) -> Spec {
     let mut spec = Spec {
@@ -40,7 +41,7 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
         spec.container_edits.env.insert(0, void.to_owned());
     }
     for device in devices {
-        // The same device twice in a claim, for two requests, is one device to the container runtime.
+        // A device may serve two requests of a claim; for the container runtime it is one device.
         if spec.devices.iter().any(|known| known.name == device.name) {
             continue;
         }
@@ -67,11 +68,11 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
     spec
 }
 
-/// Where a container finds its MPS daemon: where CUDA looks by itself.
+/// Where a container finds its MPS daemon. CUDA looks here by default.
 const PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
 
-/// Makes a container a client of an MPS daemon, with limits. They are those of each of its processes; where one on memory is
-/// said here, device 0 is the only one that the daemon has.
+/// Makes a container a client of an MPS daemon, with limits for each of its processes. A memory limit refers to
+/// device 0, so it is only set for a daemon with a single device.
 fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits {
     let Some(mps) = mps else { return edits };
     edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"));
@@ -89,14 +90,15 @@ fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits
         options: [access, "nosuid", "nodev", "bind"].map(str::to_owned).to_vec(),
         kind: None,
     };
-    // Connecting to a socket and writing into a named pipe take the file's permissions only. So a container that runs as
-    // root can't put anything of its own where the next daemon, which is the node's root, makes its files.
+    // Read-only is enough: connecting to a socket and writing into a named pipe need only the file's permissions. So
+    // a container that runs as root can't plant files where the next daemon, which is root on the node, makes its
+    // own.
     edits.mounts.extend(mps.pipe_directory.iter().map(|host| mount(host, PIPE_DIRECTORY, "ro")));
     edits.mounts.extend(mps.shm_directory.iter().map(|host| mount(host, "/dev/shm", "rw")));
     edits
 }
 
-/// The variable that tells a container of a device: `GPU_DEVICE_3B_00` of `gpu-3b-00`.
+/// Name of the variable for a device: `GPU_DEVICE_3B_00` for `gpu-3b-00`.
 fn variable(device: &str) -> String {
     let name = device.strip_prefix("gpu-").unwrap_or(device);
     format!("GPU_DEVICE_{}", name.replace('-', "_").to_ascii_uppercase())

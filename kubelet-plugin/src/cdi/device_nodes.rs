@@ -1,3 +1,5 @@
+//! The device nodes of cards and of the driver.
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -15,23 +17,23 @@ const FILE_MODE: u32 = 0o666;
 /// Minor number of `/dev/nvidia-modeset`.
 const MODESET_MINOR: u32 = 254;
 
-/// The nodes of one card: `/dev/nvidia<minor>`, and of a card with a display engine those under `/dev/dri`.
+/// The nodes of one card: `/dev/nvidia<minor>`, and those under `/dev/dri` if it has a display engine.
 pub(super) fn card(roots: &Roots, address: PciBusId, minor: u32) -> Vec<DeviceNode> {
     let mut nodes = vec![card_of_partition(roots, minor)];
     nodes.extend(graphics(roots, address));
     nodes
 }
 
-/// The node of a card of which a container uses a partition. A partition has no display engine.
+/// The node of the card whose partition a container uses. A partition has no display engine.
 pub(super) fn card_of_partition(roots: &Roots, minor: u32) -> DeviceNode {
     let name = format!("nvidia{minor}");
     existing(roots, &name).unwrap_or_else(|| numbered(&name, NVIDIA_MAJOR, minor))
 }
 
-/// The nodes that every CUDA program opens whichever cards it uses. None of them gives access to a card by itself.
+/// The nodes that every CUDA program opens, whichever cards it uses. None of them alone gives access to a card.
 ///
-/// A host may lack nodes until the first program that needs them makes them with `nvidia-modprobe`; their numbers are
-/// known all the same, and numbers are what a container is given.
+/// A host may lack nodes until the first program that needs them makes them with `nvidia-modprobe`. Their numbers are
+/// known anyway, and numbers are what a container is given.
 pub(super) fn control(roots: &Roots) -> Vec<DeviceNode> {
     let mut nodes = vec![
         existing(roots, "nvidiactl").unwrap_or_else(|| numbered("nvidiactl", NVIDIA_MAJOR, CONTROL_MINOR)),
@@ -48,7 +50,7 @@ pub(super) fn control(roots: &Roots) -> Vec<DeviceNode> {
     nodes
 }
 
-/// The node at `/dev/<name>` with its numbers, where there is a character device of that name.
+/// The node `/dev/<name>` with its numbers, if there is a character device of that name.
 fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
     let seen = roots.dev.join("dev").join(name);
     let metadata = fs::metadata(&seen).ok()?;
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn numbers_come_from_the_node_where_there_is_one() {
         let (_directory, mut roots) = machine();
-        // The one character device that every machine lets everyone look at.
+        // The one character device that everyone may look at on every machine.
         std::os::unix::fs::symlink("/dev/null", roots.dev.join("dev/nvidia3")).unwrap();
         let host = roots.dev.join("dev/nvidia3").to_string_lossy().into_owned();
         let expected = DeviceNode {

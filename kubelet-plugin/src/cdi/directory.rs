@@ -1,3 +1,5 @@
+//! The directory of CDI specs.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -5,8 +7,8 @@ use std::sync::Arc;
 use super::{CdiError, Spec, Vendor};
 use tessera_journal::{FileSystem, Listed, replace_by};
 
-/// The directory from which the container runtime reads specs. It lies in memory on most nodes, so nothing in it is
-/// synced, and all of it is gone after a reboot.
+/// The directory from which the container runtime reads specs. On most nodes it is in memory and empty after a
+/// reboot, so nothing in it is synced.
 pub struct Directory {
     path: PathBuf,
     vendor: Vendor,
@@ -21,20 +23,20 @@ pub struct SpecFile {
 }
 
 impl Directory {
-    /// The directory `path`, which is made when the first spec is written.
+    /// The directory `path`, which is created when the first spec is written.
     #[must_use]
     pub fn new(file_system: Arc<dyn FileSystem>, path: PathBuf, vendor: Vendor) -> Self {
         Self { path, vendor, file_system }
     }
 
-    /// The driver as CDI vendor.
+    /// The driver's name as a CDI vendor.
     #[must_use]
     pub const fn vendor(&self) -> &Vendor {
         &self.vendor
     }
 
-    /// Writes a claim's spec, replacing one that is there. The container runtime sees the old or the new one whole.
-    /// Blocks for some file operations.
+    /// Writes a claim's spec, replacing an existing one. The container runtime sees either the old or the new one,
+    /// complete. Blocks for some file operations.
     ///
     /// # Errors
     /// [`CdiError::Io`]; the spec is then as it was before.
@@ -54,11 +56,10 @@ impl Directory {
         .map_err(error)
     }
 
-    /// Reads a claim's spec; `None` where there is none, or none that can be understood.
-    /// Blocks for a file read.
+    /// Reads a claim's spec; `None` if there is none, or if it can't be understood. Blocks for a file read.
     ///
     /// # Errors
-    /// [`CdiError::Io`] where it is there and can't be read.
+    /// [`CdiError::Io`] if it exists and can't be read.
     pub fn read(&self, uid: &str) -> Result<Option<Spec>, CdiError> {
         let path = self.path.join(self.vendor.file_name(uid));
         match self.file_system.read(&path) {
@@ -68,12 +69,12 @@ impl Directory {
         }
     }
 
-    /// The specs of claims that other installations of Tessera on this node have prepared, each with the name of its driver
-    /// and the claim's UID. What can't be read, or is no spec, is left out: it gives nothing to a container.
-    /// Blocks for file reads.
+    /// The specs of claims that other installations of Tessera on this node have prepared, each with its driver's
+    /// name and the claim's UID. Files that can't be read or are no specs are skipped: they give nothing to a
+    /// container. Blocks for file reads.
     ///
     /// # Errors
-    /// [`CdiError::Io`] where the directory is there and can't be listed.
+    /// [`CdiError::Io`] if the directory exists and can't be listed.
     pub fn of_other_drivers(&self) -> Result<Vec<(String, String, Spec)>, CdiError> {
         let files = self.list()?;
         let others = files.iter().filter_map(|file| {
@@ -84,8 +85,8 @@ impl Directory {
         Ok(others.collect())
     }
 
-    /// Removes a claim's spec and what a crash left of one half written; nothing where there is none.
-    /// Blocks for some file operations.
+    /// Removes a claim's spec, and a half-written one left by a crash, if they exist. Blocks for some file
+    /// operations.
     ///
     /// # Errors
     /// [`CdiError::Io`].
@@ -94,8 +95,7 @@ impl Directory {
         self.remove_file(&self.path.join(self.vendor.file_name(uid)))
     }
 
-    /// Removes what a crash left of a claim's spec half written.
-    /// Blocks for a file operation.
+    /// Removes a claim's half-written spec left by a crash. Blocks for a file operation.
     ///
     /// # Errors
     /// [`CdiError::Io`].
@@ -103,10 +103,10 @@ impl Directory {
         self.remove_file(&self.temporary(uid))
     }
 
-    /// The claims of which this driver has a spec here, whole or half written. Files of others are not even read.
+    /// The claims with a spec of this driver here, complete or half-written. Files of others are not read.
     ///
     /// # Errors
-    /// [`CdiError::Io`] where the directory is there and can't be listed.
+    /// [`CdiError::Io`] if the directory exists and can't be listed.
     pub fn claims(&self) -> Result<Vec<SpecFile>, CdiError> {
         let files = self.list()?;
         let mut claims: Vec<SpecFile> = files
@@ -135,7 +135,7 @@ impl Directory {
         }
     }
 
-    /// One name for each claim, which is only used under the claim's lock. The runtime reads `.json` and `.yaml` only.
+    /// One name per claim, used only under the claim's lock. Runtimes read `.json` and `.yaml` only.
     fn temporary(&self, uid: &str) -> PathBuf {
         self.path.join(format!(".{}.new", self.vendor.file_name(uid)))
     }

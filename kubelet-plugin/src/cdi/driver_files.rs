@@ -1,11 +1,11 @@
 //! The files of the driver that its programs need in every container: libraries, tools, firmware, sockets.
 //!
-//! `nvidia-ctk cdi generate` knows them best, and its hooks also enter the libraries into a container's `ld.so.cache`. It
-//! can take half a minute, so its answer is remembered on disk, by driver version. Where a node doesn't have it, or it
-//! fails, the files are searched for ([`search`]).
+//! `nvidia-ctk cdi generate` knows them best, and its hooks also add the libraries to a container's `ld.so.cache`. It
+//! can take half a minute, so its answer is cached on disk, by driver version. If a node doesn't have it, or it
+//! fails, the files are searched ([`search`]).
 //!
-//! Of what `nvidia-ctk` says, only mounts, hooks and variables are taken over. Device nodes are never: which nodes a
-//! container gets is decided by its claims alone.
+//! Only mounts, hooks and variables are taken from `nvidia-ctk`, never device nodes: which nodes a container gets
+//! depends on its claims alone.
 
 mod cache;
 mod nvidia_ctk;
@@ -19,16 +19,16 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerEdits, Roots};
 use tessera_journal::FileSystem;
 
-/// What every container with a card gets of the driver. No device nodes.
+/// What every container with a card gets of the driver. Contains no device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverFiles {
     /// Mounts, hooks and variables.
     pub edits: ContainerEdits,
-    /// Who found them.
+    /// How they were found.
     pub source: DriverFilesSource,
 }
 
-/// Who found the driver's files.
+/// How the driver's files were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverFilesSource {
@@ -38,10 +38,11 @@ pub enum DriverFilesSource {
     Search,
 }
 
-/// Finds the files of the driver `version` (as the driver writes it, `580.95.05`). Takes up to a minute the first time for a version, milliseconds afterwards.
+/// Finds the files of the driver `version` (as the driver writes it, `580.95.05`). Takes up to a minute the first
+/// time for a version, milliseconds afterwards.
 ///
-/// `nvidia_ctk` names the tool; `None` looks for it below the driver root. `cache` is the file that remembers its answer.
-/// Never fails: what is not found is not mounted, and the log says so.
+/// `nvidia_ctk` is the path of the tool; `None` searches for it below the driver root. `cache` is the file for its
+/// answer. Never fails: what is not found is not mounted, and that is logged.
 pub async fn find_driver_files(
     roots: &Roots,
     version: &str,
@@ -78,8 +79,8 @@ pub async fn find_driver_files(
 }
 
 impl DriverFiles {
-    /// The files without those that are gone since they were found, such as the socket of a stopped daemon: a runtime
-    /// refuses to start a container with a mount of nothing.
+    /// The files that still exist. Some disappear after they were found, such as the socket of a stopped daemon, and
+    /// a runtime refuses to start a container with a mount of a missing file.
     #[must_use]
     pub fn present(&self, roots: &Roots) -> Self {
         let mut present = self.clone();

@@ -1,3 +1,5 @@
+//! Names in and of CDI specs.
+
 use std::fmt;
 
 use super::CdiError;
@@ -5,7 +7,7 @@ use super::CdiError;
 /// The class of the specs of claims: kind `<driver>/claim`.
 pub const CLASS: &str = "claim";
 
-/// A driver name as CDI vendor: what our specs' kinds and file names begin with.
+/// A driver name as a CDI vendor: the first part of our specs' kinds and file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vendor(String);
 
@@ -13,7 +15,7 @@ impl Vendor {
     /// The vendor of a driver.
     ///
     /// # Errors
-    /// [`CdiError::Vendor`] where the name is none that CDI takes: it must begin with a letter.
+    /// [`CdiError::Vendor`] if the name is not allowed as a CDI vendor: it must begin with a letter.
     pub fn new(driver_name: &str) -> Result<Self, CdiError> {
         let letter = |byte: u8| byte.is_ascii_alphabetic();
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -30,31 +32,31 @@ impl Vendor {
         format!("{}/{CLASS}", self.0)
     }
 
-    /// The fully qualified name of a device of a claim, which the kubelet hands to the container runtime.
+    /// The fully qualified name of a claim's device, which the kubelet passes to the container runtime.
     #[must_use]
     pub fn device_id(&self, device_name: &str) -> String {
         format!("{}/{CLASS}={device_name}", self.0)
     }
 
-    /// Name of the file of a claim's spec, by CDI's convention for transient specs: `<vendor>-<class>_<id>.json`.
+    /// File name of a claim's spec, by CDI's convention for transient specs: `<vendor>-<class>_<id>.json`.
     pub(super) fn file_name(&self, uid: &str) -> String {
         format!("{}-{CLASS}_{uid}.json", self.0)
     }
 
-    /// The claim's UID from the name of its spec's file; `None` where the file is none of ours.
+    /// The claim's UID from the file name of its spec; `None` if the file is not ours.
     pub(super) fn uid<'a>(&self, file_name: &'a str) -> Option<&'a str> {
         let (vendor, uid) = vendor_and_uid(file_name)?;
         (vendor == self.0).then_some(uid)
     }
 
-    /// The driver name and the claim's UID from the name of a spec's file that another installation of Tessera may have
-    /// written, under another driver name.
+    /// Driver name and claim UID from the file name of a spec that another installation of Tessera may have written,
+    /// under another driver name.
     pub(super) fn other<'a>(&self, file_name: &'a str) -> Option<(&'a str, &'a str)> {
         vendor_and_uid(file_name).filter(|(vendor, _)| *vendor != self.0 && Vendor::new(vendor).is_ok())
     }
 }
 
-/// Vendor and UID of `<vendor>-claim_<uid>.json`. A driver's name is a DNS name, which has no `_`.
+/// Vendor and UID of `<vendor>-claim_<uid>.json`. A driver's name is a DNS name, so it contains no `_`.
 fn vendor_and_uid(file_name: &str) -> Option<(&str, &str)> {
     let (vendor, uid) = file_name.strip_suffix(".json")?.split_once('_')?;
     let vendor = vendor.strip_suffix(CLASS)?.strip_suffix('-')?;

@@ -1,7 +1,9 @@
+//! Paths as this process, the host and containers see them.
+
 use std::path::{Path, PathBuf};
 
-/// Where this process and where the host (and so the container runtime) see the driver's files and device nodes. In a
-/// pod the two differ; with an emulated machine both differ from what containers see.
+/// Where this process and the host (and so the container runtime) see the driver's files and device nodes. The two
+/// differ in a pod. On an emulated machine both also differ from what containers see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// Root of the driver's installation as this process sees it.
@@ -17,7 +19,7 @@ pub struct Roots {
 }
 
 impl Default for Roots {
-    /// Of a process on the host, with the driver installed in the host itself.
+    /// For a process on the host, with the driver installed on the host itself.
     fn default() -> Self {
         Self {
             driver: "/".into(),
@@ -30,8 +32,8 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// Where the host has a file that this process sees at `path`: below the driver root, the same below the host's
-    /// driver root; else the same path.
+    /// The host's path of a file that this process sees at `path`: a path below the driver root is moved below the
+    /// host's driver root, others stay as they are.
     #[must_use]
     pub fn on_host(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.driver) {
@@ -40,7 +42,7 @@ impl Roots {
         }
     }
 
-    /// Where this process sees a file that the host has at `path`: the other way round than [`Roots::on_host`].
+    /// This process's path of a file that the host has at `path`, the inverse of [`Roots::on_host`].
     #[must_use]
     pub fn from_host(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.host_driver) {
@@ -49,7 +51,7 @@ impl Roots {
         }
     }
 
-    /// Where containers see a file of the driver that this process sees at `path`: as if the driver were installed in
+    /// The path in containers of a driver file that this process sees at `path`: as if the driver were installed in
     /// the container.
     #[must_use]
     pub fn in_container(&self, path: &Path) -> PathBuf {

@@ -1,18 +1,20 @@
+//! The CDI spec format.
+
 use serde::{Deserialize, Serialize};
 
-/// A CDI spec file, in the form of versions 0.3.0 to 1.0.0 of the format
-/// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>). Fields that Tessera neither writes nor
-/// takes over from `nvidia-ctk` are left out.
+/// A CDI spec file, in versions 0.3.0 to 1.0.0 of the format
+/// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>). Omits fields that Tessera neither
+/// writes nor takes over from `nvidia-ctk`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Version of the format, as low as the content allows: a runtime refuses what is newer than itself.
+    /// Version of the format, as low as the content allows: a runtime refuses specs newer than it knows.
     pub cdi_version: String,
     /// `<vendor>/<class>`.
     pub kind: String,
-    /// What containers can ask for, by `<kind>=<name>`.
+    /// Devices that containers can ask for, by `<kind>=<name>`.
     pub devices: Vec<Device>,
-    /// What every container with any of the devices gets, once.
+    /// Edits for every container with any of the devices, applied once.
     #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
     pub container_edits: ContainerEdits,
 }
@@ -23,7 +25,7 @@ pub struct Spec {
 pub struct Device {
     /// Unique in its spec.
     pub name: String,
-    /// What a container with this device gets.
+    /// Edits for a container with this device.
     pub container_edits: ContainerEdits,
 }
 
@@ -34,13 +36,13 @@ pub struct ContainerEdits {
     /// `NAME=value`; replaces a variable of the image or the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Device nodes, with the right to use them.
+    /// Device nodes, with permission to use them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
     /// Files and directories of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Programs of the host that the runtime runs while it makes the container.
+    /// Programs of the host that the runtime runs while it creates the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Supplementary groups of the container's process.
@@ -52,9 +54,9 @@ pub struct ContainerEdits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
-    /// Where the container sees it.
+    /// Its path in the container.
     pub path: String,
-    /// Where the host has it, if elsewhere.
+    /// Its path on the host, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
     /// `c` for a character device.
@@ -75,11 +77,11 @@ pub struct DeviceNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Where the host has it.
+    /// Its path on the host.
     pub host_path: String,
-    /// Where the container sees it.
+    /// Its path in the container.
     pub container_path: String,
-    /// As of mount(8).
+    /// Mount options, see mount(8).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// File system type; bind mounts need none.
@@ -87,11 +89,11 @@ pub struct Mount {
     pub kind: Option<String>,
 }
 
-/// A program of the host that the runtime runs while it makes the container.
+/// A program of the host that the runtime runs while it creates the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// When: `createContainer`, ….
+    /// The stage at which it runs: `createContainer`, ….
     pub hook_name: String,
     /// The program.
     pub path: String,
@@ -101,13 +103,13 @@ pub struct Hook {
     /// Its environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Seconds until it is killed.
+    /// Timeout in seconds, after which it is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }
 
 impl ContainerEdits {
-    /// Whether nothing is changed.
+    /// Whether there are no edits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,3 +1,5 @@
+//! The version of the CDI format that a spec needs.
+
 use super::{ContainerEdits, Spec};
 
 /// The lowest version of the format that has everything the spec uses, by the rules of the reference implementation

@@ -1,4 +1,4 @@
-//! What NVML and sysfs say of cards, as [`tessera_inventory`] wants it.
+//! Reads the facts of cards from NVML and sysfs, in the form of [`tessera_inventory`].
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 use super::sysfs::Sysfs;
 
-/// Where the facts of a card come from.
+/// Sources of a card's facts.
 #[derive(Clone)]
 pub(super) struct Sources {
     pub(super) nvml: Arc<dyn Nvml>,
     pub(super) sysfs: Arc<Sysfs>,
-    /// `None` before the journal is open: then nobody's instances are told.
+    /// `None` until the journal is open: until then no instances are reported.
     pub(super) own: Option<Arc<dyn OwnPartitions>>,
 }
 
-/// The facts of a card that answers; a fact that can't be read stays as `known`. `None` where the card doesn't say who it
-/// is and never did.
+/// The facts of a card that answers; a fact that can't be read stays as in `known`. `None` if the card's identity is
+/// unknown.
 pub(super) fn card(
     pci: PciBusId,
     read: nvml::CardReadings,
@@ -36,7 +36,7 @@ pub(super) fn card(
         problems.add(own, "card", "left out: without its UUID it can't be told from another");
         return None;
     };
-    // Another card in the same slot: nothing of the old one holds.
+    // Another card in the same slot: nothing known about the old one applies.
     let known = known.filter(|known| known.uuid.as_ref() == Some(&uuid));
     let mut next = known.cloned().unwrap_or_else(|| Card::new(pci));
     next.uuid = Some(uuid);
@@ -59,7 +59,7 @@ pub(super) fn card(
     let addressing_mode =
         read.addressing_mode.map(|mode| mode.map(|mode| nvml::AddressingMode::name(mode).to_owned()));
     next.addressing_mode = problems.take(own, "addressingMode", addressing_mode, next.addressing_mode);
-    // Another amount is reserved in MIG mode, on which what is published shall not depend.
+    // MIG mode reserves a different amount, which what is published must not depend on.
     let is_divided = matches!(&read.mig, Ok(Some(mode)) if mode.current);
     if let Ok(Some(memory)) = &read.memory
         && (!is_divided || next.reserved_memory_bytes == 0)
@@ -124,7 +124,7 @@ fn nvlinks(
         }
     };
     let active: Vec<_> = links.into_iter().filter(|link| link.active).collect();
-    // Else it can't be told which of them is which of those known.
+    // With another number of links, it is unclear which is which of those known.
     let known = known.filter(|known| known.len() == active.len()).unwrap_or_default();
     let mut known = known.into_iter();
     let link = |link: nvml::NvLinkReadings| {
@@ -138,7 +138,7 @@ fn nvlinks(
     Some(active.into_iter().map(link).collect())
 }
 
-/// What two cards say of each other; what can't be read stays as `known`.
+/// What two cards report about each other; a fact that can't be read stays as in `known`.
 pub(super) fn pair(
     own: PciBusId,
     other: PciBusId,

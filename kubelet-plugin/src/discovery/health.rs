@@ -1,25 +1,27 @@
+//! Derives the health of cards from the driver's events.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::PciBusId;
 use tessera_inventory::machine::Health;
 use tessera_nvml::Event;
 
-/// XIDs that a program brings about by its own faults, which say nothing against the card: graphics engine exception,
-/// memory page fault, stopped processing, preemptive clean-up, video processor exception, context switch timeout. The
-/// same as NVIDIA's DRA driver and device plugin pass over.
+/// XIDs that are caused by faults of a program and don't indicate a faulty card: graphics engine exception, memory
+/// page fault, stopped processing, preemptive clean-up, video processor exception, context switch timeout. NVIDIA's
+/// DRA driver and device plugin ignore the same ones.
 const OF_PROGRAMS: &[u64] = &[13, 31, 43, 45, 68, 109];
 
-/// What the driver's events say against cards. Grows with the number of cards, not of events.
+/// The driver's events that count against cards. Grows with the number of cards, not of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthBook {
     xids: BTreeMap<PciBusId, u64>,
-    /// Whether `xids` differ from what is on the disk.
+    /// Whether `xids` differs from what is on the disk.
     is_unsaved: bool,
     told: BTreeSet<(Option<PciBusId>, u64)>,
 }
 
 impl HealthBook {
-    /// With what was said before this process was started.
+    /// Starts with XIDs from before this process.
     pub(super) fn of_earlier(xids: BTreeMap<PciBusId, u64>) -> Self {
         for (card, xid) in &xids {
             tracing::warn!(%card, xid, "the card had an XID error before this start: it gets no new work until it was reset");
@@ -27,17 +29,17 @@ impl HealthBook {
         Self { told: xids.iter().map(|(card, xid)| (Some(*card), *xid)).collect(), xids, is_unsaved: false }
     }
 
-    /// What is to be saved, if anything changed.
+    /// What to save, if anything changed.
     pub(super) fn unsaved(&mut self) -> Option<BTreeMap<PciBusId, u64>> {
         std::mem::take(&mut self.is_unsaved).then(|| self.xids.clone())
     }
 
-    /// Saving failed.
+    /// Notes that saving failed.
     pub(super) fn keep_unsaved(&mut self) {
         self.is_unsaved = true;
     }
 
-    /// Whether the event is a reason to look at the cards again.
+    /// Notes an event. Returns whether it is a reason to look at the cards again.
     pub(super) fn note(&mut self, event: &Event) -> bool {
         let (card, xid) = match event {
             Event::Xid { card, xid, .. } => (*card, *xid),
@@ -78,13 +80,13 @@ impl HealthBook {
         }
     }
 
-    /// The card was reset or replaced.
+    /// Notes that the card was reset or replaced.
     pub(super) fn forget(&mut self, card: PciBusId) {
         self.is_unsaved |= self.xids.remove(&card).is_some();
         self.told.retain(|(told, _)| *told != Some(card));
     }
 
-    /// What the events say of a card that answers.
+    /// Health of a card that answers, by its events.
     pub(super) fn of(&self, card: PciBusId) -> Health {
         match self.xids.get(&card) {
             Some(xid) => Health::Unhealthy { reason: format!("xid-{xid}") },

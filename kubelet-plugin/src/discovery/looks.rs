@@ -1,21 +1,23 @@
+//! When the cards were last looked at.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use tessera_api::PciBusId;
 
-/// When the hardware was last looked at, and with what success. It changes with every look, whatever the look found.
+/// When the hardware was last looked at, and how that went. Changes with every look, whatever the look found.
 #[derive(Clone, Debug, Default)]
 pub struct Looks {
-    /// Begin of the last look in which every call of the driver returned.
+    /// Start of the last look in which every driver call returned.
     pub complete: Option<Instant>,
-    /// Begin of the last look in which the driver said something of each card, be it that it is lost.
+    /// Start of the last look in which the driver reported something about each card, even that it is lost.
     pub cards: BTreeMap<PciBusId, Instant>,
-    /// Cards about which a call of the driver hangs.
+    /// Cards with a hanging driver call.
     pub hanging: BTreeSet<PciBusId>,
 }
 
 impl Looks {
-    /// Begin of the last look in which any card answered.
+    /// Start of the last look in which any card answered.
     #[must_use]
     pub fn any(&self) -> Option<Instant> {
         self.cards.values().max().copied()

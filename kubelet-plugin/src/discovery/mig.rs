@@ -1,3 +1,5 @@
+//! Reads the MIG facts of a card.
+
 use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
 use tessera_inventory::machine::Mig;
@@ -6,17 +8,17 @@ use tessera_nvml::{Architecture, MigMode, Nvml, Reading};
 use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 
-/// Reads the MIG side of one card.
+/// Reads the MIG facts of one card.
 pub(super) struct MigReader<'a> {
     pub(super) nvml: &'a dyn Nvml,
     pub(super) pci: PciBusId,
     pub(super) uuid: &'a str,
-    /// `None` before the journal is open: then nobody's instances are told.
+    /// `None` until the journal is open: until then no instances are reported.
     pub(super) own: Option<&'a dyn OwnPartitions>,
 }
 
 impl MigReader<'_> {
-    /// The facts; what can't be read stays as `known`.
+    /// The facts; what can't be read stays as in `known`.
     pub(super) fn read(
         &self,
         mode: Reading<MigMode>,
@@ -37,12 +39,12 @@ impl MigReader<'_> {
         mig.pending_mode = mode.pending;
         match architecture {
             Some(chip) => mig.mode_switch_needs_reset = chip < Architecture::HOPPER,
-            // An unknown chip's mode is left as it is.
+            // The mode of an unknown chip is not switched.
             None if !was_known => mig.mode_switch_needs_reset = true,
             None => {}
         }
         match self.nvml.gpu_instance_profiles(self.pci) {
-            // Older drivers tell profiles only while the mode is on.
+            // Older drivers report profiles only while the mode is on.
             Ok(profiles) => {
                 let profiles = profiles.unwrap_or_default();
                 if !profiles.is_empty() {
@@ -56,7 +58,7 @@ impl MigReader<'_> {
             Err(message) => {
                 problems.add(Some(self.pci), "MIG instances", message);
                 if !was_known {
-                    // Nobody knows what lies where: nothing can be offered.
+                    // Unknown which slices are taken, so nothing can be offered.
                     mig.profiles.clear();
                 }
             }
@@ -71,7 +73,8 @@ impl MigReader<'_> {
         }
         let mut others = self.look()?;
         if others.iter().any(|other| known.iter().all(|known| known.id != other.id)) {
-            // One of ours may have been made and destroyed between the looks at journal and driver: then it is gone now.
+            // One of ours may have been made and destroyed between reading the journal and the driver: then it is
+            // gone now.
             let again = self.look()?;
             others.retain(|other| again.iter().any(|one| one.id == other.id));
         }
@@ -84,7 +87,7 @@ impl MigReader<'_> {
             Some(own) => own.of_card(self.pci, self.uuid).map_err(|error| error.to_string()),
             None => Ok(Vec::new()),
         };
-        // Both before and after: a record comes before its instance and goes after it.
+        // Read the journal before and after the driver: a record exists before its instance and is removed after it.
         let mut ours = own()?;
         let mut instances = self.nvml.gpu_instances(self.pci).map_err(|error| error.to_string())?;
         ours.extend(own()?);

@@ -1,3 +1,5 @@
+//! Which GPU instances this driver has made for claims.
+
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
@@ -6,29 +8,30 @@ use tokio::sync::watch;
 
 use tessera_journal::{HardwareRecord, Journal, JournalError};
 
-/// Tells the GPU instances that this driver makes for claims from everybody else's. NVML can't: the journal can.
+/// Distinguishes the GPU instances that this driver makes for claims from all others. NVML can't do that, the journal
+/// can.
 ///
-/// The former come and go with claims, and what is published of a card doesn't depend on them. The latter are published as
-/// they are.
+/// Ours come and go with claims, and what is published of a card doesn't depend on them. Others are published as they
+/// are.
 pub trait OwnPartitions: Send + Sync + 'static {
-    /// The partitions that this driver makes, keeps or destroys on a card at this moment.
+    /// The partitions that this driver is making, keeps or is destroying on a card at this moment.
     ///
     /// # Errors
-    /// [`JournalError`] where that can't be read.
+    /// [`JournalError`] if the journal can't be read.
     fn of_card(&self, card: PciBusId, uuid: &str) -> Result<Vec<OwnPartition>, JournalError>;
 }
 
-/// Whose word discovery takes for it; `None` until the journal is open.
+/// The journal as discovery uses it; `None` until it is open.
 pub type OwnPartitionsReceiver = watch::Receiver<Option<Arc<dyn OwnPartitions>>>;
 
-/// A partition of this driver's, made or not yet.
+/// A partition of this driver, already made or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPartition {
     /// Its memory slices.
     pub placement: Placement,
-    /// Id of its GPU instance once that is known.
+    /// Id of its GPU instance, once known.
     pub gpu_instance: Option<u32>,
-    /// Ids of GPU instances that were there before it: it is none of them.
+    /// Ids of GPU instances that existed before it: it is none of these.
     pub present: Vec<u32>,
 }
 

@@ -1,3 +1,5 @@
+//! Facts that could not be read, each logged once.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -9,17 +11,17 @@ use tessera_nvml::{NvmlError, Reading};
 pub struct Problem {
     /// The card; `None` for the machine.
     pub card: Option<PciBusId>,
-    /// What was to be read, as an attribute is called.
+    /// The fact, named like its attribute.
     pub fact: &'static str,
     /// What went wrong.
     pub message: String,
 }
 
-/// What could not be read this time.
+/// What could not be read in one look.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<Problem>);
 
-/// Which problems were already told, so that each is told once until it passes.
+/// Problems that were logged already, so that each is logged once until it passes.
 #[derive(Debug, Default)]
 pub(super) struct Told(BTreeSet<Problem>);
 
@@ -28,7 +30,7 @@ impl Problems {
         self.0.push(Problem { card, fact, message: message.to_string() });
     }
 
-    /// The answer, or what was `known` before where there is none.
+    /// The answer, or the `known` value if there is none.
     pub(super) fn take<T>(
         &mut self,
         card: Option<PciBusId>,
@@ -72,15 +74,15 @@ impl Told {
     }
 }
 
-/// Problems in which the same is wrong.
+/// Problems with the same cause.
 #[derive(Debug, Default)]
 struct Alike {
     cards: BTreeSet<PciBusId>,
     facts: BTreeSet<&'static str>,
 }
 
-/// Problems by what is wrong; where that is the same but for the card's address, once for all of them: what a whole node
-/// lacks is no news of each card.
+/// Problems by their message. Messages that differ only in the card's address count as one: what a whole node lacks
+/// is logged once, not for each card.
 fn kinds<'a>(problems: impl Iterator<Item = &'a Problem>) -> BTreeMap<String, Alike> {
     let mut kinds: BTreeMap<String, (Alike, String)> = BTreeMap::new();
     for problem in problems {
@@ -91,14 +93,14 @@ fn kinds<'a>(problems: impl Iterator<Item = &'a Problem>) -> BTreeMap<String, Al
         alike.cards.extend(problem.card);
         alike.facts.insert(problem.fact);
     }
-    // Of one card its own words.
+    // If only one card is affected, keep its own message.
     let said = |(general, (alike, first)): (String, (Alike, String))| {
         (if alike.cards.len() > 1 { general } else { first }, alike)
     };
     kinds.into_iter().map(said).collect()
 }
 
-/// None where there are none.
+/// The items as one text; `None` if there are none.
 fn list<T: ToString>(all: &BTreeSet<T>) -> Option<String> {
     let all: Vec<String> = all.iter().map(T::to_string).collect();
     (!all.is_empty()).then(|| all.join(", "))

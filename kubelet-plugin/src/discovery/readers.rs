@@ -1,4 +1,4 @@
-//! Threads on which the driver is asked. A call of it may hang for as long as the machine runs, and nothing can end it.
+//! Threads for driver calls. A call may hang for as long as the machine runs, and nothing can end it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,36 +11,36 @@ use std::time::{Duration, Instant};
 use tessera_api::PciBusId;
 use tokio::sync::Notify;
 
-/// What the driver is asked about. Of each no more than one call is running.
+/// What a driver call is about. At most one call per subject runs at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// To report its events.
+    /// The driver's events.
     Events,
-    /// Its versions.
+    /// The driver's versions.
     Driver,
-    /// Which cards there are.
+    /// The list of cards.
     Cards,
     /// One card.
     Card(PciBusId),
-    /// How a card reaches those that follow it.
+    /// The connections of a card to those that follow it.
     Pairs(PciBusId),
 }
 
-/// What answers a question, on a thread of its own.
+/// A driver call, run on a thread of its own.
 pub(super) type Question<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// Asks the driver, everything on a thread of its own, and waits only so long. A call that does not return in time is left
-/// to itself, and what it is about is not asked again before it has returned: so what hangs has one thread, and holds up
-/// nothing else.
+/// Runs driver calls, each on a thread of its own, with a time limit. A call that does not return in time is
+/// abandoned, and its subject is not asked again until it returns. So each hanging subject takes one thread and
+/// delays nothing else.
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// How long a call may take.
+    /// Time limit of a call.
     pub(super) deadline: Duration,
     returned: Arc<Notify>,
     left: BTreeMap<Subject, Arc<Call>>,
 }
 
-/// A call of the driver.
+/// A driver call.
 #[derive(Debug)]
 struct Call(Mutex<Progress>);
 
@@ -49,37 +49,37 @@ enum Progress {
     Running,
     /// Its answer is in the channel.
     Answered,
-    /// Nobody waits for it.
+    /// Abandoned: nobody waits for it any more.
     Left,
-    /// After that.
+    /// Returned after it was abandoned.
     Returned,
 }
 
 impl Readers {
-    /// Without calls so far.
+    /// No calls so far.
     pub(super) fn new(deadline: Duration) -> Self {
         Self { deadline, returned: Arc::default(), left: BTreeMap::new() }
     }
 
-    /// Told when a call returns that was left to itself.
+    /// Notifies `returned` when an abandoned call returns.
     pub(super) fn telling(self, returned: Arc<Notify>) -> Self {
         Self { returned, ..self }
     }
 
-    /// Whether a call about it has been left to itself and has not returned.
+    /// Whether an abandoned call about the subject has not returned yet.
     pub(super) fn is_hanging(&self, subject: Subject) -> bool {
         self.left.get(&subject).is_some_and(|call| *call.progress() == Progress::Left)
     }
 
-    /// What hangs.
+    /// Subjects with hanging calls.
     pub(super) fn hanging(&self) -> impl Iterator<Item = Subject> + '_ {
         self.left.keys().copied().filter(|subject| self.is_hanging(*subject))
     }
 
-    /// The answers that came in time, in the order of the questions; none to what hangs already.
+    /// The answers that came in time, in the order of the questions. Subjects with a hanging call are not asked.
     ///
     /// # Panics
-    /// Where a question panicked.
+    /// If a question panicked.
     pub(super) fn ask<T: Send + 'static>(
         &mut self,
         questions: Vec<(Subject, Question<T>)>,
@@ -103,7 +103,7 @@ impl Readers {
                 let mut progress = call.progress();
                 if *progress == Progress::Running {
                     *progress = Progress::Answered;
-                    // Who asked waits as long as this is not left to itself.
+                    // The receiver exists as long as the call is not abandoned.
                     let _ = sender.send((number, answer));
                 } else {
                     *progress = Progress::Returned;
@@ -129,7 +129,7 @@ impl Readers {
                             self.left.insert(*subject, call.clone());
                         }
                     }
-                    // What came just before that.
+                    // Take answers that arrived just before the deadline.
                     receiver.try_iter().for_each(&mut take);
                     break;
                 }
@@ -138,7 +138,7 @@ impl Readers {
         answers
     }
 
-    /// The answer to one question; `None` where none came in time.
+    /// The answer to one question; `None` if none came in time.
     pub(super) fn ask_one<T: Send + 'static>(
         &mut self,
         subject: Subject,

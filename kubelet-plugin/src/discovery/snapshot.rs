@@ -1,3 +1,5 @@
+//! The known state of all cards, built up over all looks of this process.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,24 +20,24 @@ use super::readers::{Question, Readers, Subject};
 use super::sysfs::Sysfs;
 use super::without_mig::Undivided;
 
-/// How long the driver may take for one card. A card that nothing has woken up yet takes seconds.
+/// Default time limit of driver calls for one card. Waking up an idle card takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is known of this machine's cards, from all readings of this process's life.
+/// What is known about this machine's cards, from all looks of this process.
 #[derive(Debug)]
 pub struct Discovery {
     sysfs: Arc<Sysfs>,
     readers: Readers,
-    /// The cards that the driver named, also those that have not answered yet.
+    /// The cards that the driver listed, including those that have not answered yet.
     addresses: BTreeSet<PciBusId>,
-    /// Whether it is known who made which GPU instances, or there are none.
+    /// Whether all GPU instances can be told apart into ours and others', or there are none.
     told_apart: bool,
     driver_version: Option<String>,
     cuda_driver_version: Option<u32>,
     cards: BTreeMap<PciBusId, Card>,
     pairs: Pairs,
     undivided: Undivided,
-    /// Those that the driver last said are lost.
+    /// Cards that the driver last reported as lost.
     lost: BTreeSet<PciBusId>,
     returned: Vec<PciBusId>,
     looks: Looks,
@@ -43,26 +45,26 @@ pub struct Discovery {
     told: Told,
 }
 
-/// What one card answered.
+/// One card's answer.
 struct Answer {
     card: Option<Card>,
     gone: bool,
     problems: Problems,
 }
 
-/// What all cards answered.
+/// All cards' answers.
 #[derive(Default)]
 struct Reading {
-    /// Those that answered, or of which something is known from before.
+    /// Cards that answered, or are known from before.
     cards: Vec<Card>,
     pairs: Pairs,
     gone: Vec<PciBusId>,
-    /// Those about which a call hangs.
+    /// Cards with a hanging call.
     hanging: BTreeSet<PciBusId>,
     problems: Problems,
 }
 
-/// What one card and those after it say of each other.
+/// What one card reports about its connections to those after it.
 type Row = (Vec<(PciBusId, Pair)>, Problems);
 
 impl Discovery {
@@ -87,31 +89,31 @@ impl Discovery {
         }
     }
 
-    /// Keeps in `file`, for the next process, what cards say only outside MIG mode; begins with what is there.
+    /// Keeps facts that cards report only outside MIG mode in `file`, for the next process; loads what is there.
     #[must_use]
     pub fn remembering_in(mut self, file: PathBuf) -> Self {
         self.undivided = Undivided::kept_in(file);
         self
     }
 
-    /// Lets the driver take so long for each card (10 s unless this is called), and tells when a call returns that took
-    /// longer.
+    /// Sets the time limit of driver calls for each card (10 s by default). `returned` is notified when a call that
+    /// took longer returns.
     #[must_use]
     pub(super) fn answered_within(mut self, deadline: Duration, returned: Arc<Notify>) -> Self {
         self.readers = Readers::new(deadline).telling(returned);
         self
     }
 
-    /// Reads everything once, every card on a thread of its own; blocks as long as the slowest, but no more than a minute.
-    /// For one look at a machine: [`run`](super::run) keeps looking. GPU instances are all taken to be others'.
+    /// Reads everything once, each card on a thread of its own. Blocks as long as the slowest takes, but at most a
+    /// minute. For a single look at a machine; [`run`](super::run) keeps looking. All GPU instances count as others'.
     pub fn read_once(&mut self, nvml: &(impl Nvml + Clone)) {
         let nvml: Arc<dyn Nvml> = Arc::new(nvml.clone());
         self.read(&nvml, &HealthBook::default(), None);
         self.told_apart = true;
     }
 
-    /// As [`Discovery::read_once`], with what the driver's events said and with whom to ask for this driver's own
-    /// partitions.
+    /// Like [`Discovery::read_once`], with the health from the driver's events and with a source for this driver's
+    /// own partitions.
     pub(super) fn read(
         &mut self,
         nvml: &Arc<dyn Nvml>,
@@ -152,7 +154,7 @@ impl Discovery {
         self.finish(problems);
     }
 
-    /// The driver went away: every card is lost until it is back.
+    /// Notes that the driver went away: every card is lost until it is back.
     pub(super) fn driver_gone(&mut self) {
         for card in self.cards.values_mut() {
             card.health = Health::Lost;
@@ -165,7 +167,7 @@ impl Discovery {
         self.finish(Problems::default());
     }
 
-    /// Begins to listen to the driver's events; `None` where that can't be, or takes too long.
+    /// Starts to listen to the driver's events; `None` if that fails or takes too long.
     pub(super) fn listen(
         &mut self,
         nvml: &Arc<dyn Nvml>,
@@ -176,7 +178,7 @@ impl Discovery {
         watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
     }
 
-    /// The machine; `None` until cards were seen once, and while it isn't known who made the GPU instances that exist.
+    /// The machine; `None` until cards have been seen, and while it is unknown who made the existing GPU instances.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
         (self.is_seen() && self.told_apart).then(|| Machine {
@@ -187,23 +189,23 @@ impl Discovery {
         })
     }
 
-    /// What the last reading missed.
+    /// What the last look could not read.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Cards that were lost before the last reading and answered in it.
+    /// Cards that were lost before the last look and answered in it.
     pub(super) fn returned(&self) -> &[PciBusId] {
         &self.returned
     }
 
-    /// When which cards were read.
+    /// When each card was last read.
     pub(super) fn looks(&self) -> &Looks {
         &self.looks
     }
 
-    /// Nothing is missing that may come by itself.
+    /// Whether nothing is missing that may come by itself.
     pub(super) fn is_settled(&self) -> bool {
         let registering = |card: &Card| {
             card.fabric.as_ref().is_some_and(|fabric| {
@@ -232,7 +234,7 @@ impl Discovery {
         self.cuda_driver_version = problems.take(None, "cudaDriverVersion", cuda, self.cuda_driver_version);
     }
 
-    /// The cards there are. Where the driver hangs at one, or fails, those that were there before are among them.
+    /// Addresses of the cards. If the driver hangs or fails at one, the cards known from before are included.
     fn read_addresses(&mut self, nvml: &Arc<dyn Nvml>, problems: &mut Problems) -> Vec<PciBusId> {
         let found = Arc::new(Mutex::new(BTreeMap::new()));
         let (nvml, all) = (nvml.clone(), found.clone());
@@ -266,7 +268,7 @@ impl Discovery {
         present.into_iter().collect()
     }
 
-    /// Reads all cards; those that hang.
+    /// Reads all cards. Returns those that hang.
     fn read_cards(
         &mut self,
         sources: &Sources,
@@ -334,7 +336,7 @@ impl Discovery {
         reading
     }
 
-    /// The cards' answers in their order; none of one that hangs.
+    /// The cards' answers, in the order of the cards; `None` for one that hangs.
     fn ask(&mut self, sources: &Sources, present: &[PciBusId]) -> Vec<Option<Answer>> {
         let question = |&pci: &PciBusId| {
             let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());
@@ -386,7 +388,7 @@ fn read_card(sources: &Sources, pci: PciBusId, known: Option<Card>) -> Answer {
     Answer { card, gone, problems }
 }
 
-/// A card that falls off while it is read gives an error for everything from there on.
+/// Whether the card fell off the bus while it was read: then everything from there on is an error.
 fn is_gone(card: &tessera_nvml::CardReadings) -> bool {
     let gone = |error: Option<&NvmlError>| error.is_some_and(NvmlError::is_card_gone);
     gone(card.uuid.as_ref().err()) || gone(card.memory.as_ref().err()) || gone(card.fabric.as_ref().err())

@@ -1,16 +1,18 @@
+//! Reads a PCI device's place in the machine from sysfs.
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tessera_api::PciBusId;
 
-/// What the kernel says of PCI devices.
+/// The kernel's view of PCI devices.
 #[derive(Debug)]
 pub(super) struct Sysfs {
     root: PathBuf,
 }
 
-/// Why sysfs did not answer.
+/// Why sysfs gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SysfsError {
     /// A file can't be read.
@@ -21,7 +23,7 @@ pub(super) enum SysfsError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A file says something else than such files say.
+    /// A file does not contain what such files should.
     #[error("{} says '{content}', which is no NUMA node", path.display())]
     NoNumber {
         /// The file.
@@ -42,8 +44,8 @@ impl Sysfs {
         Sysfs { root }
     }
 
-    /// The root complex above a device, `pci0000:3a`: the first directory of that form on the device's path. Before it
-    /// may be others, as on Hyper-V.
+    /// The root complex above a device, `pci0000:3a`: the first directory of that form on the device's path. Other
+    /// directories may come before it, as on Hyper-V.
     pub(super) fn pcie_root(&self, device: PciBusId) -> Result<String, SysfsError> {
         let path = self.device(device)?;
         let root =
@@ -51,8 +53,8 @@ impl Sysfs {
         root.ok_or(SysfsError::NoRoot { path })
     }
 
-    /// The NUMA node a device is attached to. `None` where the kernel knows none (−1), and where the node has no CPUs:
-    /// on Grace Blackwell the card's own memory is such a node, and nothing can be scheduled next to it.
+    /// The NUMA node a device is attached to. `None` if the kernel knows none (−1) or if the node has no CPUs: on
+    /// Grace Blackwell the card's own memory is such a node, and nothing can be scheduled next to it.
     pub(super) fn numa_node(&self, device: PciBusId) -> Result<Option<u32>, SysfsError> {
         let path = self.device(device)?.join("numa_node");
         let content = read(&path)?;

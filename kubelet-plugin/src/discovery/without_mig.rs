@@ -1,3 +1,5 @@
+//! Remembers what cards report only outside MIG mode.
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,40 +10,42 @@ use tessera_inventory::machine::{Card, NvLink, NvLinkRemote, Pairs};
 
 use tessera_journal::{FileSystem as _, LocalFileSystem, replace_unsynced};
 
-/// What cards say only outside MIG mode: it keeps their NVLinks down, at both ends, and reserves another amount of memory.
+/// Facts that cards report only outside MIG mode. In MIG mode a card's NVLinks are down, at both ends, and it
+/// reserves a different amount of memory.
 ///
-/// Partitions for claims come and go. What is published of the machine (groups, order, capacities) must not follow them:
-/// a card that is partitioned now is whole again before a claim gets it whole. So while a card is in MIG mode for claims,
-/// it counts as it was outside; a file keeps that for the plugin's next start, which may find the card partitioned.
+/// Partitions for claims come and go, and what is published of the machine (groups, order, capacities) must not
+/// change with them: a partitioned card is whole again before a claim gets it whole. So a card in MIG mode for claims
+/// is published as it was outside MIG mode. A file keeps these facts for the plugin's next start, which may find the
+/// card partitioned.
 ///
-/// A card with GPU instances of others (an administrator's, a layout's), or whose mode only a reset switches, stays
-/// partitioned: it counts as it is.
+/// A card with GPU instances of others (an administrator's, a layout's), or one that needs a reset to switch its
+/// mode, stays partitioned and is published as it is.
 #[derive(Debug, Default)]
 pub(super) struct Undivided {
     known: Known,
     file: Option<PathBuf>,
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Known {
     cards: BTreeMap<PciBusId, KnownCard>,
-    /// Whether two cards, the lower address first, reach each other over NVLink.
+    /// Whether two cards are connected by NVLink; the lower address comes first.
     peers: BTreeMap<PciBusId, BTreeMap<PciBusId, bool>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct KnownCard {
-    /// Of another card in this place nothing is known.
+    /// If another card is in this place, the facts don't apply.
     uuid: Option<String>,
     nvlinks: Vec<NvLink>,
     reserved_memory_bytes: u64,
 }
 
 impl Undivided {
-    /// Begins with what `file` holds, and keeps it up to date. A file that can't be read is as good as none.
+    /// Loads `file`, and keeps it up to date. An unreadable file counts as empty.
     pub(super) fn kept_in(file: PathBuf) -> Self {
         let known = read(&file).unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
@@ -53,8 +57,8 @@ impl Undivided {
         Self { known, file: Some(file) }
     }
 
-    /// Whether a link or an access between peers is missing that was there before, though none of the cards that it joins
-    /// is in MIG mode. It may have been switched between two questions: then another reading tells.
+    /// Whether an earlier link or peer access is missing although none of its cards is in MIG mode. The mode may have
+    /// been switched between two queries; another look will tell.
     pub(super) fn misses_something(&self, cards: &[Card], pairs: &Pairs) -> bool {
         let divided: Vec<PciBusId> =
             cards.iter().filter(|card| in_mig_mode(card)).map(|card| card.pci).collect();
@@ -75,8 +79,8 @@ impl Undivided {
             })
     }
 
-    /// Gives cards in MIG mode for claims, and those at the other ends of their links, what they have outside it, as far
-    /// as that is known.
+    /// Adds facts from outside MIG mode, where known, to cards that are in MIG mode for claims and to those at the
+    /// other end of their links.
     pub(super) fn complete(&self, cards: &mut [Card], pairs: &mut Pairs) {
         let divided: Vec<PciBusId> =
             cards.iter().filter(|card| is_divided_for_claims(card)).map(|card| card.pci).collect();
@@ -99,7 +103,7 @@ impl Undivided {
                 let down: Vec<NvLink> = known.nvlinks.iter().filter(leads_there).skip(up).copied().collect();
                 links.extend(down);
             }
-            // The same links in another order would pass for news.
+            // Keep the known order: the same links in another order would look like a change.
             if sorted(links) == sorted(&known.nvlinks) {
                 links.clone_from(&known.nvlinks);
             }
@@ -118,7 +122,7 @@ impl Undivided {
         }
     }
 
-    /// Learns from cards that are not in MIG mode, and writes the file where that is news.
+    /// Learns from cards that are not in MIG mode, and writes the file if anything is new.
     pub(super) fn learn(&mut self, cards: &[Card], pairs: &Pairs) {
         let mut next = self.known.clone();
         let whole: Vec<&Card> = cards.iter().filter(|card| !in_mig_mode(card)).collect();

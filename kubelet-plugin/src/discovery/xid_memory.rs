@@ -1,3 +1,5 @@
+//! XIDs of cards, kept on disk across restarts of the plugin.
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,11 +10,11 @@ use tessera_api::PciBusId;
 
 use tessera_journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
 
-/// Of the file's form.
+/// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// Which cards had an XID in this boot of the machine, on the disk: a plugin that is started again gives them no new work
-/// either. After a boot every card has been reset.
+/// Remembers on disk which cards had an XID in this boot of the machine, so that a restarted plugin gives them no new
+/// work either. After a boot every card has been reset.
 #[derive(Clone)]
 pub struct XidMemory {
     path: PathBuf,
@@ -25,18 +27,18 @@ pub struct XidMemory {
 struct Remembered {
     version: u32,
     boot_id: BootId,
-    /// The latest of each card.
+    /// The latest XID of each card.
     xids: BTreeMap<PciBusId, u64>,
 }
 
 impl XidMemory {
-    /// In `xids.json` in the plugin's own directory, of the boot that `proc_root` tells.
+    /// Uses `xids.json` in the plugin's own directory. Takes the boot id from `proc_root`.
     #[must_use]
     pub fn new(state_directory: &Path, proc_root: PathBuf) -> Self {
         Self { path: state_directory.join("xids.json"), proc_root, file_system: Arc::new(LocalFileSystem) }
     }
 
-    /// The XIDs of this boot. None where there is no file, or it can't be used: that is logged. Blocks.
+    /// The XIDs of this boot. Empty if there is no file, or if it can't be used, which is logged. Blocks.
     pub(super) fn read(&self) -> BTreeMap<PciBusId, u64> {
         match self.try_read() {
             Ok(remembered) => remembered,
@@ -58,13 +60,13 @@ impl XidMemory {
         Ok(if is_of_this_boot { remembered.xids } else { BTreeMap::new() })
     }
 
-    /// Remembers these in place of those before. Blocks.
+    /// Replaces what is remembered. Blocks.
     ///
     /// # Errors
-    /// What the operating system says: the directory is not there yet, the disk is full or read-only.
+    /// The operating system's error: the directory does not exist yet, the disk is full or read-only.
     pub(super) fn write(&self, xids: BTreeMap<PciBusId, u64>) -> io::Result<()> {
         let content = serde_json::to_vec(&Remembered { version: VERSION, boot_id: self.boot_id()?, xids })?;
-        // A machine that loses power boots, after which all cards have been reset.
+        // No sync: after a power loss the machine boots, and then all cards have been reset.
         replace_unsynced(&*self.file_system, &self.path, &content)
     }
 

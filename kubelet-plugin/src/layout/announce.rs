@@ -1,3 +1,5 @@
+//! Reports the state of layouts: log, Events, metrics.
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -8,10 +10,10 @@ use super::metrics::LayoutMetrics;
 use super::status::{CardStatus, LayoutState};
 use tessera_kube_util::events::{Events, NodeEvents, Severity};
 
-/// The same state of a card, for another reason, is told no sooner than so long after.
+/// Minimum pause before the same state of a card is reported again, for another reason.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Tells admins how layouts go: log, Events of the Node, metrics. Each thing once for as long as it stays so.
+/// Reports to administrators how layouts go, in log, Events of the Node and metrics. Each state once while it lasts.
 pub(super) struct Announcer {
     events: NodeEvents,
     metrics: LayoutMetrics,
@@ -25,7 +27,7 @@ impl Announcer {
         Self { events, metrics, told: BTreeMap::new(), source: None }
     }
 
-    /// The file or the label can't be read; `None` when they can.
+    /// Reports why the file or the label can't be read; `None` if they can.
     pub(super) async fn source(&mut self, trouble: Option<String>) {
         self.metrics.file_wrong.set(trouble.is_some().into());
         if self.source == trouble {
@@ -40,7 +42,7 @@ impl Announcer {
         self.source = trouble;
     }
 
-    /// How far the cards are.
+    /// Reports the state of the cards.
     pub(super) async fn cards(&mut self, cards: &BTreeMap<PciBusId, CardStatus>) {
         for state in LayoutState::ALL {
             let count = cards.values().filter(|status| status.state == state).count();

@@ -1,4 +1,4 @@
-//! Carries out what was decided of a card.
+//! Carries out what was decided for a card.
 
 use tessera_api::PciBusId;
 use tessera_card::{MakeError, Pending, Switched, destroy_partition, make_partition, switch_mig_mode};
@@ -7,19 +7,19 @@ use tessera_nvml::{Nvml, NvmlError};
 
 use super::decide::Work;
 
-/// How carrying out ended.
+/// Result of the work.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All is done.
     Done,
-    /// The mode comes with the card's next reset; what is to be made then is not made yet.
+    /// The mode changes with the card's next reset. Instances that need it are not made yet.
     NeedsReset {
         /// The mode to come.
         on: bool,
     },
 }
 
-/// Why work broke off. What was done stays: the journal's intent says what to look for.
+/// Why the work was broken off. What was done stays: the journal's intent says what to look for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CarryOutError {
     /// The driver refused.
@@ -27,16 +27,16 @@ pub(super) enum CarryOutError {
     Driver {
         /// What was being done.
         what: String,
-        /// What the driver said.
+        /// The driver's error.
         source: NvmlError,
     },
-    /// The driver took the order and the mode did not switch.
+    /// The driver accepted the order, but the mode did not switch.
     #[error("MIG mode does not switch {}: a program still has the card open", if *on { "on" } else { "off" })]
     ModeUnchanged {
         /// The mode that was ordered.
         on: bool,
     },
-    /// A GPU instance offers no compute instance of all its slices.
+    /// A GPU instance has no compute instance profile with all its slices.
     #[error("a GPU instance {profile} offers no compute instance of all its slices")]
     NoComputeInstance {
         /// Its profile.
@@ -44,7 +44,7 @@ pub(super) enum CarryOutError {
     },
 }
 
-/// Does the work, one step after the other. Blocks, for about a second a step.
+/// Does the work, step by step. Blocks, about a second per step.
 pub(super) fn carry_out(nvml: &dyn Nvml, card: PciBusId, work: &Work) -> Result<Outcome, CarryOutError> {
     for instance in &work.destroy {
         destroy_partition(nvml, card, instance).map_err(|source| CarryOutError::Driver {

@@ -1,3 +1,5 @@
+//! Decides what to do to a card for its layout.
+
 use std::fmt;
 
 use tessera_inventory::layout::PlannedInstance;
@@ -7,52 +9,52 @@ use super::desired::Desired;
 use super::look::Seen;
 use super::record::{LayoutRecord, RecordedInstance};
 
-/// Most claims or processes that a message names.
+/// A message names at most this many claims or processes.
 const NAMED: usize = 5;
 
-/// What is to be done to a card now.
+/// What to do to a card now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is as it shall be. The record to keep, if any: `None` where nothing on it is the layout's.
+    /// It is as wanted. The record to keep, if any: `None` if nothing on it belongs to the layout.
     Done(Option<LayoutRecord>),
     /// Something is in the way.
     Wait(Obstacle),
-    /// The mode is ordered and comes with the card's next reset.
+    /// The mode is ordered and changes with the card's next reset.
     NeedsReset {
         /// The mode to come.
         on: bool,
     },
-    /// This.
+    /// This work can be done now.
     Do(Work),
 }
 
 /// Why a card can't be changed now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Claims hold something of it.
+    /// Claims hold a part of it.
     Claims(Vec<String>),
     /// Programs use it.
     Clients(Vec<u32>),
-    /// Somebody else's instances lie on it.
+    /// Foreign instances are on it.
     Foreign(Vec<GpuInstance>),
 }
 
-/// Steps that lead to what is wanted.
+/// Steps that lead to the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Instances to destroy, first of all.
+    /// Instances to destroy, the first step.
     pub(super) destroy: Vec<GpuInstance>,
-    /// How MIG mode is to be switched then.
+    /// Then, how to switch MIG mode.
     pub(super) switch: Option<bool>,
-    /// Instances to make then.
+    /// Then, instances to make.
     pub(super) create: Vec<PlannedInstance>,
-    /// What the journal says meanwhile.
+    /// The journal's record during the work.
     pub(super) intent: LayoutRecord,
-    /// What it says afterwards; `None` where nothing on the card is the layout's any more.
+    /// The journal's record afterwards; `None` if nothing on the card belongs to the layout any more.
     pub(super) complete: Option<LayoutRecord>,
 }
 
-/// Compares what is with what shall be.
+/// Compares the present with the wanted state.
 pub(super) fn decide(
     layout: &str,
     desired: &Desired,
@@ -80,7 +82,7 @@ pub(super) fn decide(
         switch(desired, seen, record).filter(|on| *on || *desired == Desired::Off || foreign.is_empty());
 
     if missing.is_empty() && excess.is_empty() && switch.is_none() {
-        // Instances that somebody made just so stay theirs.
+        // Instances that somebody else made exactly so stay theirs.
         let own = record.filter(|_| !seen.instances.is_empty() && foreign.is_empty());
         let record = own.map(|own| LayoutRecord::new(layout, recorded(wanted), own.mode_switched));
         return Decision::Done(record);
@@ -91,7 +93,7 @@ pub(super) fn decide(
         return Decision::Done(None);
     }
     if !foreign.is_empty() {
-        // Of what is not the layout's any more, others' instances are no concern; nor do they go.
+        // With nothing left of the layout to do, others' instances don't matter, and are left alone.
         if wanted.is_empty() && excess.iter().all(|instance| foreign.contains(instance)) {
             return match desired {
                 Desired::Off => Decision::Wait(Obstacle::Foreign(foreign)),
@@ -133,12 +135,12 @@ pub(super) fn decide(
     })
 }
 
-/// How the mode is to be switched; `None` where it is right.
+/// How to switch the mode; `None` if it is right.
 fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Option<bool> {
     let wanted = match desired {
         Desired::Fixed(_) => true,
         Desired::Off => false,
-        // Where the mode follows the claims, it is only put back.
+        // If the mode follows the claims, it is only restored.
         Desired::OnDemand if seen.switch_needs_reset => true,
         Desired::OnDemand | Desired::Untouched if record.is_some_and(|record| record.mode_switched) => false,
         Desired::OnDemand | Desired::Untouched | Desired::Impossible(_) => return None,
@@ -146,7 +148,7 @@ fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Opti
     (seen.mode.current != wanted || seen.mode.pending != wanted).then_some(wanted)
 }
 
-/// Whether an instance is what was planned, and complete.
+/// Whether an instance is the planned one, and complete.
 fn is(planned: &PlannedInstance, instance: &GpuInstance) -> bool {
     (planned.profile_id, planned.placement) == (instance.profile_id, instance.placement)
         && instance.compute_instances.len() == 1
@@ -157,7 +159,7 @@ fn recorded(wanted: &[PlannedInstance]) -> Vec<RecordedInstance> {
 }
 
 impl Obstacle {
-    /// Whether it may pass by itself, and nothing new is to be put on the card until then.
+    /// Whether it may pass by itself. Until then the card must take no new claims.
     pub(super) fn may_pass(&self) -> bool {
         !matches!(self, Obstacle::Foreign(_))
     }

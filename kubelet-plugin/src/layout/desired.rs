@@ -1,25 +1,27 @@
+//! The state that a layout wants a card to be in.
+
 use std::collections::BTreeSet;
 
 use tessera_inventory::layout::{Layout, LayoutConfig, PlannedInstance, plan};
 use tessera_inventory::machine::{Card, Placement};
 
-/// What shall be of a card.
+/// The state that a layout wants a card to be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Desired {
-    /// No entry of the layout is for it.
+    /// The layout has no entry for it.
     Untouched,
     /// Whole, with MIG mode off.
     Off,
-    /// Partitions made on demand; MIG mode on where that can't be switched on demand.
+    /// Partitions made on demand, so MIG mode is on if it can't be switched on demand.
     OnDemand,
     /// Exactly these instances.
     Fixed(Layout),
-    /// The layout can't be on this card.
+    /// The layout is not possible on this card.
     Impossible(String),
 }
 
 impl Desired {
-    /// What a configuration wants of a card; nothing without one.
+    /// What a configuration wants of a card; without a configuration, nothing.
     pub(super) fn of(config: Option<&LayoutConfig>, card: &Card) -> Self {
         let Some(entry) = config.and_then(|config| config.for_card(card)) else { return Desired::Untouched };
         let Some(mig) = &card.mig else {
@@ -43,7 +45,7 @@ impl Desired {
         }
     }
 
-    /// Whether a card's facts say that it is so.
+    /// Whether a card's facts match it.
     pub(super) fn is_seen(&self, card: &Card) -> bool {
         let Some(mig) = &card.mig else { return matches!(self, Desired::Untouched | Desired::Impossible(_)) };
         let key = |placement: Placement, profile| (placement, profile);
@@ -60,7 +62,7 @@ impl Desired {
         }
     }
 
-    /// The instances that shall be there, and no others.
+    /// The instances that must be there, and no others.
     pub(super) fn instances(&self) -> &[PlannedInstance] {
         match self {
             Desired::Fixed(layout) => &layout.instances,

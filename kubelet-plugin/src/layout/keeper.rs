@@ -1,3 +1,5 @@
+//! Applies layouts to the node's cards.
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -27,42 +29,42 @@ use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::node_label::{self, Labels};
 use tessera_publish::{PublishStatus, Role};
 
-/// How often the keeper looks.
+/// Timing of the keeper.
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutPace {
-    /// Between two looks at file, label and cards without a reason.
+    /// Interval between two looks at file, label and cards without a cause.
     pub interval: Duration,
-    /// Before the next look at a card whose layout waits.
+    /// Time until the next look at a card whose layout waits.
     pub retry: Duration,
-    /// How long a card takes no new claims before it is changed: claims that the scheduler had given it before are prepared
-    /// in that time, and seen.
+    /// How long a card takes no new claims before it is changed. Claims that the scheduler had already given it are
+    /// prepared in that time, and noticed.
     pub grace: Duration,
 }
 
-/// How long to wait for discovery to see what was made.
+/// How long to wait until discovery sees what was made.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long one step of the work on a card may take. Instances take about a second each to make or to destroy.
 const STEP: Duration = Duration::from_secs(60);
 
-/// Who can keep claims from a card while it is changed.
+/// Keeps claims from a card while it is changed.
 pub trait CardHolder: Clone + Send + Sync + 'static {
-    /// What keeps them; let go when dropped.
+    /// Holds the card until it is dropped.
     type Guard: Send + 'static;
 
-    /// Takes the card's lock, undoes what no claim needs any more, and tells which claims hold something of the card.
+    /// Takes the card's lock, undoes its waste, and returns the claims that hold any part of it.
     fn hold(&self, card: PciBusId) -> impl Future<Output = Result<CardHold<Self::Guard>, String>> + Send;
 
     /// The journal.
     fn journal(&self) -> Arc<Journal>;
 }
 
-/// A card that no claim is being prepared on.
+/// A card on which no claim is being prepared.
 #[derive(Debug)]
 pub struct CardHold<Guard> {
-    /// Claims that hold something of it.
+    /// Claims that hold any part of it.
     pub claims: Vec<String>,
-    /// Keeps others from it.
+    /// Keeps others from it until dropped.
     pub guard: Guard,
 }
 
@@ -76,7 +78,7 @@ pub struct LayoutKeeper<Holder> {
     pub driver_name: String,
     /// The API server.
     pub client: Client,
-    /// Tells when it is worth looking at the node's label at once.
+    /// Reports when it is worth looking at the node's label at once.
     pub labels: Labels,
     /// The driver library.
     pub hardware: Driver,
@@ -84,21 +86,21 @@ pub struct LayoutKeeper<Holder> {
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Makes discovery look again.
     pub look_again: Arc<Notify>,
-    /// Who keeps claims away.
+    /// Keeps claims away.
     pub holder: Holder,
-    /// Where it is told how far it is.
+    /// Receives the state of the cards.
     pub status: watch::Sender<LayoutStatus>,
-    /// What is published: an instance that doesn't publish leaves the cards to the one that does.
+    /// What is published. An instance on standby leaves the cards to the one that publishes.
     pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: LayoutMetrics,
-    /// How often it looks.
+    /// Timing.
     pub pace: LayoutPace,
     /// Whether nothing was published of this node before: then no claim can be on its way to it.
     pub fresh: bool,
 }
 
-/// What came of looking at one card.
+/// Result of looking at one card.
 struct Looked {
     state: LayoutState,
     message: String,
@@ -107,7 +109,7 @@ struct Looked {
 }
 
 impl Default for LayoutPace {
-    /// Every half minute, or 5 s; 10 s of grace.
+    /// Looks every 30 s, every 5 s while a layout waits; 10 s of grace.
     fn default() -> Self {
         let seconds = Duration::from_secs;
         LayoutPace { interval: seconds(30), retry: seconds(5), grace: seconds(10) }
@@ -167,7 +169,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
     }
 
-    /// Looks at every card, changes those that can be, and waits until discovery has seen it.
+    /// Looks at every card, changes those that can be changed, and waits until discovery has seen it.
     async fn pass(
         &mut self,
         machine: &Machine,
@@ -233,7 +235,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
         match self.lay_out(card.pci, layout, desired, ready).await {
             Ok(looked) => looked,
-            // Perhaps half done: nothing new may come until it is done.
+            // Perhaps half done, so the card must take no new claims until it is finished.
             Err(message) => looked(LayoutState::Pending, message),
         }
     }
@@ -257,7 +259,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
         let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
         let hold = in_time(self.holder.hold(card)).await?;
-        // The card is held as long as a call runs, so that one that hangs has one thread, however often this comes back.
+        // The call keeps the card held, so that a hanging call has a single thread, however often this is repeated.
         let (seen, hold) = {
             let nvml = nvml.clone();
             in_time(blocking(move || (look(&*nvml, card), hold))).await?
@@ -292,7 +294,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                 let intent = work.intent.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Intent);
                 journal.put_hardware(&[&intent]).await.map_err(failed)?;
                 let complete = work.complete.clone();
-                // It goes on whatever becomes of this task, and the card is held as long.
+                // The work goes on if this task is dropped, and holds the card until it ends.
                 let (outcome, _hold) =
                     in_time(blocking(move || (carry_out(&*nvml, card, &work), hold))).await?;
                 let outcome = outcome.map_err(|error| {
@@ -315,7 +317,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
     }
 
-    /// What was made is to be published as soon as the card takes claims again.
+    /// Waits until discovery has seen what was made, so that it is published when the card takes claims again.
     async fn wait_until_seen(&mut self, changed: &BTreeMap<PciBusId, Desired>) {
         self.look_again.notify_one();
         let seen = |machine: &Option<Arc<Machine>>| {
@@ -335,7 +337,7 @@ fn reset(on: bool) -> String {
     format!("MIG mode is {mode} after a reset of the card (nvidia-smi --gpu-reset) or a reboot of the node")
 }
 
-/// One card that hangs must not keep the others' layouts waiting.
+/// Limits the time for one card, so that one that hangs does not delay the layouts of the others.
 async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let late = |_| format!("the card is being worked on, or does not answer, for {STEP:?} now");
     tokio::time::timeout(STEP, work).await.map_err(late)?

@@ -1,21 +1,23 @@
+//! Reads what is on a card.
+
 use std::collections::BTreeSet;
 
 use tessera_api::PciBusId;
 use tessera_nvml::{Architecture, GpuInstance, MigMode, Nvml, NvmlError};
 
-/// What is on a card at a moment.
+/// What is on a card at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uuid: String,
     pub(super) mode: MigMode,
-    /// Whether switching the mode takes a reset of the card.
+    /// Whether the card needs a reset to switch the mode.
     pub(super) switch_needs_reset: bool,
     pub(super) instances: Vec<GpuInstance>,
     /// Process ids of the programs that use the card.
     pub(super) clients: BTreeSet<u32>,
 }
 
-/// Reads it. Blocks for calls of the driver. `None` on a card without MIG.
+/// Reads a card. Blocks on driver calls. `None` for a card without MIG.
 pub(super) fn look(nvml: &dyn Nvml, card: PciBusId) -> Result<Option<Seen>, NvmlError> {
     let read = nvml.card(card)?;
     let Some(mode) = read.mig? else { return Ok(None) };

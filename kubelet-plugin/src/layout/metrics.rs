@@ -1,4 +1,4 @@
-//! How far the cards' MIG layouts are, as metrics.
+//! Metrics of the cards' MIG layouts.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -23,7 +23,7 @@ struct StateLabel {
 }
 
 impl LayoutMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub fn register(registry: &mut Registry) -> Self {
         Self {
             file_wrong: add(
@@ -39,7 +39,7 @@ impl LayoutMetrics {
         }
     }
 
-    /// Cards whose layout is in this state.
+    /// Number of cards whose layout is in this state.
     pub(super) fn cards(&self, state: LayoutState) -> Gauge {
         self.cards.get_or_create(&StateLabel { state: state.as_str() }).clone()
     }

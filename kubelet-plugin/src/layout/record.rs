@@ -1,3 +1,5 @@
+//! The journal's record of a card's layout.
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::{DeviceName, PciBusId};
@@ -6,11 +8,12 @@ use tessera_nvml::GpuInstance;
 
 use tessera_journal::{BootId, HardwareRecord, Stage};
 
-/// What the journal says of a card's layout: which GPU instances this driver has made for it, or was making or destroying
-/// when the record was written. Nobody else's lay there then, so whatever lies at these placements since is the layout's.
+/// The journal's record of a card's layout: the GPU instances that this driver has made for it, or was making or
+/// destroying when the record was written. At that time nobody else's instances were at these placements, so whatever
+/// is there since belongs to the layout.
 ///
-/// It is a [`HardwareRecord`] of the kind `migLayout`, named `layout-<card>`: by the names of what is made for claims it is
-/// not found, since no claim refers to it.
+/// It is a [`HardwareRecord`] of the kind `migLayout`, named `layout-<card>`. No claim refers to it, and the code for
+/// claims does not find it by the names of what is made for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LayoutRecord {
@@ -24,7 +27,7 @@ pub(super) struct LayoutRecord {
     pub(super) mode_switched: bool,
 }
 
-/// An instance of a [`LayoutRecord`].
+/// An instance in a [`LayoutRecord`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedInstance {
@@ -41,12 +44,12 @@ impl LayoutRecord {
         LayoutRecord { kind: Self::KIND.to_owned(), layout: layout.to_owned(), instances, mode_switched }
     }
 
-    /// Name of a card's record.
+    /// Id of a card's record.
     pub(super) fn id(card: PciBusId) -> String {
         format!("layout-{}", DeviceName::Card(card))
     }
 
-    /// Reads what a record says of this very card in this boot; what an earlier boot made is gone.
+    /// Reads a record if it is of this card and this boot. What an earlier boot made is gone.
     pub(super) fn read(record: &HardwareRecord, uuid: &str, boot: &BootId) -> Option<Self> {
         let is_of_card = record.card_uuid == uuid && record.boot_id == *boot;
         let read = || serde_json::from_value::<Self>(Value::Object(record.change.clone())).ok();
@@ -62,7 +65,7 @@ impl LayoutRecord {
     ) -> HardwareRecord {
         let change = match serde_json::to_value(self) {
             Ok(Value::Object(change)) => change,
-            // Texts, numbers and booleans under names: always an object.
+            // Never happens: texts, numbers and booleans under names always make an object.
             _ => Map::new(),
         };
         HardwareRecord {
@@ -77,7 +80,7 @@ impl LayoutRecord {
         }
     }
 
-    /// Whether the layout made it.
+    /// Whether the instance was made for the layout.
     pub(super) fn made(&self, instance: &GpuInstance) -> bool {
         self.instances.iter().any(|recorded| {
             (recorded.profile_id, recorded.start, recorded.size)
@@ -104,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// What is on the disk of nodes that run today.
+    /// The format on the disks of today's nodes.
     #[test]
     fn form_of_version_1() {
         let planned = PlannedInstance {

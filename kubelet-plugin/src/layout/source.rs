@@ -1,3 +1,5 @@
+//! Reads the wanted layout from file and node label.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -6,15 +8,15 @@ use tessera_inventory::layout::{LayoutConfig, LayoutFile};
 
 use tessera_kube_util::node_label::{self, NodeLabelError};
 
-/// Largest layout file that is read, in bytes. NVIDIA's own for all its boards has 20 KB.
+/// Size limit of a layout file, in bytes. NVIDIA's own file for all its boards has 20 KB.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// Where layouts come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayoutOptions {
-    /// The file of `mig-parted`'s format; without one nothing is laid out.
+    /// File in `mig-parted`'s format; without one there are no layouts.
     pub file: Option<PathBuf>,
-    /// The configuration of it to apply where the node's label names none.
+    /// The configuration in it to apply if the node's label names none.
     pub name: Option<String>,
     /// Key of the Node's label that names the configuration.
     pub label: Option<String>,
@@ -23,13 +25,13 @@ pub struct LayoutOptions {
 /// A configuration and its name.
 pub(super) type Named = (String, Arc<LayoutConfig>);
 
-/// Why there is no telling what is wanted. What was wanted last is kept meanwhile.
+/// Why the wanted layout is unknown. Until it is known again, the last one applies.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     /// The file can't be read.
     #[error("cannot read the layout file {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
-    /// It is larger than a layout file can be.
+    /// It exceeds the size limit.
     #[error("the layout file {path} is larger than {LARGEST_FILE} bytes")]
     TooLarge { path: PathBuf },
     /// Its content is wrong.
@@ -40,7 +42,7 @@ pub(super) enum SourceError {
     Label(#[from] NodeLabelError),
 }
 
-/// What is wanted now; `None` where no configuration is named.
+/// The wanted configuration; `None` if neither label nor option names one.
 pub(super) async fn wanted(
     options: &LayoutOptions,
     client: &Client,
@@ -52,7 +54,7 @@ pub(super) async fn wanted(
         None => None,
     };
     let Some(name) = label.or_else(|| options.name.clone()) else { return Ok(None) };
-    // A small file that is read once in a while.
+    // Blocking is fine: a small file, rarely read.
     let file = read(&path)?;
     let content = |reason: String| SourceError::Content { path: path.clone(), reason };
     let config = file.config(&name).map_err(|error| content(error.to_string()))?;

@@ -1,3 +1,5 @@
+//! The state of the cards' layouts, and what it means for publishing.
+
 use std::collections::BTreeMap;
 
 use tessera_api::PciBusId;
@@ -7,39 +9,39 @@ use tessera_inventory::machine::Health;
 /// Value of the taint of a card that takes no new claims because a layout waits for it.
 const PENDING: &str = "mig-layout-pending";
 
-/// How far the layouts of all cards have come.
+/// State of the layouts of all cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayoutStatus {
-    /// Whether every card has been looked at, and what could be made at once was made: before, a node on which nothing
-    /// is published yet need not publish what a layout is about to change.
+    /// Whether every card has been looked at, and everything that was possible at once was made. Until then, a node
+    /// that has nothing published yet need not publish what a layout is about to change.
     pub settled: bool,
     /// The cards that a layout is for.
     pub cards: BTreeMap<PciBusId, CardStatus>,
 }
 
-/// How far a card's layout has come.
+/// State of a card's layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardStatus {
     /// Name of the configuration.
     pub layout: String,
-    /// How far.
+    /// The state.
     pub state: LayoutState,
-    /// What is wrong or missing, for people; empty where nothing is.
+    /// For people: what is wrong or missing; empty if nothing is.
     pub message: String,
     /// Whether the layout wants the card whole: partitions are not offered.
     pub whole_only: bool,
 }
 
-/// How far a card's layout has come.
+/// State of a card's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LayoutState {
     /// The card is as the layout wants it.
     Applied,
-    /// It waits until the card is free; the card takes no new claims.
+    /// Waits until the card is free; the card takes no new claims.
     Pending,
-    /// It waits for a reset of the card, or a reboot.
+    /// Waits for a reset of the card, or a reboot.
     NeedsReset,
-    /// It can't be; the card is left as it is.
+    /// Not possible; the card is left as it is.
     Failed,
 }
 
@@ -48,7 +50,7 @@ impl LayoutState {
     pub const ALL: [LayoutState; 4] =
         [LayoutState::Applied, LayoutState::Pending, LayoutState::NeedsReset, LayoutState::Failed];
 
-    /// As metrics and logs name it.
+    /// The name in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,14 +63,14 @@ impl LayoutState {
 }
 
 impl LayoutStatus {
-    /// Where no layouts are wanted.
+    /// The status of a node without layouts.
     #[must_use]
     pub fn none() -> Self {
         LayoutStatus { settled: true, cards: BTreeMap::new() }
     }
 
-    /// The machine as it shall be published: cards whose layout waits for them take no new claims, and of those that
-    /// shall be whole no partition is offered.
+    /// The machine as it should be published: cards with a pending layout take no new claims, and cards that must
+    /// stay whole offer no partitions.
     #[must_use]
     pub fn offered(&self, machine: &Machine) -> Machine {
         let mut machine = machine.clone();

@@ -1,3 +1,5 @@
+//! Reads what the node offers from file and node label.
+
 use std::path::{Path, PathBuf};
 
 use kube::Client;
@@ -7,13 +9,13 @@ use tessera_api::{NodeConfig, NodeConfigs, node_config::NodeConfigError};
 use tessera_kube_util::error_text::shorten;
 use tessera_kube_util::node_label::{self, NodeLabelError};
 
-/// Largest file that is read, in bytes: more than a ConfigMap holds.
+/// Size limit of the file, in bytes: more than a ConfigMap can hold.
 const LARGEST_FILE: u64 = 2 << 20;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeConfigOptions {
-    /// A file with `NodeConfigs`; without one the node offers whole cards and MIG partitions.
+    /// File with `NodeConfigs`; without one the node offers whole cards and MIG partitions.
     pub file: Option<PathBuf>,
     /// The configuration of nodes without the label.
     pub name: Option<String>,
@@ -21,7 +23,7 @@ pub struct NodeConfigOptions {
     pub label: Option<String>,
 }
 
-/// Why there is no telling what the node offers.
+/// Why it is unknown what the node offers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -33,18 +35,18 @@ pub enum SourceError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is larger than such a file can be.
+    /// It exceeds the size limit.
     #[error("{0} is larger than {LARGEST_FILE} bytes")]
     TooLarge(PathBuf),
-    /// It is no YAML.
+    /// It is not YAML.
     #[error("{path}: {reason}")]
     Yaml {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// Its content is wrong, or has no configuration of the name that the node's label has.
+    /// Its content is wrong, or it has no configuration with the name in the node's label.
     #[error("{path}: {source}")]
     Content {
         /// The file.
@@ -57,14 +59,15 @@ pub enum SourceError {
     Label(#[from] NodeLabelError),
 }
 
-/// What the node offers now. Without a file, or where neither label nor option names a configuration, the default.
+/// What the node offers. Without a file, or if neither label nor option names a configuration, the default.
 pub(super) async fn wanted(
     options: &NodeConfigOptions,
     client: &Client,
     node_name: &str,
 ) -> Result<NodeConfig, SourceError> {
     let Some(path) = &options.file else { return Ok(NodeConfig::default()) };
-    // A small file that is read once in a while. It is read whatever the label says, so that a slip is told soon.
+    // Blocking is fine: a small file, rarely read. Read it whatever the label says, so that mistakes show
+    // early.
     let configs = read(path)?;
     let label = match &options.label {
         Some(label) => node_label::read(client, node_name, label).await?,

@@ -1,4 +1,4 @@
-//! Step 2: what the API says is allocated to a claim of this driver.
+//! Step 2: which devices of this driver the API says are allocated to a claim.
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
@@ -15,26 +15,26 @@ use tessera_journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 /// A result of a claim's allocation that this driver has to prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AllocatedDevice {
-    /// The request, without the subrequest's part: the kubelet matches it with the requests of containers.
+    /// The request, without the subrequest's part: the kubelet matches it against the requests of containers.
     pub request: String,
     pub device: DeviceName,
     pub pool: String,
     pub share_id: Option<String>,
     pub admin_access: bool,
     pub settings: Settings,
-    /// By what name the container runtime finds it: no two results of a node have the same.
+    /// The name under which the container runtime finds it; unique on the node.
     pub cdi_name: String,
-    /// What each process may take of a device that is shared by MPS.
+    /// Limits of each process on a device that is shared by MPS.
     pub share: Option<ShareLimits>,
 }
 
 impl AllocatedDevice {
-    /// How the claim's own pods share it. Whoever only looks at a device changes nothing of it.
+    /// How the claim's own pods share it. None with admin access, which only looks and changes nothing.
     pub fn own_sharing(&self) -> Option<&ClaimSharing> {
         self.settings.sharing.as_ref().filter(|_| !self.admin_access)
     }
 
-    /// Whether preparing it may set how long its card's time-slices are.
+    /// Whether preparing it may set the length of its card's time-slices.
     pub fn sets_time_slices(&self) -> bool {
         let is_set = |sharing: &ClaimSharing| match &sharing.how {
             Sharing::TimeSlicing(slicing) => slicing.interval != TimeSliceInterval::Default,
@@ -44,7 +44,7 @@ impl AllocatedDevice {
     }
 }
 
-/// The results of this driver. Those of others in the same claim are theirs to prepare.
+/// The results of this driver. Results of other drivers in the same claim are theirs to prepare.
 ///
 /// # Errors
 /// [`PrepareError::NotAllocated`], and what [`device`] says of a result that can't be ours.
@@ -66,7 +66,8 @@ pub(super) fn allocated_devices(
     Ok(allocated)
 }
 
-/// A container can be client of one MPS daemon only, and has one set of limits; and it gets all that a request was given.
+/// Refuses two shares in one request. A container gets all devices of a request, but can be a client of only one MPS
+/// daemon, with one set of limits.
 fn one_share_a_request(allocated: &[AllocatedDevice]) -> Result<(), PrepareError> {
     let shares: Vec<&AllocatedDevice> = allocated.iter().filter(|device| device.share.is_some()).collect();
     let second = shares
@@ -131,7 +132,7 @@ fn device(
     })
 }
 
-/// Whether a record is of this very allocation. A claim can be deallocated and allocated anew under one UID.
+/// Whether a record is of this allocation. A claim can be deallocated and allocated again under the same UID.
 pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevice]) -> bool {
     let same = |(recorded, allocated): (&ClaimDevice, &AllocatedDevice)| {
         recorded.device == allocated.device.to_string()
@@ -150,7 +151,7 @@ pub(super) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevic
     record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
 }
 
-/// The devices of a record, as their allocation was. Shares by MPS are not told in full.
+/// The allocated devices, rebuilt from a record. The limits of MPS shares are not complete.
 pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevice>, PrepareError> {
     let device = |device: &ClaimDevice| {
         let mut settings = Settings::default();

@@ -1,4 +1,4 @@
-//! One attempt at one claim: the ten steps of Prepare, and those of Unprepare in [`unprepare`](super::unprepare).
+//! One attempt at a claim: the ten steps of Prepare, and those of Unprepare in [`unprepare`](super::unprepare).
 
 mod locks;
 
@@ -24,8 +24,8 @@ use crate::cdi::DriverFiles;
 
 pub(super) use locks::LOCK_PATIENCE;
 
-/// One attempt. It waits for locks only shortly, and whoever waits holds none; what is in the way and passes by itself is
-/// waited for between two attempts ([`retries`](super::retries)).
+/// One attempt. It waits for locks only briefly. Obstacles that pass by themselves are waited for between attempts,
+/// with no lock held ([`retries`](super::retries)).
 pub(super) struct Attempt<'a> {
     pub(super) worker: &'a Worker,
     pub(super) operation: Operation,
@@ -34,7 +34,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Prepares or unprepares the claim; the devices are those of Prepare.
+    /// Prepares or unprepares the claim. Returns the prepared devices; none for Unprepare.
     pub(super) async fn run(&self) -> Result<Vec<PreparedDevice>, PrepareError> {
         match self.operation {
             Operation::Prepare => self.prepare().await,
@@ -42,7 +42,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Prepares the claim, or tells again what an earlier call prepared.
+    /// Prepares the claim, or repeats the answer of an earlier call.
     async fn prepare(&self) -> Result<Vec<PreparedDevice>, PrepareError> {
         let worker = self.worker;
         // Step 1: the claim's lock.
@@ -59,7 +59,8 @@ impl Attempt<'_> {
         let allocated = self.call.unless_ended(self.allocation(patience));
         let allocated = self.timed(Phase::Claim, allocated).await;
         match (complete, allocated) {
-            // Prepared in this boot and the API server is away: the kubelet has checked the claim's UID itself.
+            // Prepared in this boot and the API server is unreachable: the kubelet has checked the claim's UID
+            // itself.
             (Some(record), Err(error @ PrepareError::Api { .. })) => {
                 tracing::warn!(%error, "answering from the journal");
                 self.tell_again(record).await
@@ -81,7 +82,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Prepares an allocation. `recorded` is what is there of an earlier attempt, boot or allocation of the claim.
+    /// Prepares an allocation. `recorded` is what is left of an earlier attempt, boot or allocation of the claim.
     async fn prepare_anew(
         &self,
         recorded: Option<&ClaimRecord>,
@@ -99,7 +100,7 @@ impl Attempt<'_> {
         let since = Instant::now();
         let locks = self.card_locks(&cards).await?;
         if since.elapsed() > LOCK_PATIENCE {
-            // The claim may be another one meanwhile.
+            // The claim may have changed while we waited.
             self.still_allocated(allocated).await?;
         }
         if let Some(record) = recorded {
@@ -126,7 +127,7 @@ impl Attempt<'_> {
         Ok(answer(&record))
     }
 
-    /// Intents, effects, completion: in this order, whatever is added between.
+    /// Intents, effects, completion. The order must hold, whatever is added in between.
     async fn make_real(
         &self,
         record: &mut ClaimRecord,
@@ -135,8 +136,8 @@ impl Attempt<'_> {
         plans: Vec<CardPlan>,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
-        // Step 7: intents. A card that is taken as it is needs none: of an attempt that is cut off, only a CDI spec without
-        // a record is left, and that is removed at the next start.
+        // Step 7: intents. A card that is used as it is needs none: an interrupted attempt leaves only a CDI spec
+        // without a record, which is removed at the next start.
         if record.devices.iter().any(|device| !device.hardware.is_empty()) {
             let intent = record.clone();
             let put = self.worker.disk(move |journal, _| journal.put_claim(&intent));
@@ -148,7 +149,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Brings the intents of plans to the disk, with one sync for all of them, and carries the plans out; the record is told
+    /// Writes the intents of plans to the disk, with one sync for all, and carries the plans out. Notes in the record
     /// what was made.
     pub(super) async fn make_hardware(
         &self,
@@ -179,7 +180,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// The answer of an earlier Prepare, with the claim's CDI spec put back if someone removed it.
+    /// The answer of an earlier Prepare. Restores the claim's CDI spec if it was removed.
     async fn tell_again(&self, record: &ClaimRecord) -> Result<Vec<PreparedDevice>, PrepareError> {
         let uid = record.uid.clone();
         let spec = self.timed(Phase::Cdi, self.worker.disk(move |_, cdi| cdi.read(&uid))).await?;
@@ -191,7 +192,7 @@ impl Attempt<'_> {
         Ok(answer(record))
     }
 
-    /// What the API says is allocated to the claim of this driver.
+    /// The devices of this driver that the API says are allocated to the claim.
     async fn allocation(&self, patience: Duration) -> Result<Vec<AllocatedDevice>, PrepareError> {
         let (worker, name) = (self.worker, self.claim.to_string());
         match claim::get(&worker.client, self.claim, patience).await? {
@@ -204,7 +205,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the API still says what was read before a wait.
+    /// Checks that the API still says what was read before a wait.
     async fn still_allocated(&self, allocated: &[AllocatedDevice]) -> Result<(), PrepareError> {
         let now = self.call.unless_ended(self.allocation(self.worker.options.short_patience));
         if self.timed(Phase::Claim, now).await? == allocated {
@@ -213,14 +214,15 @@ impl Attempt<'_> {
         Err(PrepareError::Busy { what: "the claim", longest: Duration::ZERO })
     }
 
-    /// The driver's files, which the CDI spec gives to containers.
+    /// The driver's files, which the CDI spec adds to containers.
     pub(super) async fn driver_files(&self, nvml: &Arc<dyn Nvml>) -> Result<Arc<DriverFiles>, PrepareError> {
         let worker = self.worker;
         let files = self.call.unless_ended(worker.files.of(nvml, &worker.calls, &worker.options));
         self.timed(Phase::DriverFiles, files).await
     }
 
-    /// What the allocation needs of its cards, none of it held by another claim. `cards` are those whose locks are held.
+    /// What the allocation needs of its cards. Fails if another claim holds any of it. `cards` are those whose locks
+    /// are held.
     pub(super) async fn needs(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -235,13 +237,13 @@ impl Attempt<'_> {
         };
         let needs = look().await?;
         if self.timed(Phase::Journal, self.refuse_conflicts(&needs, cards)).await? {
-            // What was released changed cards.
+            // Releasing a stale claim changed cards.
             return look().await;
         }
         Ok(needs)
     }
 
-    /// Does a phase of the work and tells how long it took.
+    /// Runs a phase of the work and reports how long it took.
     pub(super) async fn timed<T, E>(
         &self,
         phase: Phase,

@@ -1,11 +1,11 @@
-//! Work that blocks, on threads that may block.
+//! Runs blocking work on threads that may block.
 
 use super::PrepareError;
 
-/// Runs what blocks on a thread that may block.
+/// Runs blocking work on a thread that may block.
 ///
 /// # Errors
-/// [`PrepareError::Panic`] where it panicked, [`PrepareError::Stopping`] where the process is ending.
+/// [`PrepareError::Panic`] if it panicked, [`PrepareError::Stopping`] if the process is ending.
 pub(super) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PrepareError> {

@@ -1,4 +1,4 @@
-//! How long the work on a claim may take, and what ends it before.
+//! Deadline and cancellation of the work on a claim.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::PrepareError;
 
-/// What runs when it shall end (a request, a look at a card) gets so much time to do it by itself.
+/// Grace period for a request in flight (to the API server, to the driver) after cancellation.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long background work may take in which all claims have their turn. It comes back to what it has not done.
+/// Time limit of one background pass over all claims. The next pass does what this one did not get to.
 const BACKGROUND: Duration = Duration::from_secs(300);
 
-/// Background work, broken off as by the end of the process where it takes too long: a call of the driver may hang in it.
+/// Limits background work to [`BACKGROUND`], then drops it: a call of the driver may hang in it. Dropping it is as
+/// safe as the end of the process.
 pub(super) async fn in_time(
     work: impl Future<Output = Result<(), PrepareError>>,
 ) -> Result<(), PrepareError> {
@@ -24,16 +25,16 @@ pub(super) async fn in_time(
     tokio::time::timeout(BACKGROUND, work).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// What ends a piece of work before it has what it waits for.
+/// What cancels work that is still waiting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending {
     /// The plugin is stopping.
     pub stopping: CancellationToken,
-    /// The kubelet asked for the opposite meanwhile.
+    /// The kubelet has since asked for the opposite.
     pub overtaken: CancellationToken,
 }
 
-/// How long the work on a claim may wait, and whom it concerns.
+/// How long the work on a claim may wait, and which pods wait for it.
 #[derive(Debug)]
 pub(super) struct Call {
     /// When the kubelet must have its answer.
@@ -43,7 +44,7 @@ pub(super) struct Call {
 }
 
 impl Ending {
-    /// Returns when the work shall end, with the reason.
+    /// Returns the reason when the work is cancelled.
     pub(super) async fn asked(&self) -> PrepareError {
         tokio::select! {
             biased;
@@ -58,17 +59,17 @@ impl Call {
         Self { deadline, ending, consumers: Mutex::default() }
     }
 
-    /// Whether there is no time left to wait.
+    /// Whether the deadline has passed.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// The time left, or `least` where less is left.
+    /// The time left, but at least `least`.
     pub(super) fn time_left(&self, least: Duration) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).max(least)
     }
 
-    /// Does what changes nothing, and so may be dropped soon after the work shall end.
+    /// Runs work that changes nothing, and drops it [`GRACE`] after cancellation.
     pub(super) async fn unless_ended<T, E: From<PrepareError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -85,7 +86,7 @@ impl Call {
         }
     }
 
-    /// The pods that the claim is reserved for, as last read.
+    /// The pods that the claim is reserved for, as last read from the API.
     pub(super) fn consumers(&self) -> Vec<ObjectReference> {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! Changes of cards that claims need, and their end: MIG mode, partitions, and shares of cards and partitions.
+//! Makes and undoes the changes of cards that claims need: MIG mode, partitions, and shares of cards and partitions.
 //!
 //! ```text
 //! what a claim needs ─┐
@@ -6,12 +6,12 @@
 //! what is recorded ───┘                                     unmake <─ records that no claim refers to
 //! ```
 //!
-//! One hardware record a change, named after what it makes, so that it is found without being searched: a partition's
-//! and a share's after its device, the switch of a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste: it is
-//! undone as soon as someone has the card's lock and the driver is there. So nothing that a crash, a driver that went away
-//! or a program that would not end leaves behind stays.
+//! One hardware record per change, with a fixed name: partitions and shares are named after their device, a switch of
+//! a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste. It is undone as soon as the card's
+//! lock is taken next and the driver is there, so nothing is left behind by a crash, a driver that went away, or a
+//! program that would not end.
 //!
-//! All of it runs on blocking threads, under the card's lock, one step after the other on one card.
+//! All of it runs on blocking threads, under the card's lock, one step at a time per card.
 
 mod cards;
 mod make;
@@ -35,16 +35,16 @@ pub(super) use plan::{CardPlan, plan};
 pub(super) use share::make_shares;
 pub(super) use unmake::{Left, unmake};
 
-/// What all work on cards needs.
+/// Everything that work on cards needs.
 #[derive(Clone)]
 pub(super) struct Tools {
     pub nvml: Arc<dyn Nvml>,
     pub journal: Arc<Journal>,
     pub observer: Arc<dyn PrepareObserver>,
-    /// procfs as this process sees it: the names of programs are there.
+    /// procfs as this process sees it, for names of programs.
     pub proc: PathBuf,
     pub sharing: Sharing,
-    /// The locks of the cards that are worked on, so that nobody else has them before the work is over.
+    /// The locks of the cards, kept until the work is over.
     pub _locks: CardLocks,
 }
 
@@ -64,12 +64,12 @@ pub(super) fn mode_id(card: PciBusId) -> String {
     format!("{}-mig-mode", DeviceName::Card(card))
 }
 
-/// Id of the record of how the pods of one claim share a device that it holds for itself.
+/// Id of the record for a device that the pods of its one claim share.
 pub(super) fn own_share_id(device: &str) -> String {
     format!("{device}{OWN_SHARE}")
 }
 
-/// The device of a share's record.
+/// The device that a share's record is about.
 pub(super) fn device_of_share(id: &str) -> &str {
     id.strip_suffix(OWN_SHARE).unwrap_or(id)
 }

@@ -9,13 +9,13 @@ use kube::{Api, Client};
 use super::{ClaimReference, PrepareError};
 use tessera_kube_util::error_text::with_causes;
 
-/// How many pods of a claim are told what it waits for.
+/// At most this many pods of a claim get an Event about what it waits for.
 const MOST_PODS: usize = 8;
 
-/// What the API says of the claim that was asked for.
+/// Result of looking a claim up in the API.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It is there.
+    /// The claim that was asked for.
     Claim(Box<ResourceClaim>),
     /// There is no claim of that name.
     Gone,
@@ -26,7 +26,7 @@ pub(super) enum Found {
 /// Reads a claim.
 ///
 /// # Errors
-/// [`PrepareError::Api`] where the API server doesn't answer in time, or not with a claim.
+/// [`PrepareError::Api`] if the API server doesn't answer in time, or answers with something other than a claim.
 pub(super) async fn get(
     client: &Client,
     claim: &ClaimReference,
@@ -54,7 +54,7 @@ pub(super) async fn get(
     }
 }
 
-/// The pods a claim is reserved for, as Events refer to them; the first few of them, for a claim may have 256.
+/// The pods a claim is reserved for, as Events refer to them; only the first few, because a claim may have 256.
 pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
     let reserved =
         claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
     pods.take(MOST_PODS).map(pod).collect()
 }
 
-/// Whether a claim that is still allocated is on its way out: being deleted, or reserved for nobody.
+/// Whether a claim that is still allocated will be free soon: it is being deleted, or reserved for no pod.
 pub(super) fn is_leaving(claim: &ResourceClaim) -> bool {
     let reserved = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
     claim.metadata.deletion_timestamp.is_some() || reserved.is_none_or(Vec::is_empty)

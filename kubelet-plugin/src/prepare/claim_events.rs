@@ -1,4 +1,4 @@
-//! Events of claims and their pods: work that waits, and work that failed.
+//! Events for claims and their pods about waiting and failed work.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use tessera_dra_kubelet::ClaimReference;
@@ -7,7 +7,7 @@ use tessera_kube_util::events::{Content, Events, Severity};
 
 use super::{Operation, PrepareError};
 
-/// Work waits for `error` to pass: an Event of the claim and, of Prepare, of the pods that can't start meanwhile.
+/// Sends an Event that work waits for `error` to pass: to the claim and, for Prepare, to the pods that can't start.
 pub(super) fn waiting(
     events: &Events,
     operation: Operation,
@@ -22,7 +22,7 @@ pub(super) fn waiting(
     }
 }
 
-/// The work on a claim failed. The kubelet tells the pod of it by itself.
+/// Sends an Event to the claim that work on it failed. The kubelet reports it to the pod itself.
 pub(super) fn failed(events: &Events, operation: Operation, claim: &ClaimReference, error: &PrepareError) {
     let reason = match operation {
         Operation::Prepare => "PrepareFailed",
@@ -31,7 +31,7 @@ pub(super) fn failed(events: &Events, operation: Operation, claim: &ClaimReferen
     events.send(&of_work(operation, reason, &with_causes(error)), &claim_reference(claim));
 }
 
-/// A claim, as Events refer to it.
+/// A claim, in the form Events refer to it.
 pub(super) fn claim_reference(claim: &ClaimReference) -> ObjectReference {
     ObjectReference {
         api_version: Some("resource.k8s.io/v1".to_owned()),

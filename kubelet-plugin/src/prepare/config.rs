@@ -7,8 +7,9 @@ use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 use super::PrepareError;
 use tessera_journal::ClaimSharing;
 
-/// The configuration objects of an allocation that are for this driver, by precedence: those of its DeviceClasses before
-/// those of the claim, each in their order. The later wins, each kind as a whole.
+/// The configuration objects of an allocation that are for this driver, by precedence: first those of its
+/// DeviceClasses, then those of the claim, each in their order. A later object replaces an earlier one of the same
+/// kind as a whole.
 pub(super) struct Configs<'a> {
     objects: Vec<Object<'a>>,
     driver_name: &'a str,
@@ -26,7 +27,7 @@ enum Source {
     Claim,
 }
 
-/// What is set for one device. Kinds that say nothing about the device have their defaults.
+/// The settings of one device. Kinds without a setting for the device have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub mig: MigDeviceConfig,
@@ -39,7 +40,7 @@ pub(super) struct Settings {
 enum Named {
     /// By its own name.
     Exactly,
-    /// With all others: it names none, or names the request of which this is one alternative.
+    /// Among others: it names no request, or names the request of which this is one alternative.
     Among,
 }
 
@@ -55,11 +56,11 @@ impl<'a> Configs<'a> {
         Self { objects, driver_name }
     }
 
-    /// What is set for a device that was allocated for `request`, of a prioritised list `request/alternative`.
+    /// The settings of a device that was allocated for `request`, of a prioritised list `request/alternative`.
     ///
     /// # Errors
-    /// [`PrepareError::Config`] where an object that is meant for the request can't be understood, or names the request
-    /// itself and says nothing about devices of this type.
+    /// [`PrepareError::Config`] if an object meant for the request can't be understood, or names this very request
+    /// but is not for devices of this type.
     pub(super) fn of(&self, request: &str, device: DeviceType) -> Result<Settings, PrepareError> {
         let mut settings = Settings::default();
         for (number, object) in (0..).zip(&self.objects) {
@@ -74,7 +75,7 @@ impl<'a> Configs<'a> {
             if config.is_for(device) {
                 settings.set(config, number);
             } else if named == Named::Exactly && object.source == Source::Claim {
-                // Of a class, the scheduler names each request that used it: such a class may be of devices of any type.
+                // For a class, the scheduler lists every request that used it, and these may be of any type.
                 let kind = config.kind();
                 return Err(error(format!("{kind} is not for devices of type {device}")));
             }
@@ -114,13 +115,13 @@ impl Settings {
                 self.mig = mig;
                 sharing
             }
-            // A kind that a newer API has and this build does not handle is none that `decode` gives.
+            // Other kinds are unknown to this build, and `decode` never returns them.
             _ => return,
         };
         self.sharing = sharing.map(|how| ClaimSharing { object, how });
     }
 
-    /// Whether processes may not have all of the device's memory.
+    /// Whether the memory of the device is limited per process.
     pub fn has_memory_limit(&self) -> bool {
         match self.sharing.as_ref().map(|sharing| &sharing.how) {
             Some(Sharing::Mps(mps)) => {
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(slices(&configs, "b"), Some(2));
         assert_eq!(slices(&configs[2..], "a"), Some(4));
         assert_eq!(slices(&configs[2..], "b"), None);
-        // The winner counts as a whole.
+        // The winner replaces the whole object.
         let keep = config("FromClass", &[], json!({"migModeAfterUse": "Keep", "computeSlices": 1}));
         let both = [keep, config("FromClaim", &[], width(2))];
         let settings = Configs::new(&both, "gpu.tessera.dev").of("a", DeviceType::Mig).unwrap();

@@ -1,4 +1,4 @@
-//! The driver's files, found once for each time the driver library is opened.
+//! The driver's files, searched once each time the driver library is opened.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{PrepareError, PrepareOptions};
 use crate::cdi::{DriverFiles, DriverFilesSource, find_driver_files};
 use tessera_nvml::DriverCalls;
 
-/// The driver's files, found once for each time the driver library is opened.
+/// The driver's files, searched once each time the driver library is opened.
 #[derive(Default)]
 pub(super) struct Files {
     latest: Mutex<Option<Found>>,
@@ -21,7 +21,7 @@ struct Found {
 }
 
 impl Files {
-    /// Forgets what was found by a search, so that a tool that failed is asked again and files that came later are found.
+    /// Forgets the result of a search, so that a failed tool is run again and later files are found.
     pub(super) fn forget_search(&self) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let files = latest.as_ref().and_then(|found| found.files.get());
@@ -30,10 +30,10 @@ impl Files {
         }
     }
 
-    /// The files of the driver that `nvml` is. Who comes first looks for them, the others wait.
+    /// The files of the driver that `nvml` belongs to. The first caller searches, the others wait for it.
     ///
     /// # Errors
-    /// [`PrepareError::Driver`] and [`PrepareError::NotAnswering`] where the driver doesn't tell its version.
+    /// [`PrepareError::Driver`] and [`PrepareError::NotAnswering`] if the driver doesn't report its version.
     pub(super) async fn of(
         &self,
         nvml: &Arc<dyn Nvml>,

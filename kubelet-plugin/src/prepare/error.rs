@@ -12,12 +12,13 @@ use tessera_card::LockError;
 use tessera_journal::JournalError;
 use tessera_nvml::CallError;
 
-/// Why a claim could not be prepared or unprepared. The kubelet shows the text in an event of the pod and tries again,
-/// with growing pauses.
+/// Why a claim could not be prepared or unprepared. The kubelet shows the text in an Event of the pod and tries
+/// again, with growing pauses.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// The kubelet named a claim in a way that Kubernetes does not: it is not read, and nothing is written for it.
+    /// The kubelet named a claim with an identifier that Kubernetes never gives out. It is not read, and nothing is
+    /// written for it.
     #[error("{what} {value:?} of the claim is none that Kubernetes gives out")]
     Reference {
         /// Which part.
@@ -44,7 +45,7 @@ pub enum PrepareError {
         /// The claim.
         claim: String,
     },
-    /// Another claim of the same name has taken the place of the one that was asked for.
+    /// Another claim of the same name has replaced the one that was asked for.
     #[error(
         "claim {claim} got replaced by another of the same name, with uid {found}; the kubelet will ask for that one"
     )]
@@ -93,24 +94,24 @@ pub enum PrepareError {
         holder: String,
         /// What is known about the holder, beginning with a separator.
         note: &'static str,
-        /// UID of the holder where it is on its way out, so that the device will be free soon.
+        /// UID of the holder if it is on its way out, so that the device will be free soon.
         leaving: Option<String>,
     },
-    /// Something else works on the claim or its cards: another instance of the plugin, or another claim's work.
+    /// The claim or its cards are locked, by another instance of the plugin or by work on another claim.
     #[error(
         "{what} is being worked on, for {longest:?} now; the plugin's log tells by whom, also that of another instance"
     )]
     Busy {
         /// What could not be locked.
         what: &'static str,
-        /// How long was waited for it at least.
+        /// At least how long the lock was waited for.
         longest: Duration,
     },
     /// The driver library is not loaded.
     #[error("no NVIDIA driver on this node: {library} could not be loaded; the plugin's log says why. Install or repair \
              the driver, or check --driver-root", library = tessera_nvml::LIBRARY_NAME)]
     NoDriver,
-    /// The driver did not tell its version.
+    /// The driver did not report its version.
     #[error("the NVIDIA driver does not tell its version: {0}")]
     Driver(NvmlError),
     /// The driver did not answer about a card.
@@ -123,7 +124,7 @@ pub enum PrepareError {
         /// The driver's answer.
         source: NvmlError,
     },
-    /// Another card is in the place of the published one.
+    /// A card other than the published one is at this address.
     #[error(
         "device {device} was published as {published}, but the card in its place is {found}: delete the pod, so that \
              its claim is allocated anew"
@@ -136,7 +137,8 @@ pub enum PrepareError {
         /// UUID now.
         found: String,
     },
-    /// A card that was allocated whole is in MIG mode, in which no program can use it whole, and needs a reset to leave it.
+    /// A card that was allocated whole is in MIG mode, where no program can use it whole, and needs a reset to leave
+    /// it.
     #[error(
         "device {device} ({uuid}) is allocated whole but is in MIG mode, which this card leaves only by a reset: drain the \
              node, then `nvidia-smi -i {uuid} -mig 0` and `nvidia-smi -i {uuid} --gpu-reset`"
@@ -165,17 +167,17 @@ pub enum PrepareError {
         /// UUID of the card.
         uuid: String,
     },
-    /// The card offers no such profile, or not at that place.
+    /// The card does not offer this profile, or not at this placement.
     #[error("device {device}: the card {uuid} has no such partition; it offers {offered}")]
     Profile {
         /// The device.
         device: String,
         /// UUID of the card.
         uuid: String,
-        /// The profiles and where they can lie.
+        /// The profiles and their placements.
         offered: String,
     },
-    /// The GPU instance offers no compute instance of the width that was asked for.
+    /// The GPU instance has no compute instance profile of the requested width.
     #[error(
         "device {device}: a partition {profile} offers no compute instance of {asked} compute slices; it offers {offered}"
     )]
@@ -184,12 +186,12 @@ pub enum PrepareError {
         device: String,
         /// The partition's profile.
         profile: String,
-        /// The width that was asked for.
+        /// The requested width.
         asked: u32,
-        /// The widths there are.
+        /// The available widths.
         offered: String,
     },
-    /// Someone else's instance takes what the claim was allocated. It is left as it is.
+    /// A foreign instance occupies what the claim was allocated. It is left alone.
     #[error(
         "device {device}: on the card {uuid} there is {instances}, which Tessera has not made and so leaves alone; \
              destroy it with `nvidia-smi mig` (-dci, then -dgi), or delete the pod so that its claim is allocated anew"
@@ -202,17 +204,17 @@ pub enum PrepareError {
         /// The instances in the way.
         instances: String,
     },
-    /// A partition that exists by itself, or that was to be looked at with admin access, is not there.
+    /// An existing partition, or one to be looked at with admin access, is not there.
     #[error("device {device}: there is no such partition on the card {uuid} now{note}")]
     NoPartition {
         /// The device.
         device: String,
         /// UUID of the card.
         uuid: String,
-        /// What may be the reason, beginning with a separator.
+        /// A possible reason, beginning with a separator.
         note: &'static str,
     },
-    /// MIG mode can't be switched as long as the card is in use.
+    /// MIG mode can't be switched while the card is in use.
     #[error(
         "device {device}: MIG mode of the card {uuid} can't be switched {to}, because the card is in use by {clients}"
     )]
@@ -223,10 +225,10 @@ pub enum PrepareError {
         uuid: String,
         /// `on` or `off`.
         to: &'static str,
-        /// Who uses it.
+        /// The programs that use it.
         clients: String,
     },
-    /// A device can't be shared by the claim's pods as its configuration says.
+    /// The claim's pods can't share a device as configured.
     #[error("device {device} can't be shared as it is configured: {reason}")]
     Sharing {
         /// The device.
@@ -234,7 +236,7 @@ pub enum PrepareError {
         /// Why, and what to do.
         reason: String,
     },
-    /// The length of a card's time-slices can't be set, and a claim's configuration does: nothing was touched.
+    /// A claim configures a length of time-slices that can't be set on its card. Nothing was touched.
     #[error(
         "claim {claim} configures time-slices of the interval {interval}, and those of device {device}, the card {uuid}, have the \
              driver's own length only: leave the interval out or say Default, or ask for a card that has intervals, by the \
@@ -247,12 +249,12 @@ pub enum PrepareError {
         device: String,
         /// UUID of the card.
         uuid: String,
-        /// What the configuration says.
+        /// The configured interval.
         interval: &'static str,
-        /// The driver's name, in which attributes are.
+        /// The driver's name, for the attribute's domain.
         driver_name: String,
     },
-    /// A card or partition can't be shared by MPS, or not cease to be.
+    /// Sharing of a card or partition by MPS can't be started or ended.
     #[error("device {device} can't be shared by MPS: {reason}")]
     Mps {
         /// The device.
@@ -270,17 +272,17 @@ pub enum PrepareError {
         /// Why, and what to do.
         reason: String,
     },
-    /// A partition can't be destroyed as long as programs run in it.
+    /// A partition can't be destroyed while programs run in it.
     #[error("partition {device} of the card {uuid} can't be destroyed, because it is in use by {clients}")]
     PartitionBusy {
         /// The partition.
         device: String,
         /// UUID of the card.
         uuid: String,
-        /// Who uses it.
+        /// The programs that use it.
         clients: String,
     },
-    /// The card switches its MIG mode only by a reset.
+    /// The card needs a reset to switch its MIG mode.
     #[error(
         "device {device}: the card {uuid} needs a reset to switch MIG mode {to}: drain the node, then \
              `nvidia-smi -i {uuid} -mig {flag}` and `nvidia-smi -i {uuid} --gpu-reset`, or start the node again",
@@ -294,7 +296,7 @@ pub enum PrepareError {
         /// `on` or `off`.
         to: &'static str,
     },
-    /// The driver does not tell by which device node a partition is used.
+    /// The driver does not say which device node a partition is used through.
     #[error(
         "device {device}: {path}: {reason}; containers can't use a partition without it. Check --proc-root and that the \
              nvidia module is loaded with its /proc files"
@@ -328,7 +330,7 @@ pub enum PrepareError {
     /// The claim's journal record could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The lock of the claim or of a card could not be taken.
+    /// Locking the claim or a card failed.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The plugin is stopping and takes no new work.
@@ -396,8 +398,8 @@ impl PrepareError {
         }
     }
 
-    /// Whether this passes by itself, so that Prepare waits for it. Everything else needs somebody to do something, or
-    /// the claim is another one meanwhile.
+    /// Whether this passes by itself, so that Prepare waits for it. Everything else needs somebody to act, or the
+    /// claim has been replaced.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         match self {
@@ -413,7 +415,7 @@ impl PrepareError {
         }
     }
 
-    /// UID of the claim whose end is waited for.
+    /// UID of the claim whose end the work waits for.
     pub(super) fn holder(&self) -> Option<&str> {
         match self {
             Self::Held { leaving, .. } => leaving.as_deref(),
@@ -421,7 +423,7 @@ impl PrepareError {
         }
     }
 
-    /// The reason of an Event that says what is waited for.
+    /// The Event reason for waiting on this error.
     pub(super) const fn waiting_reason(&self) -> &'static str {
         match self {
             Self::Held { .. } => "DeviceHeld",
@@ -435,7 +437,7 @@ impl PrepareError {
         }
     }
 
-    /// Whether users are told by an Event that the work ended with this: not where it is only put off.
+    /// Whether an Event reports that work ended with this error. Not for errors that only postpone the work.
     pub(super) const fn is_news(&self) -> bool {
         !matches!(self, Self::Stopping | Self::Overtaken | Self::Reference { .. })
     }

@@ -1,4 +1,4 @@
-//! Who holds devices of this node: claims by their records, or by their CDI specs where a record is damaged.
+//! Which claims hold devices of this node, by their records, or by their CDI specs if a record is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,19 +13,19 @@ use super::{ClaimReference, PrepareError};
 use crate::cdi;
 use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
-/// A claim that has something on this node.
+/// A claim that holds something on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub uid: String,
-    /// Its record; `None` where that can't be read or is another installation's, and all that is known comes from its CDI
-    /// spec.
+    /// Its record; `None` if that can't be read or belongs to another installation. Then its CDI spec is all that is
+    /// known.
     pub record: Option<Arc<ClaimRecord>>,
-    /// The driver name of the installation of Tessera that prepared it, where it is not this one.
+    /// Driver name of the installation of Tessera that prepared it, if that is another one.
     pub other_driver: Option<String>,
     from_spec: Vec<InSpec>,
 }
 
-/// A device that a CDI spec gives to the containers of a claim.
+/// A device in the CDI spec of a claim.
 #[derive(Clone, Debug)]
 struct InSpec {
     card: PciBusId,
@@ -33,10 +33,10 @@ struct InSpec {
     cdi_name: String,
 }
 
-/// All claims of this driver that have something on this node. Blocks for file reads.
+/// All claims of this driver that hold something on this node. Blocks for file reads.
 ///
-/// A claim whose record can't be read keeps what its CDI spec gives to its containers: a damaged file must not let a
-/// second claim onto a card.
+/// A claim whose record can't be read keeps the devices in its CDI spec: a damaged file must not let a second claim
+/// onto a card.
 pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, JournalError> {
     let holder = |entry: Entry<Arc<ClaimRecord>>| match entry.record {
         Ok(record) => {
@@ -47,15 +47,15 @@ pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Hol
     Ok(journal.shared_claims()?.into_iter().map(holder).collect())
 }
 
-/// [`holders`] and [`holders_of_other_drivers`]: every claim that a card may have to be kept for.
+/// [`holders`] and [`holders_of_other_drivers`]: every claim that may hold a card.
 pub(super) fn all_holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, PrepareError> {
     let mut all = holders(journal, cdi)?;
     all.extend(holders_of_other_drivers(cdi)?);
     Ok(all)
 }
 
-/// The claims that other installations of Tessera on this node have prepared, under other driver names, by what they give
-/// to containers: the CDI directory is one for the node, the journal each driver's own. Blocks for file reads.
+/// The claims that other installations of Tessera on this node have prepared, under other driver names, by their CDI
+/// specs: all installations share the CDI directory, but each driver has its own journal. Blocks for file reads.
 fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::CdiError> {
     let holder = |(driver, uid, spec): (String, String, cdi::Spec)| Holder {
         from_spec: devices_in(&spec, &uid),
@@ -66,7 +66,7 @@ fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::Cd
     Ok(cdi.of_other_drivers()?.into_iter().map(holder).collect())
 }
 
-/// Ids of the hardware records that claims rest on, without those of one claim.
+/// Ids of the hardware records that claims refer to, except those of the claim `except`.
 pub(super) fn references(holders: &[Holder], boot: &BootId, except: Option<&str>) -> BTreeSet<String> {
     let mut references = BTreeSet::new();
     for holder in holders.iter().filter(|holder| Some(&*holder.uid) != except) {
@@ -84,7 +84,7 @@ fn devices_in(spec: &cdi::Spec, uid: &str) -> Vec<InSpec> {
     names.filter_map(device).collect()
 }
 
-/// The device that a CDI device name of a claim stands for. A share's id may follow it.
+/// The device that a claim's CDI device name stands for. A share id may follow it.
 fn device_of(name: &str, uid: &str) -> Option<(PciBusId, String)> {
     let mut device = name.strip_prefix(uid)?.strip_prefix('-')?;
     loop {
@@ -116,7 +116,7 @@ impl Holder {
         self.from_spec.iter().map(|device| &*device.cdi_name).collect()
     }
 
-    /// The ids of the hardware records that the spec's devices may rest on, by card.
+    /// The ids of the hardware records that the spec's devices may refer to, by card.
     pub(super) fn hardware_by_card(&self) -> BTreeMap<PciBusId, BTreeSet<String>> {
         let mut cards = BTreeMap::<_, BTreeSet<String>>::new();
         for InSpec { card, device, .. } in &self.from_spec {
@@ -129,7 +129,7 @@ impl Holder {
         cards
     }
 
-    /// The claim, where its record can be read.
+    /// The claim, if its record can be read.
     pub(super) fn claim(&self) -> Option<ClaimReference> {
         let record = self.record.as_ref()?;
         Some(ClaimReference {
@@ -139,8 +139,8 @@ impl Holder {
         })
     }
 
-    /// Adds the hardware records that this claim rests on. One whose record can't be read rests on whatever its devices
-    /// may need; one of another boot on nothing, for nothing made in another boot is there.
+    /// Adds the hardware records that this claim refers to. A claim whose record can't be read counts for everything
+    /// its devices may need; one of another boot for nothing, because nothing made in another boot exists any more.
     fn add_references(&self, boot: &BootId, references: &mut BTreeSet<String>) {
         match &self.record {
             Some(record) if record.boot_id == *boot => {
@@ -159,7 +159,7 @@ impl Holder {
     }
 }
 
-/// As messages name a claim.
+/// The claim as messages name it.
 impl fmt::Display for Holder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.claim(), &self.other_driver) {

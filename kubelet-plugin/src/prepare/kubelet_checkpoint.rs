@@ -1,24 +1,25 @@
-//! Whether the kubelet has forgotten a claim, by its checkpoint file.
+//! Tells from the kubelet's checkpoint file whether it has forgotten a claim.
 
 use std::path::Path;
 
 use tessera_journal::FileSystem;
 
-/// Where the kubelet remembers the claims it has asked to prepare, below its directory.
+/// The file below the kubelet's directory that lists the claims it has asked to prepare.
 const CHECKPOINT: &str = "dra_manager_state";
 
 /// Whether the kubelet has forgotten a claim, and so will never ask to unprepare it.
 ///
-/// The kubelet writes a claim into its checkpoint before it asks to prepare it, and takes it out when it was unprepared,
-/// which it asks for when the last pod with the claim has ended, also when claim and pod are long gone from the API. So a
-/// claim that is not in the checkpoint has no pod that runs, and one that is in it may have. The file's form is the
-/// kubelet's own; a UID is looked for in its text. Where it can't be read, nothing is known, and nothing forgotten.
+/// The kubelet writes a claim into its checkpoint before it asks to prepare it, and removes it after it was
+/// unprepared. It asks for that when the last pod with the claim has ended, also if claim and pod are long gone from
+/// the API. So a claim that is not in the checkpoint has no running pod; one that is in it may have. The format is
+/// internal to the kubelet, so the UID is searched in the text. If the file can't be read, no claim counts as
+/// forgotten.
 ///
 /// Blocks for a file read.
 pub(super) fn is_forgotten(file_system: &dyn FileSystem, kubelet_directory: &Path, uid: &str) -> bool {
     let path = kubelet_directory.join(CHECKPOINT);
     match file_system.read(&path) {
-        // An empty file is one that is being written.
+        // An empty file is still being written.
         Ok(checkpoint) => {
             !checkpoint.is_empty() && !checkpoint.windows(uid.len()).any(|text| text == uid.as_bytes())
         }

@@ -1,4 +1,4 @@
-//! A card that a static layout wants to change, kept from claims meanwhile.
+//! Keeps claims from a card that a static layout wants to change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tessera_card::CardLocks;
 use tessera_journal::Journal;
 use tessera_kube_util::error_text::with_causes;
 
-/// Keeps claims from a card: none is prepared or unprepared on it meanwhile. Let go when dropped.
+/// Keeps claims from a card: none is prepared or unprepared on it until this is dropped.
 pub struct CardGuard {
     _locks: CardLocks,
 }

@@ -1,4 +1,4 @@
-//! What is counted and timed of the work on claims.
+//! Metrics of the work on claims: counts and times.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ struct ReasonLabel {
 }
 
 impl PrepareMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub fn register(registry: &mut Registry) -> Self {
         let own = Family::new_with_constructor(fine_histogram as fn() -> Histogram);
         let help = "Time of a claim's work without locks, API server, driver and disk syncs";
@@ -83,7 +83,7 @@ impl PrepareMetrics {
         }
     }
 
-    /// Tells how many partitions and switches of MIG mode there are, by kind.
+    /// Sets the number of partitions and of switched MIG modes, by kind.
     pub fn hardware_present(&self, present: &[(&'static str, usize)]) {
         for (kind, count) in present {
             let gauge = self.hardware_present.get_or_create(&KindLabel { kind });
@@ -119,7 +119,7 @@ impl PrepareObserver for PrepareMetrics {
     }
 }
 
-/// From 0.1 ms to about 0.5 s, in steps fine enough to tell a percentile within a quarter.
+/// From 0.1 ms to about 0.5 s, in steps fine enough to read a percentile to within a quarter.
 fn fine_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 1.25, 39))
 }

@@ -1,4 +1,4 @@
-//! What is counted of the node's MPS daemons, as mps-host tells of them.
+//! Metrics of the node's MPS daemons, as mps-host reports them.
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,17 @@ pub struct MpsMetrics {
     daemons: Family<StateLabel, Gauge>,
     /// Processes that use a device by MPS.
     pub clients: Gauge,
-    /// Daemons that run and do not say who their clients are.
+    /// Running daemons that don't report their clients.
     pub silent_daemons: Gauge,
-    /// Times that a daemon or its server was started again.
+    /// How often a daemon or its server was restarted.
     pub restarts: Counter,
     /// Control daemons that died.
     pub daemon_deaths: Counter,
     /// Servers that died, and with them the contexts of their clients.
     pub server_deaths: Counter,
-    /// Times that a client faulted, and with it all clients of its server lost their contexts.
+    /// How often a client faulted, so that all clients of its server lost their contexts.
     pub server_faults: Counter,
-    /// Processes that lost their contexts because they outlived the last share.
+    /// Processes that lost their contexts because they were still there after the last share ended.
     pub clients_ended: Counter,
 }
 
@@ -38,11 +38,11 @@ struct StateLabel {
 }
 
 impl MpsMetrics {
-    /// All states that a daemon can be in, as labels.
+    /// All states of a daemon, as labels.
     pub const STATES: [&'static str; 6] =
         ["starting", "running", "fault", "waiting_for_clients", "failed", "stopping"];
 
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             host_up: add(registry, "mps_host_up", "1 while mps-host answers"),
@@ -79,13 +79,13 @@ impl MpsMetrics {
         metrics
     }
 
-    /// How many daemons there were in a state when they were last looked at.
+    /// Number of daemons in a state, when they were last looked at.
     #[must_use]
     pub fn daemons_in(&self, state: &'static str) -> i64 {
         self.daemons.get_or_create(&StateLabel { state }).get()
     }
 
-    /// How many daemons there are in each state.
+    /// Sets the number of daemons in each state.
     pub fn daemons(&self, by_state: &BTreeMap<&'static str, i64>) {
         for state in Self::STATES {
             let count = by_state.get(state).copied().unwrap_or_default();

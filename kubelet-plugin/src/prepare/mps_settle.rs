@@ -1,4 +1,4 @@
-//! Makes mps-host's daemons agree with the journal: what could not be said while it was away, or was not believed.
+//! Makes mps-host's daemons agree with the journal, for changes that failed or could not be sent while it was away.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tessera_journal::{ClaimRecord, HardwareRecord, Journal};
 use crate::cdi;
 use tessera_mps_host::protocol::Daemon;
 
-/// The pause before what could not be settled is tried again: the first, and the longest.
+/// First and longest pause before trying again to settle.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Longest wait for a card that somebody works on.
+/// Longest wait for the locks of a card that is being worked on.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Worker {
-    /// Settles daemons whenever there is reason to: mps-host is there again, a daemon was started again, or one could not be
-    /// ended or changed. Runs until dropped.
+    /// Settles daemons when notified: mps-host is back, a daemon was restarted, or one could not be ended or changed.
+    /// Runs until dropped.
     pub(super) async fn settle_when_needed(&self) {
         loop {
             self.unsettled.notified().await;
@@ -46,9 +46,9 @@ impl Worker {
         }
     }
 
-    /// Ends daemons that no claim shares any more, starts or changes those that are shared and are not as they should be, and
-    /// lets the claims' CDI specs follow. Whether nothing is left to do: without mps-host nothing can be done, and its coming
-    /// back is reason to try again.
+    /// Ends daemons that no claim shares any more, starts or changes shared daemons that are not as they should be,
+    /// and updates the claims' CDI specs. Returns whether nothing is left to do. Without mps-host nothing can be
+    /// done; its return triggers another try.
     async fn settle(&self) -> Result<bool, PrepareError> {
         let cards = self.cards_with_daemons().await?;
         if cards.is_empty() {
@@ -70,7 +70,7 @@ impl Worker {
             };
             match self.settle_card(card, &Arc::new(locks?), daemons.clone()).await {
                 Ok(done) => is_settled &= done,
-                // What is undone when the driver is there needs no second try before.
+                // Undone when the driver is there; until then another try is pointless.
                 Err(PrepareError::NoDriver) => {}
                 Err(error) => {
                     tracing::warn!(%card, %error, "cannot settle the MPS daemon of a card; trying again");
@@ -78,10 +78,10 @@ impl Worker {
                 }
             }
         }
-        // Daemons that one claim has for itself are made anew with whatever else it lost.
+        // A daemon of a single claim is made again together with everything else the claim lost.
         self.repair().await?;
         match self.restore_specs().await {
-            // They are written when there is one.
+            // Without a driver, specs are written when there is one.
             Ok(()) | Err(PrepareError::NoDriver) => Ok(is_settled),
             Err(error) => Err(error),
         }
@@ -129,8 +129,8 @@ impl Worker {
         self.cards_with_daemons().await.is_ok_and(|cards| !cards.is_empty())
     }
 
-    /// Lets the daemons of shares that go on allow no more than the largest of those, now that a claim leaves. The caller
-    /// holds the cards' locks. That it cannot be said now holds up no pod's end: it is said later.
+    /// Lowers the limits of daemons to the largest that the remaining shares need, when a claim leaves. The caller
+    /// holds the cards' locks. A failure must not delay the end of a pod: it is tried again later.
     pub(super) async fn lower_limits(
         &self,
         leaving: &ClaimRecord,

@@ -1,4 +1,4 @@
-//! Follows mps-host: what happens to the node's MPS daemons is told to the pods that use them, and counted.
+//! Follows mps-host: reports what happens to the node's MPS daemons to the pods that use them, and counts it.
 
 mod known;
 mod tell;
@@ -23,29 +23,29 @@ use tessera_mps_host::command::state;
 use tessera_mps_host::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
 use tessera_mps_host::{Abandoned, AbandonedError, DeviceUuid};
 
-/// The pause before an mps-host that is away is looked for again: the first, and the longest. There may be none on the node.
+/// First and longest pause before connecting again to an absent mps-host. The node may not have one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long it may take to answer.
+/// Longest wait for an answer of mps-host.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long all daemons together may take to say who their clients are.
+/// How long all daemons together may take to report their clients.
 const CENSUS_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Between two looks at how things are while nothing happens.
+/// Interval between two looks at the daemons while nothing happens.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// Shares without mps-host for so long are told of, and looked for so often.
+/// Shares that have been without mps-host this long are reported, and again at this interval.
 const AWAY: Duration = Duration::from_secs(20);
 
-/// Events that wait while pods are looked up. Who has more to say waits, and is heard anew when it gives up.
+/// Events queued while pods are looked up. mps-host waits when the queue is full; if it gives up, we connect again.
 const QUEUE: usize = 64;
 
-/// How long an event may be behind what is seen already.
+/// How long an event may arrive after the change it explains was seen.
 const SUSPICION: Duration = Duration::from_millis(500);
 
-/// Between two events: a daemon that dies in a loop shall not keep the plugin from its work.
+/// Pause between two events, so that a daemon that dies in a loop does not take all of the plugin's time.
 const BREATH: Duration = Duration::from_millis(10);
 
 /// Follows mps-host.
@@ -55,15 +55,15 @@ pub(super) struct Follower {
     metrics: MpsMetrics,
     known: Known,
     teller: Teller,
-    /// Daemons whose clients seem to have lost their contexts, and when that is told unless something else is heard.
+    /// Daemons whose clients seem to have lost their contexts, and when to report that unless an event explains it.
     suspected: BTreeMap<DeviceUuid, (Instant, Missing)>,
-    /// What the next instance of the plugin will know, as it was last written down.
+    /// What was last written down for the next instance of the plugin.
     written: MpsServers,
-    /// Since when it is away, and when the journal is asked next whether that matters.
+    /// Since when mps-host is away, and when to check next whether there are shares that need it.
     away: Option<(Instant, Instant)>,
 }
 
-/// Why cards whose daemons died stay open.
+/// Why the cards of dead daemons could not be closed.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum CloseError {
@@ -72,7 +72,7 @@ enum CloseError {
     Late(#[from] tokio::time::error::Elapsed),
 }
 
-/// How long closing cards may take whose daemons died.
+/// How long closing the cards of dead daemons may take.
 const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Follower {
@@ -91,7 +91,7 @@ impl Follower {
         }
     }
 
-    /// Follows until dropped.
+    /// Follows mps-host until dropped.
     pub async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         self.remember().await;
@@ -103,7 +103,7 @@ impl Follower {
                     self.metrics.host_up.set(0);
                     self.close_abandoned().await;
                     tracing::warn!(reason = %error, "mps-host is not to be heard any more");
-                    // One that goes at once is not looked for more often than one that is away.
+                    // An mps-host that ends at once is not tried more often than one that is away.
                     if since.elapsed() > LONGEST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
@@ -118,7 +118,7 @@ impl Follower {
         }
     }
 
-    /// Whose daemons died with mps-host, and are not looked after by it now, let nobody in until it is back.
+    /// Closes cards whose daemons died with mps-host, so that no program gets onto them until it is back.
     async fn close_abandoned(&self) {
         let Ok(nvml) = self.worker.nvml() else { return };
         let directory = self.worker.options.mps_directory.clone();
@@ -132,7 +132,7 @@ impl Follower {
                 async move { Some((card, mode.await.ok()?.ok()?)) }
             });
             let modes: BTreeMap<_, _> = join_all(modes).await.into_iter().flatten().collect();
-            // It has the lock as long as it takes, and so has no second thread.
+            // The thread holds the lock as long as it takes, so that there is no second one.
             let closed = blocking::run(move || abandoned.close(&modes, &*nvml));
             Ok::<_, CloseError>(tokio::time::timeout(CLOSED_WITHIN, closed).await???)
         };
@@ -150,7 +150,8 @@ impl Follower {
         }
     }
 
-    /// Without mps-host nobody looks after daemons: that matters where there are shares.
+    /// Counts and reports that mps-host is away. Without it nobody restarts daemons, which matters if there are
+    /// shares.
     async fn is_away(&mut self, error: &MpsHostError) {
         self.metrics.host_up.set(0);
         let now = Instant::now();
@@ -164,10 +165,10 @@ impl Follower {
         }
     }
 
-    /// Follows one connection to its end; why it ended.
+    /// Follows one connection to its end, and returns why it ended.
     async fn follow(&mut self, mut events: Events) -> String {
         let (sender, mut queue) = mpsc::channel(QUEUE);
-        // What is read by halves would be lost if it were dropped for a look at the clock.
+        // Reading in a task of its own: a read that is cancelled half-way, to look at the daemons, would lose data.
         let _reader = AbortOnDropHandle::new(tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 if sender.send(event).await.is_err() {
@@ -181,7 +182,7 @@ impl Follower {
         tracing::info!("following mps-host");
         self.away = None;
         self.metrics.host_up.set(1);
-        // What could not be said while it was away.
+        // Catch up on changes that could not be sent while mps-host was away.
         self.worker.unsettled.notify_one();
         let mut clock = tokio::time::interval(LOOK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -193,7 +194,7 @@ impl Follower {
                     let Some(event) = event else { return "it ended the connection".to_owned() };
                     self.happened(event).await;
                     tokio::time::sleep(BREATH).await;
-                    // What came meanwhile changes what is seen, too.
+                    // Queued events change the picture too, so handle them first.
                     if !queue.is_empty() {
                         continue;
                     }
@@ -210,7 +211,7 @@ impl Follower {
         }
     }
 
-    /// Sees how the daemons are. What changed without having been told of happened while nobody listened.
+    /// Looks at the daemons. A change that no event explains happened while nobody listened.
     async fn look(&mut self) -> Result<(), MpsHostError> {
         let daemons = self.host.list(PATIENCE).await?;
         let mut by_state = BTreeMap::new();
@@ -228,14 +229,14 @@ impl Follower {
                 self.found_fault(daemon).await;
             }
         }
-        // A suspicion that is not told yet would be forgotten with this instance.
+        // Writing now would hide a suspicion from the next instance before it was reported.
         if self.suspected.is_empty() {
             self.write_down().await;
         }
         Ok(())
     }
 
-    /// A fault of which nobody told: it happened before this instance listened.
+    /// Reports a fault without an event: it happened before this instance listened.
     async fn found_fault(&mut self, daemon: &Daemon) {
         let Some(Fault { id, clients }) = &daemon.fault else { return };
         let clients = clients.iter().map(|pid| ClientProcess::of(*pid)).collect();
@@ -243,7 +244,7 @@ impl Follower {
         self.teller.happened(&Event { device, card, kind: EventKind::ServerFault { clients }, id }).await;
     }
 
-    /// Takes over what the last instance of the plugin knew: servers may be others since.
+    /// Loads what the last instance of the plugin knew, to notice servers that were replaced since.
     async fn remember(&mut self) {
         let journal = self.worker.journal.clone();
         match blocking::run(move || journal.mps_servers()).await {
@@ -259,7 +260,7 @@ impl Follower {
         }
     }
 
-    /// Writes down for the next instance what is known. What can't be written is tried again at the next look.
+    /// Writes down what is known for the next instance. A failure is tried again at the next look.
     async fn write_down(&mut self) {
         let seen = self.known.to_journal();
         if seen == self.written {
@@ -273,7 +274,7 @@ impl Follower {
         }
     }
 
-    /// What changed, and no event explains it.
+    /// Reports changes that no event has explained.
     async fn tell_suspected(&mut self) {
         let now = Instant::now();
         let due: Vec<Missing> = self
@@ -304,7 +305,7 @@ impl Follower {
         tracing::debug!(%device, ?kind, "event of mps-host");
         self.count(kind, device, id.as_deref());
         if *kind == EventKind::Restarted {
-            // A new daemon knows nothing of the old one's static partitions.
+            // A new daemon has none of the old one's static partitions.
             self.worker.unsettled.notify_one();
         }
         self.teller.happened(&event).await;
@@ -323,7 +324,7 @@ impl Follower {
             }
             _ => {}
         }
-        // Another server in the place of one that ended so is no news.
+        // The event explains the new server, or that there is none.
         if matches!(kind, EventKind::DaemonDied { .. } | EventKind::ServerDied { .. } | EventKind::Stopped) {
             self.known.is_told(device);
             self.suspected.remove(device);

@@ -1,4 +1,5 @@
-//! Step 4: what an allocation needs of its cards: that they are there, and the published ones, and have such partitions.
+//! Step 4: what an allocation needs of its cards. Checks that they are there, are the published ones, and can hold
+//! its partitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,11 +24,11 @@ pub(super) struct DeviceNeed {
     /// The device's name.
     pub name: String,
     pub identity: Identity,
-    /// What to make or find; `None` for a whole card.
+    /// The partition to make or find; `None` for a whole card.
     pub partition: Option<PartitionNeed>,
-    /// Memory of the device, MiB, where the driver says it.
+    /// Memory of the device, MiB; `None` if the driver doesn't report it.
     pub memory_mib: Option<u64>,
-    /// Whether the length of its card's time-slices can be set; `None` where that is unknown, or does not matter.
+    /// Whether the length of its card's time-slices can be set; `None` if unknown or irrelevant.
     pub has_time_slice_lengths: Option<bool>,
     /// How the claim's own pods share it.
     pub own_sharing: Option<OwnSharing>,
@@ -36,27 +37,27 @@ pub(super) struct DeviceNeed {
 /// A partition of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionNeed {
-    /// Id of its hardware record, where it has one.
+    /// Id of its hardware record, if it has one.
     pub id: String,
-    /// As NVIDIA writes it.
+    /// Name of the profile, as NVIDIA writes it.
     pub profile: String,
     pub profile_id: u32,
     pub placement: Placement,
-    /// Width of the compute instance, unless all.
+    /// Width of the compute instance; `None` for all compute slices.
     pub compute_slices: Option<u32>,
-    /// The instances that are to be used as they are.
+    /// Existing instances to use as they are.
     pub existing: Option<ExistingInstance>,
 }
 
-/// What is published of a card.
+/// What is published about a card.
 #[derive(Clone, Debug)]
 struct Published {
     uuid: Option<String>,
     has_time_slice_lengths: Option<bool>,
 }
 
-/// The profiles of cards, read once for each time the driver library is opened: a card offers the same as long as it is
-/// in the machine.
+/// The profiles of cards, read once each time the driver library is opened. A card offers the same profiles as long
+/// as it is in the machine.
 #[derive(Default)]
 pub(super) struct Profiles {
     latest: Mutex<Option<Known>>,
@@ -68,7 +69,7 @@ struct Known {
 }
 
 impl Profiles {
-    /// The profiles of a card by its address and UUID; `None` where it has no MIG. Blocks for calls of the driver.
+    /// The profiles of a card by its address and UUID; `None` if it has no MIG. Blocks on driver calls.
     fn of(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -96,8 +97,8 @@ impl Profiles {
     }
 }
 
-/// Checks that the cards of an allocation are there and are those that were published, and finds out what its partitions
-/// are on them. All cards at once, on blocking threads. Changes nothing.
+/// Checks that the cards of an allocation are there and are the published ones, and works out its partitions on them.
+/// All cards concurrently, on blocking threads. Changes nothing.
 ///
 /// # Errors
 /// [`PrepareError::Hardware`], [`PrepareError::OtherCard`], [`PrepareError::NoMig`], [`PrepareError::Profile`],
@@ -160,7 +161,7 @@ fn of_card(
         let partition = match allocated.device.partition() {
             None => {
                 if allocated.settings.has_memory_limit() {
-                    // A card that does not say what it has, or has none of its own, is not held to it.
+                    // A card that reports no memory, or has none of its own, is not checked for it.
                     let memory = nvml.memory(card).ok().flatten();
                     memory_mib = memory.map(|memory| memory.total >> 20);
                 }
@@ -219,13 +220,13 @@ fn of_card(
     devices.into_iter().map(need).collect()
 }
 
-/// Of a card that is not published yet, as the driver says it: an allocation can be older than this start of the plugin.
+/// For a card that is not published yet, asks the driver: an allocation can be older than this start of the plugin.
 fn has_time_slice_lengths(nvml: &dyn Nvml, card: PciBusId) -> Option<bool> {
     let capability = nvml.card(card).ok()?.compute_capability.ok()??;
     Some(capability.has_time_slice_lengths())
 }
 
-/// A partition that is made when it is needed, as this card spells and places it.
+/// A partition made on demand, with the profile and placement as this card has them.
 fn on_demand(
     partition: &PartitionName,
     offered: &[GpuInstanceProfile],

@@ -1,4 +1,4 @@
-//! Who is told of every piece of work on a claim, for metrics.
+//! Hooks for metrics about the work on claims.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ pub enum Operation {
     Unprepare,
 }
 
-/// A part of the work on one claim, for telling where time goes.
+/// A phase of the work on one claim, to measure where time goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Waiting for the locks of the claim and of its cards.
     Lock,
     /// Reading the claim from the API server.
     Claim,
-    /// Asking the driver about the cards.
+    /// Calling the driver about the cards.
     Hardware,
     /// Finding the driver's files: slow once per driver version, then remembered.
     DriverFiles,
-    /// Reading and writing the journal, without waiting for the disk.
+    /// Reading and writing the journal, without syncs.
     Journal,
-    /// Writing the intent and waiting until the disk has it.
+    /// Writing the intent and waiting until it is on the disk.
     Sync,
     /// Writing or removing the claim's CDI spec.
     Cdi,
-    /// Waiting for what is in the way to pass, attempts included.
+    /// Waiting for an obstacle to pass, attempts included.
     Wait,
 }
 
@@ -43,30 +43,29 @@ pub enum HardwareWork {
     SwitchMode,
     /// A card or partition was shared: the first share, or another one.
     MakeShare,
-    /// It is shared no more.
+    /// Sharing ended.
     EndShare,
 }
 
-/// Hears of every piece of work on a claim, so that metrics can be kept of it. Called from the claims' tasks: it must
-/// not block.
+/// Receives all work on claims, for metrics. Called from the claims' tasks: it must not block.
 pub trait PrepareObserver: Send + Sync + 'static {
     /// A phase ended after `elapsed`. A phase may occur more than once in one piece of work.
     fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration);
 
-    /// Work on a claim begins, or ceases, to wait for `reason` ([`PrepareError::reason`](super::PrepareError::reason))
+    /// Work on a claim begins or stops waiting for `reason` ([`PrepareError::reason`](super::PrepareError::reason))
     /// to pass.
     fn waiting(&self, reason: &'static str, begins: bool);
 
     /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
-    /// [`PrepareError::reason`](super::PrepareError::reason). A call that joined running work is not told again.
+    /// [`PrepareError::reason`](super::PrepareError::reason). Calls that joined running work are not counted.
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration);
 
     /// A change of a card was made or failed after `elapsed`. `outcome` is `"success"` or
     /// [`PrepareError::reason`](super::PrepareError::reason). Called from blocking threads.
     fn hardware(&self, _work: HardwareWork, _outcome: &'static str, _elapsed: Duration) {}
 
-    /// How much of that was the plugin's own doing: without locks, the API server, the driver and the disk. Told before
-    /// [`PrepareObserver::claim`], and not of work that had to wait for something to pass.
+    /// The plugin's own part of that time: without locks, the API server, the driver and the disk. Called before
+    /// [`PrepareObserver::claim`], and not for work that had to wait for an obstacle.
     fn own(&self, _operation: Operation, _elapsed: Duration) {}
 }
 

@@ -1,4 +1,4 @@
-//! What the work on claims depends on: directories, times, names.
+//! Options of the work on claims: directories, time limits, names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,55 +15,56 @@ use tessera_mps_host::DEFAULT_DIRECTORY;
 /// Where a [`Preparer`](super::Preparer) works and under which names.
 #[derive(Clone)]
 pub struct PrepareOptions {
-    /// The DRA driver's name: of an allocation, only results of this driver are prepared.
+    /// The DRA driver's name: only its results of an allocation are prepared.
     pub driver_name: String,
     /// The node's pool. A result of another pool belongs to another node.
     pub pool_name: String,
-    /// The plugin's own directory, the same for all instances on the node, on a disk that outlives the pod. The journal
-    /// and what is known of the driver's files lie below it.
+    /// The plugin's own directory, the same for all instances on the node, on a disk that outlives the pod. Contains
+    /// the journal and the cache of the driver's files.
     pub state_directory: PathBuf,
-    /// The kubelet's directory. Its `dra_manager_state` tells which claims the kubelet still knows; where it can't be
-    /// read, no claim is taken to be forgotten.
+    /// The kubelet's directory. Its `dra_manager_state` lists the claims the kubelet still knows; if it can't be
+    /// read, no claim counts as forgotten.
     pub kubelet_directory: PathBuf,
     /// Where the container runtime reads CDI specs.
     pub cdi_directory: PathBuf,
     /// Where the driver's files and device nodes are.
     pub roots: Roots,
-    /// `nvidia-ctk`, as this process sees it; `None` looks for it below the driver root.
+    /// `nvidia-ctk`, as this process sees it; `None` searches for it below the driver root.
     pub nvidia_ctk: Option<PathBuf>,
-    /// Longest time from a call of Prepare to its answer that is spent waiting for what passes by itself. The kubelet gives
-    /// a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a minute or more later.
+    /// Longest time from a call of Prepare to its answer that is spent waiting for obstacles that pass by themselves.
+    /// The kubelet gives a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a
+    /// minute or more later.
     pub answer_within: Duration,
-    /// Longest time from a call of Prepare or Unprepare to its answer, whatever hangs: the work goes on, and the kubelet's
-    /// next call joins it.
+    /// Longest time from a call of Prepare or Unprepare to its answer, even if something hangs: the work goes on, and
+    /// the kubelet's next call joins it.
     pub answer_at_the_latest: Duration,
-    /// How long a question to the driver about a card may take; twice as long what is done to a card. A call that has not
-    /// returned then is left to itself, and nothing more is asked about its card before it has.
+    /// Time limit of a driver call that reads from a card; changes of a card get twice as long. A call that has not
+    /// returned by then is abandoned, and its card is not asked again until the call returns.
     pub driver_answers_within: Duration,
-    /// Longest wait of [`Preparer::drain`](super::Preparer::drain) for work that can't be broken off.
+    /// How long [`Preparer::drain`](super::Preparer::drain) waits for work that can't be cancelled.
     pub drain_within: Duration,
-    /// Shortest and longest pause between two attempts at what passes by itself and what nobody in this process tells of:
-    /// another instance of the plugin, the kubelet's checkpoint, the API server.
+    /// Shortest and longest pause between two attempts while waiting for something that this process gets no notice
+    /// of: another instance of the plugin, the kubelet's checkpoint, the API server.
     pub retry_pauses: (Duration, Duration),
-    /// A wait that users are told of lasts so long already.
+    /// A wait that has lasted this long is reported to users.
     pub tell_after: Duration,
-    /// The node's name, as Events say who reports.
+    /// The node's name, for the reporter of Events.
     pub node_name: String,
-    /// Longest wait for one answer of the API server where there is none without it.
+    /// Longest wait for an answer of the API server when there is no other source.
     pub patience: Duration,
-    /// Longest wait for the API server where the journal has an answer too.
+    /// Longest wait for the API server when the journal has an answer too.
     pub short_patience: Duration,
     /// Where mps-host works.
     pub mps_directory: PathBuf,
-    /// What the node offers, once that is known: how long time-slices are, what kind of shares by MPS.
+    /// What the node offers, once known: the length of time-slices, the kind of MPS shares.
     pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
 
 impl PrepareOptions {
-    /// A node with the usual places: state in `<kubelet_directory>/plugins/<driver_name>`, CDI specs in `/var/run/cdi`,
-    /// the driver installed in the host, pool `<driver_name>/<node_name>`.
+    /// A node with the usual locations: state in `<kubelet_directory>/plugins/<driver_name>`, CDI specs in
+    /// `/var/run/cdi`, the driver installed on the host, pool `<driver_name>/<node_name>`.
     #[must_use]
     pub fn new(driver_name: &str, node_name: &str, kubelet_directory: &Path) -> Self {
         Self {
@@ -92,8 +93,8 @@ impl PrepareOptions {
     /// Opens the node's journal. Blocks for some file operations.
     ///
     /// # Errors
-    /// [`JournalError::BootId`] where the boot can't be told, [`JournalError::Io`] where the journal's directories can't
-    /// be made: a full or read-only disk. Trying again later is safe.
+    /// [`JournalError::BootId`] if the boot id can't be read, [`JournalError::Io`] if the journal's directories can't
+    /// be created: a full or read-only disk. Safe to try again later.
     pub fn open_journal(&self) -> Result<Journal, JournalError> {
         let boot_id = BootId::read(&*self.file_system, &self.roots.proc)?;
         Journal::open(self.file_system.clone(), self.state_directory.join("journal"), boot_id)

@@ -1,4 +1,4 @@
-//! How much of a claim's time is the plugin's own work.
+//! Measures the plugin's own part of the time spent on a claim.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::{HardwareWork, Operation, Phase, PrepareObserver};
 
 tokio::task_local! {
-    /// Time that the work on this task's claim spent with others so far; `None` once it has waited.
+    /// Time that work on this task's claim has spent on others so far; `None` once it has waited.
     static WITH_OTHERS: Cell<Option<Duration>>;
 }
 
-/// Tells an observer also how much of the work on a claim was the plugin's own doing: not another's lock, not the API
-/// server, not the driver, not the disk. Of work that had to wait nothing is told: what it did meanwhile is no measure.
+/// Also reports to an observer how much of the work on a claim was the plugin's own: without locks, the API server,
+/// the driver and the disk. Work that had to wait is not reported, since its time measures nothing.
 pub(super) struct OwnTime {
     observer: Arc<dyn PrepareObserver>,
 }
@@ -23,7 +23,7 @@ impl OwnTime {
         Self { observer }
     }
 
-    /// Counts for the work on one claim, which must do its phases in this very task.
+    /// Measures work on one claim, which must run its phases in this task.
     pub(super) fn count<F: Future>(work: F) -> impl Future<Output = F::Output> {
         WITH_OTHERS.scope(Cell::new(Some(Duration::ZERO)), work)
     }
@@ -31,7 +31,7 @@ impl OwnTime {
 
 impl PrepareObserver for OwnTime {
     fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration) {
-        // Outside a claim's work, as at a start, nobody counts.
+        // Outside a claim's work, as at a start, there is nothing to measure.
         let _ = WITH_OTHERS.try_with(|others| match phase {
             Phase::Lock | Phase::Claim | Phase::Hardware | Phase::DriverFiles | Phase::Sync => {
                 others.set(others.get().map(|others| others + elapsed));

@@ -1,4 +1,4 @@
-//! The door to all work on claims.
+//! The public interface to all work on claims.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -33,22 +33,22 @@ use tessera_journal::Journal;
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
 
-/// How often claims are looked at that nobody will unprepare.
+/// How often to look for claims that will never be unprepared.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The file of the cards' locks, in the CDI directory: every installation of Tessera on the node writes there, whatever its
-/// driver's name. Runtimes read `.json` and `.yaml` only.
+/// The file of the card locks, in the CDI directory, which every installation of Tessera on the node writes to,
+/// whatever its driver's name. Container runtimes read `.json` and `.yaml` only.
 const CARD_LOCKS: &str = ".tessera-card-locks";
 
-/// Released claims that someone who waits may be behind with; who is further behind looks anew.
+/// Buffer of released claims for waiting attempts. An attempt that lags further behind reads the journal again.
 const RELEASES: usize = 256;
 
 /// Prepares and unprepares claims. Clones share everything.
 ///
 /// # Guarantees
-/// - Each claim's work runs in a task of its own: it goes on when the call that asked for it is dropped, and a call that
-///   asks for what already runs gets its answer.
-/// - Killed at any moment, the next start converges to what the journal's complete records say.
+/// - Each claim's work runs in a task of its own. It goes on when the call that asked for it is dropped, and a later
+///   call for the same work gets its answer.
+/// - After a kill at any moment, the next start converges to what the journal's complete records say.
 /// - Two claims never hold one card, whatever the API says.
 #[derive(Clone)]
 pub struct Preparer {
@@ -57,16 +57,16 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Makes the node agree with the journal: undoes what was cut off, drops what an earlier boot prepared. Needs neither
-    /// API server nor driver: where the driver is not open yet, what is to be undone on cards is left to
-    /// [`Preparer::run`], and this takes milliseconds.
+    /// Makes the node agree with the journal: undoes interrupted work and drops what an earlier boot prepared. Needs
+    /// neither API server nor driver: while the driver is not open, work to undo on cards is left to
+    /// [`Preparer::run`]. Takes milliseconds.
     ///
-    /// `journal` is [`PrepareOptions::open_journal`]'s.
-    /// `published` is the machine as it is published; a card that is not the published one is refused.
+    /// `journal` comes from [`PrepareOptions::open_journal`]. `published` is the machine as it is published; a card
+    /// that differs from the published one is refused.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`] where the journal can't be listed or its lock file not be made,
-    /// [`PrepareError::Cdi`] where the CDI directory can't be read or the driver's name is no CDI vendor.
+    /// [`PrepareError::Journal`] if the journal can't be listed or its lock file can't be created,
+    /// [`PrepareError::Cdi`] if the CDI directory can't be read or the driver's name is no CDI vendor.
     pub async fn open(
         options: PrepareOptions,
         journal: Arc<Journal>,
@@ -100,9 +100,9 @@ impl Preparer {
         Ok(Self { worker: Arc::new(worker), work: Arc::default() })
     }
 
-    /// Work in the background until `stop`: looks for the driver's files (so that no claim has to wait for
-    /// `nvidia-ctk`), puts back CDI specs of prepared claims, and releases claims that nobody will ever unprepare. Start
-    /// it after publishing: it may keep a processor busy.
+    /// Runs background work until `stop`: finds the driver's files (so that no claim has to wait for `nvidia-ctk`),
+    /// restores CDI specs of prepared claims, and releases claims that will never be unprepared. Start it after
+    /// publishing: it may keep a processor busy.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -110,8 +110,8 @@ impl Preparer {
         }
     }
 
-    /// Follows mps-host until `stop`: tells pods what happens to the MPS daemons that they use, counts it, and, when mps-host
-    /// comes back, ends and changes daemons as could not be done without it.
+    /// Follows mps-host until `stop`: reports to pods what happens to the MPS daemons that they use, counts it, and
+    /// catches up on ending and changing daemons when mps-host comes back.
     pub async fn follow_mps(&self, metrics: MpsMetrics, stop: CancellationToken) {
         let follower = Follower::new(self.worker.clone(), metrics);
         let follow = async { tokio::join!(follower.run(), self.worker.settle_when_needed()) };
@@ -130,15 +130,15 @@ impl Preparer {
                 changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
                 _ = sweep.tick() => {
                     report("sweep claims", in_time(self.sweep()).await);
-                    // At a start the search is no older than this.
+                    // At a start the search result is no older than this.
                     if !std::mem::take(&mut is_start) {
                         self.worker.files.forget_search();
                     }
                 }
             }
             if hardware.borrow_and_update().is_some() {
-                // First, for a driver that was loaded again numbers cards anew, and a container that is started again
-                // before its spec says so has another's card.
+                // CDI specs first: a driver that was loaded again numbers its cards anew, so a container that
+                // restarts before its spec is updated would get another card.
                 report("put CDI specs back", in_time(self.restore_specs()).await);
                 report("recover", in_time(self.worker.recover()).await);
                 report("make partitions anew", in_time(self.worker.repair()).await);
@@ -146,52 +146,55 @@ impl Preparer {
         }
     }
 
-    /// Writes the CDI specs of prepared claims that are missing, or that differ from what they would be today: the driver
-    /// was updated, `nvidia-ctk` has given its answer, a node has other numbers, an MPS daemon was started again and its
-    /// static partitions have other names. [`Preparer::run`] does it every ten minutes and whenever a driver is opened,
-    /// [`Preparer::follow_mps`] when a daemon was started again.
+    /// Writes the CDI specs of prepared claims that are missing or out of date: the driver was updated, `nvidia-ctk`
+    /// has answered, a device node has other numbers, an MPS daemon was restarted and its static partitions have
+    /// other names. [`Preparer::run`] does it every ten minutes and whenever a driver is opened,
+    /// [`Preparer::follow_mps`] when a daemon was restarted.
     ///
     /// # Errors
-    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; what could be written is.
+    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]. Even then, the specs that
+    /// can be written have been written.
     pub async fn restore_specs(&self) -> Result<(), PrepareError> {
         self.worker.restore_specs().await
     }
 
-    /// Makes anew the partitions of prepared claims that somebody has destroyed. [`Preparer::run`] does it every ten minutes
-    /// and whenever a driver is opened.
+    /// Makes partitions of prepared claims again that somebody else has destroyed. [`Preparer::run`] does it every
+    /// ten minutes and whenever a driver is opened.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`] where the journal can't be listed; trouble with one claim is logged and told in an Event.
+    /// [`PrepareError::Journal`] if the journal can't be listed. An error with one claim is logged and reported in an
+    /// Event.
     pub async fn repair(&self) -> Result<(), PrepareError> {
         self.worker.repair().await
     }
 
-    /// Does again what [`Preparer::open`] does, in case it could not be done then, and releases claims that nobody will
-    /// ever unprepare: the API does not know them any more, and the kubelet has forgotten them. [`Preparer::run`] does
+    /// Repeats what [`Preparer::open`] does, in case it could not be done then, and releases claims that will never
+    /// be unprepared: the API does not know them any more, and the kubelet has forgotten them. [`Preparer::run`] does
     /// it every ten minutes.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`], [`PrepareError::Cdi`] where a directory can't be listed; trouble with one claim is
+    /// [`PrepareError::Journal`], [`PrepareError::Cdi`] if a directory can't be listed. An error with one claim is
     /// logged.
     pub async fn sweep(&self) -> Result<(), PrepareError> {
         self.worker.sweep().await
     }
 
-    /// Prepares claims, side by side. Idempotent. Waits up to [`PrepareOptions::answer_within`] for what passes by itself
-    /// ([`PrepareError::may_pass`]), and ends waiting when the claim is unprepared or the plugin stops.
+    /// Prepares claims concurrently. Idempotent. Waits up to [`PrepareOptions::answer_within`] for obstacles that
+    /// pass by themselves ([`PrepareError::may_pass`]); stops waiting when the claim is unprepared or the plugin
+    /// stops.
     pub async fn prepare(&self, claims: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, PrepareError> {
         self.answers(Operation::Prepare, claims).await
     }
 
-    /// Undoes claims, side by side. Succeeds for claims that are not known. Waits, as Prepare does, for programs in a
-    /// partition to end.
+    /// Undoes claims concurrently. Succeeds for unknown claims. Like Prepare, waits for programs in a partition to
+    /// end.
     pub async fn unprepare(&self, claims: Vec<ClaimReference>) -> Answers<(), PrepareError> {
         let answers = self.answers(Operation::Unprepare, claims).await;
         answers.into_iter().map(|(uid, answer)| (uid, answer.map(drop))).collect()
     }
 
-    /// Takes no new work, ends what waits with [`PrepareError::Stopping`], and returns when what runs has ended; after
-    /// [`PrepareOptions::drain_within`] also when something hangs, as a call of the driver may.
+    /// Takes no new work, ends waiting work with [`PrepareError::Stopping`], and returns when running work has ended,
+    /// or after [`PrepareOptions::drain_within`] if something hangs, as a call of the driver may.
     pub async fn drain(&self) {
         let longest = self.worker.options.drain_within;
         if let Err(running) = self.work.drain(longest).await {
@@ -207,17 +210,17 @@ impl Preparer {
         &self.worker
     }
 
-    /// The journal, for whoever reads what claims hold.
+    /// The journal, for readers of what claims hold.
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {
         &self.worker.journal
     }
 
-    /// How many partitions there are that this driver made, and how many cards whose MIG mode it switched, by the journal
-    /// on disk: `mig_partition` and `mig_mode`.
+    /// Number of partitions that this driver made and of cards whose MIG mode it switched, by the journal on disk, as
+    /// `mig_partition` and `mig_mode`.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`] where the journal can't be listed.
+    /// [`PrepareError::Journal`] if the journal can't be listed.
     pub async fn hardware_present(&self) -> Result<[(&'static str, usize); 2], PrepareError> {
         let records: Vec<_> = self
             .worker
@@ -231,10 +234,10 @@ impl Preparer {
         Ok([("mig_partition", partitions), ("mig_mode", modes)])
     }
 
-    /// Names of the devices that claims hold on this node, by the journal on disk. They must stay published.
+    /// Names of the devices that claims on this node hold, by the journal on disk. They must stay published.
     ///
     /// # Errors
-    /// [`PrepareError::Journal`] where the journal can't be listed.
+    /// [`PrepareError::Journal`] if the journal can't be listed.
     pub async fn held_devices(&self) -> Result<BTreeSet<String>, PrepareError> {
         let entries = self.worker.disk(|journal, _| journal.claims()).await?;
         let records = entries.into_iter().filter_map(|entry| entry.record.ok());

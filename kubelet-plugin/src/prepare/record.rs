@@ -1,4 +1,4 @@
-//! Steps 7 and 10: the record of a claim, made of what it needs and completed when that is there; and what it says.
+//! Steps 7 and 10: builds a claim's record from its needs, completes it when all is made, and answers from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{Operation, Phase, PrepareError};
 use crate::cdi::DriverFiles;
 
 impl Attempt<'_> {
-    /// The record of what is to be prepared.
+    /// The record of what is about to be prepared.
     pub(super) fn intent(&self, needs: &[DeviceNeed], plans: &[CardPlan]) -> ClaimRecord {
         let mut record = ClaimRecord {
             version: ClaimRecord::VERSION,
@@ -77,14 +77,14 @@ impl Worker {
         self.timed(operation, Phase::Cdi, self.write_spec(&record, files)).await?;
         record.stage = Stage::Complete;
         let complete = record.clone();
-        // Another boot would not believe it anyway, so it need only survive this process.
+        // No sync: another boot would not believe the record, so it need only survive the process.
         let put = self.disk(move |journal, _| journal.put_claim(&complete));
         self.timed(operation, Phase::Journal, put).await?;
         Ok(record)
     }
 }
 
-/// What the kubelet is told of a prepared claim.
+/// The answer to the kubelet for a prepared claim.
 pub(super) fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
     let device = |device: &ClaimDevice| PreparedDevice {
         request_names: vec![device.request.clone()],
@@ -96,12 +96,12 @@ pub(super) fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
     record.devices.iter().map(device).collect()
 }
 
-/// The cards a claim holds, which those it only looks at are not.
+/// The cards a claim holds. Devices with admin access are not held.
 pub(super) fn held_cards(record: &ClaimRecord) -> BTreeSet<PciBusId> {
     record.devices.iter().filter(|device| !device.admin_access).map(|device| device.card).collect()
 }
 
-/// The names of a record's devices, for the log.
+/// The names of a record's devices, for logs.
 pub(super) fn device_names(record: &ClaimRecord) -> Vec<&str> {
     record.devices.iter().map(|device| device.device.as_str()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a start makes agree: journal, CDI directory and cards.
+//! Makes journal, CDI directory and cards agree at a start.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::{Operation, PrepareError};
 use crate::cdi;
 use tessera_journal::{ClaimRecord, Journal, JournalError, Stage};
 
-/// Longest wait at a start for a card that another instance works on. What is not undone then is undone by the claim's
+/// Longest wait at a start for a card that another instance works on. What is not undone then is left to the claim's
 /// next Prepare or Unprepare.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 impl Worker {
-    /// Makes disk, CDI directory and cards agree with the journal's complete records of this boot: work that was cut off
-    /// is undone, what an earlier boot prepared is dropped, CDI specs of no claim are removed, partitions that no claim
-    /// needs destroyed. Claims that another instance is working on are left to it. What needs the driver is done when it
-    /// is there: this is called again then.
+    /// Makes disk, CDI directory and cards agree with the journal's complete records of this boot: undoes interrupted
+    /// work, drops what an earlier boot prepared, removes CDI specs without a claim, destroys partitions that no
+    /// claim needs. Skips claims that another instance is working on. Called again when the driver is there, to do
+    /// what needs it.
     pub(super) async fn recover(&self) -> Result<(), PrepareError> {
         let known = |journal: &Journal, cdi: &cdi::Directory| {
             let mut claims: BTreeSet<String> = journal.claims()?.into_iter().map(|entry| entry.id).collect();
@@ -30,9 +30,9 @@ impl Worker {
             Ok::<_, PrepareError>(claims)
         };
         let claims = self.disk(known).await?;
-        // Side by side, for destroying partitions takes seconds: but one after the other on each card.
+        // Claims concurrently, because destroying partitions takes seconds; each card does one step at a time.
         let recovered = claims.iter().map(|uid| async move {
-            // One claim's trouble is not the others'.
+            // An error with one claim must not stop the others.
             if let Err(error) = self.recover_claim(uid).await {
                 tracing::error!(uid, %error, "could not recover a claim");
             }
@@ -105,8 +105,8 @@ impl Worker {
         self.undo(Operation::Unprepare, &record.uid, Some((record, &locks))).await
     }
 
-    /// A record that can't be understood: as long as the claim has a CDI spec its containers may run, and what they use
-    /// is kept from others. Without a spec there is nothing to keep.
+    /// Handles a record that can't be understood. With a CDI spec the claim's containers may run, so its devices stay
+    /// held. Without one there is nothing to hold.
     async fn keep_or_drop(&self, uid: &str, error: &JournalError) -> Result<(), PrepareError> {
         let claim = uid.to_owned();
         if self.disk(move |_, cdi| cdi.read(&claim)).await?.is_some() {

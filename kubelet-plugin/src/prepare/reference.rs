@@ -1,13 +1,13 @@
-//! What the kubelet calls a claim, checked before it becomes part of a path.
+//! Checks the kubelet's name of a claim before it becomes part of a path.
 
 use tessera_api::limits::{is_dns_label, is_dns_subdomain};
 
 use super::{ClaimReference, PrepareError};
 
-/// Longest UID taken, in bytes. Kubernetes gives UUIDs of 36; it becomes part of file and CDI names.
+/// Longest accepted UID, in bytes; it becomes part of file and CDI names. Kubernetes uses UUIDs of 36 bytes.
 const LONGEST_UID: usize = 128;
 
-/// Refuses what must not become part of a path or a request.
+/// Refuses a reference that must not become part of a path or a request.
 pub(super) fn check(claim: &ClaimReference) -> Result<(), PrepareError> {
     let refuse =
         |what, value: &str| Err(PrepareError::Reference { what, value: value.chars().take(80).collect() });
@@ -23,7 +23,7 @@ pub(super) fn check(claim: &ClaimReference) -> Result<(), PrepareError> {
     Ok(())
 }
 
-/// Whether a text is a UID or share id as Kubernetes makes them: letters, digits and dashes.
+/// Whether a text looks like a UID or share id of Kubernetes: letters, digits and dashes.
 pub(super) fn is_identifier(text: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric();
     text.len() <= LONGEST_UID

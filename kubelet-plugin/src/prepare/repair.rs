@@ -1,5 +1,5 @@
-//! Makes again what a prepared claim has lost, and only that: what is still there its containers may be using. Until all of
-//! it is there again the claim's record and CDI spec stay as they are, and so what it holds stays kept from others.
+//! Makes again what a prepared claim has lost, and only that: its containers may be using the rest. Until the repair
+//! is complete, record and CDI spec stay as they are, so that no other claim gets what this one holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -20,7 +20,7 @@ use tessera_journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances
 use tessera_nvml::CallError;
 
 impl Worker {
-    /// The claim's record, or why it can't be understood.
+    /// The claim's record, or the error why it can't be understood.
     pub(super) async fn record_or_damage(
         &self,
         uid: &str,
@@ -35,8 +35,8 @@ impl Worker {
         }
     }
 
-    /// Which devices of a prepared claim have lost their partition or MPS daemon, by their positions; with them those that
-    /// share a daemon. What can't be told is taken for there.
+    /// Positions of the devices of a prepared claim that have lost their partition or MPS daemon, and of those that
+    /// share such a daemon. Anything that can't be determined counts as present.
     pub(super) async fn missing(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
         let mut missing = self.without_daemon(record).await?;
         missing.extend(self.without_partition(record).await?);
@@ -92,7 +92,7 @@ impl Worker {
         Ok(missing)
     }
 
-    /// Whether the claim's CDI spec gives its containers these very devices.
+    /// Whether the claim's CDI spec gives its containers exactly these devices.
     pub(super) async fn is_in_spec(
         &self,
         claim: &ClaimReference,
@@ -103,21 +103,21 @@ impl Worker {
         Ok(!names.is_empty() && holder.cdi_names() == names)
     }
 
-    /// Makes again what prepared claims have lost although the machine was not started again: someone has destroyed
-    /// partitions, or the driver was loaded anew. A container that is started again finds what is there then.
+    /// Makes again what prepared claims have lost within this boot: somebody destroyed partitions, or the driver was
+    /// loaded again. A container that restarts gets what exists then.
     pub(super) async fn repair(&self) -> Result<(), PrepareError> {
         for entry in self.disk(|journal, _| journal.shared_claims()).await? {
             let Ok(record) = entry.record else { continue };
             if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
                 continue;
             }
-            // Whoever works on the claim sees to it.
+            // Skip it if the claim is being worked on: that work repairs it too.
             let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
             let Some(record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
             else {
                 continue;
             };
-            // What several claims share is made anew when the kubelet next asks for each of them.
+            // A device of several claims is made again when the kubelet next asks for each of them.
             if record.devices.iter().any(|device| device.share_id.is_some()) {
                 continue;
             }
@@ -146,11 +146,11 @@ impl Worker {
         Ok(())
     }
 
-    /// The record with the numbers that its cards have now: a driver that was loaded again numbers anew. Of a card that does
-    /// not answer, the old number is as good.
+    /// The record with the present minor numbers of its cards: a driver that was loaded again assigns new ones. A
+    /// card that does not answer keeps its old number.
     ///
     /// # Errors
-    /// [`PrepareError::OtherCard`] where another card has come to an address.
+    /// [`PrepareError::OtherCard`] if another card is now at an address.
     pub(super) async fn with_present_minors(
         &self,
         record: &ClaimRecord,
@@ -185,7 +185,7 @@ impl Worker {
         Ok(record)
     }
 
-    /// Ids of the hardware records that the claim rests on.
+    /// Ids of the hardware records that the claim refers to.
     async fn own_hardware(
         &self,
         claim: &ClaimReference,
@@ -200,8 +200,8 @@ impl Worker {
 }
 
 impl Attempt<'_> {
-    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record; where
-    /// that can't be read, all are `missing`, and what the claim's CDI spec says is there is found again.
+    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record.
+    /// If that can't be read, all are `missing`, and the devices in the claim's CDI spec are found again.
     pub(super) async fn make_again(
         &self,
         recorded: Option<&ClaimRecord>,

@@ -1,4 +1,4 @@
-//! Attempts at a claim, and the waits between them.
+//! Repeats attempts at a claim, with waits between them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
 use crate::driver::Driver;
 
-/// A wait as observers see it: from the first failed attempt until this is dropped.
+/// A wait as the observer sees it: from the first failed attempt until this is dropped.
 struct Wait {
     observer: Arc<dyn PrepareObserver>,
     operation: Operation,
@@ -23,11 +23,11 @@ struct Wait {
 }
 
 impl Worker {
-    /// Prepares or unprepares a claim. What is in the way and passes by itself is waited for, until the call's deadline:
-    /// the kubelet calls again only after a minute or more (its sync frequency and back-off), and a pod's start or end
+    /// Prepares or unprepares a claim. Waits for obstacles that pass by themselves, until the call's deadline: the
+    /// kubelet calls again only after a minute or more (its sync frequency and back-off), and a pod's start or end
     /// must not take that long for something that is over in a second.
     ///
-    /// Between two attempts nothing is held and nothing is remembered: each reads claim and journal anew.
+    /// Between two attempts no lock is held and nothing is remembered: each attempt reads claim and journal anew.
     pub(super) async fn work(
         &self,
         operation: Operation,
@@ -37,7 +37,7 @@ impl Worker {
         let mut wait: Option<Wait> = None;
         let (mut pause, longest_pause) = self.options.retry_pauses;
         loop {
-            // From before the attempt, so that nothing is missed that happens during it.
+            // Subscribed before the attempt, so that nothing that happens during it is missed.
             let mut released = self.released.subscribe();
             let mut hardware = self.hardware.clone();
             hardware.mark_unchanged();
@@ -56,7 +56,7 @@ impl Worker {
                 Wait::begin(self.observer.clone(), operation, error.reason())
             });
             wait.because(error.reason());
-            // Instances that started to wait together do not ask together.
+            // Jitter, so that instances that started to wait together do not all ask at once.
             let longest = pause.mul_f64(0.75 + fastrand::f64() / 4.0);
             pause = longest_pause.min(pause * 2);
             let wakes = async {
@@ -90,7 +90,7 @@ impl Wait {
         Self { observer, operation, since: Instant::now(), reason, told: None, passed: false }
     }
 
-    /// Another reason may have taken the first one's place.
+    /// Notes the present reason, which may have replaced the first one.
     fn because(&mut self, reason: &'static str) {
         if self.reason != reason {
             self.observer.waiting(self.reason, false);
@@ -111,7 +111,7 @@ impl Drop for Wait {
     }
 }
 
-/// What must differ for users to be told again during one wait: other words for the same are no news.
+/// Identifies what a wait is about: only a change of this is reported again during one wait.
 fn news(error: &PrepareError) -> String {
     format!("{} {}", error.reason(), error.holder().unwrap_or_default())
 }

@@ -1,11 +1,10 @@
-//! Shares of cards and partitions, made real: MPS daemons by mps-host, time-slices by the driver's own tool.
+//! Sets up shares of cards and partitions: MPS daemons through mps-host, time-slices through the driver's own tool.
 //!
-//! A shared device has one hardware record, named after it, as long as a claim has a share of it. A share of MPS changes
-//! what the daemon allows, so that every Prepare of one asks mps-host; whoever takes a share of time comes to what is set
-//! already.
+//! A shared device has one hardware record, named after it, as long as any claim has a share of it. Each MPS share
+//! changes the daemon's limits, so every Prepare of one asks mps-host. A time-slice uses what is already set.
 //!
-//! A device that one claim holds for itself may be shared by the pods of that claim, in the same ways: its record is named
-//! after the device too, and is never another claim's.
+//! The pods of a claim that holds a device alone may share it in the same ways. That record is named after the device
+//! too, and never belongs to another claim.
 
 mod limits;
 mod mps;
@@ -29,7 +28,7 @@ pub(super) use limits::ShareLimits;
 pub(super) use mps::Share;
 pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 
-/// What shares are made with.
+/// Everything that shares are made with.
 #[derive(Clone, Debug)]
 pub(super) struct Sharing {
     mps: MpsHost,
@@ -50,11 +49,11 @@ impl Sharing {
         }
     }
 
-    /// What must be recorded before a device is shared; none where it is not.
+    /// What to record before a device is shared; `None` if it is not shared.
     ///
     /// # Errors
-    /// [`PrepareError::Mps`], which passes, as long as it is not known what kind of shares the node offers;
-    /// [`PrepareError::TimeSlice`] where the card's time-slices can't be as long as the node's are to be.
+    /// [`PrepareError::Mps`], which passes, while it is unknown which kind of shares the node offers;
+    /// [`PrepareError::TimeSlice`] if the card's time-slices can't have the length configured for the node.
     pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
         match &need.own_sharing {
             Some(OwnSharing::TimeSlicing { interval }) => {
@@ -78,7 +77,7 @@ impl Sharing {
                 owner: None,
                 static_partitions: self.has_static_partitions(&need.name, card)?,
             })),
-            // Its UUID is not known before it is made.
+            // The UUID is unknown until the partition is made.
             DeviceName::PartitionMps(_) => Some(HardwareChange::MpsDaemon(MpsDaemonChange::default())),
             DeviceName::TimeSlice(_) => {
                 let interval = self.interval();
@@ -103,7 +102,7 @@ impl Sharing {
         })
     }
 
-    /// Whether shares of a card have multiprocessors of their own: as it is published.
+    /// Whether shares of a card have multiprocessors of their own, as the card is published.
     fn has_static_partitions(&self, device: &str, card: PciBusId) -> Result<bool, PrepareError> {
         let failed =
             |reason: String, may_pass| Err(PrepareError::Mps { device: device.to_owned(), reason, may_pass });
@@ -125,7 +124,7 @@ impl Sharing {
         }
     }
 
-    /// How long each claim runs before the next on a card that is shared by time.
+    /// How long each claim runs before the next on a card shared by time.
     fn interval(&self) -> TimeSliceInterval {
         let config = self.node_config.borrow();
         let slicing = config.as_ref().and_then(|config| config.sharing.time_slicing.as_ref());

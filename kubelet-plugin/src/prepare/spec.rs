@@ -1,4 +1,4 @@
-//! Step 9: the CDI spec of a claim, written when the claim is prepared, and put back where it is gone or out of date.
+//! Step 9: a claim's CDI spec, written by Prepare and restored when it is gone or out of date.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Worker {
         let nvml = self.nvml()?;
         let files = self.files.of(&nvml, &self.calls, &self.options).await?;
         for entry in self.disk(|journal, _| journal.claims()).await? {
-            // Whoever works on a claim writes its spec.
+            // Skip it if the claim is being worked on: that work writes the spec.
             let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
             let Some(mut record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
             else {
@@ -52,7 +52,7 @@ impl Worker {
                 Ok::<_, PrepareError>(record)
             };
             record = self.disk(follow).await?;
-            // One claim's trouble is not the others'.
+            // An error with one claim must not stop the others.
             match self.restore_spec(&record, files.clone()).await {
                 Err(error @ (PrepareError::Capability { .. } | PrepareError::NoPartition { .. })) => {
                     tracing::error!(uid = record.uid, %error, "cannot tell a prepared claim's CDI spec");
@@ -86,7 +86,7 @@ impl Worker {
     }
 }
 
-/// The devices of a record as its CDI spec needs them. Blocks for file reads.
+/// A record's devices in the form the CDI spec needs. Blocks for file reads.
 pub(super) fn spec_devices(
     record: &ClaimRecord,
     roots: &Roots,

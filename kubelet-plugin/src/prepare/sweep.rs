@@ -1,4 +1,4 @@
-//! Claims that nobody will ever unprepare.
+//! Releases claims that will never be unprepared.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tessera_journal::ClaimRecord;
 /// Why a claim keeps what it holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reason {
-    /// The end of a refusal, with the separator in front.
+    /// Ending for the refusal's text, with a separator in front.
     pub note: &'static str,
     /// Whether the claim is on its way out.
     pub is_leaving: bool,
@@ -48,13 +48,13 @@ const DEALLOCATED: Reason = Reason {
 };
 
 impl Worker {
-    /// Releases a claim that nobody will ever unprepare, and tells otherwise why it keeps what it has.
+    /// Releases a claim that will never be unprepared, or returns why it keeps what it has.
     ///
-    /// A claim that was deleted by force while its pod ran is gone from the API, and the scheduler gives its cards to
-    /// others; yet the pod may go on, and then its cards are not free. So a claim is released only when both say so:
-    /// the kubelet has forgotten it ([`is_forgotten`]: no pod of it runs, and no Unprepare will come), and the API knows
-    /// it no longer, or no longer with these devices. The caller holds the locks of the cards `locked`, and no claim's but
-    /// its own.
+    /// A claim that was force-deleted while its pod ran is gone from the API, and the scheduler gives its cards to
+    /// other claims. But the pod may still run, and then its cards are not free. So a claim is released only if both
+    /// agree: the kubelet has forgotten it ([`is_forgotten`]: none of its pods runs, and no Unprepare will come), and
+    /// it is gone from the API or no longer has these devices there. The caller holds the locks of the cards
+    /// `locked`, and no claim's but its own.
     pub(super) async fn release_if_stale(
         &self,
         holder: &Holder,
@@ -73,7 +73,7 @@ impl Worker {
     pub(super) async fn sweep(&self) -> Result<(), PrepareError> {
         self.recover().await?;
         for holder in self.disk(holders).await? {
-            // Else someone is working on it.
+            // Otherwise the claim is being worked on.
             if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
                 self.release_if_stale(&holder, &BTreeSet::new()).await;
             }
@@ -93,7 +93,7 @@ impl Worker {
             return Ok(Some(DAMAGED));
         };
         if !self.is_prepared(record) {
-            // Of another boot, or left by work that failed and could not be undone: nothing runs with it.
+            // From another boot, or left by failed work that could not be undone: no container uses it.
             return self.release(&claim, record, locked, false).await;
         }
         let keeps = match claim::get(&self.client, &claim, self.options.short_patience).await? {
@@ -122,8 +122,9 @@ impl Worker {
         blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await
     }
 
-    /// Undoes a claim as long as nobody works on it or its cards and it is as it was looked at; else says so. Nothing is
-    /// waited for: the caller may hold locks that others wait for. `is_forgotten` is whether that is why it may be undone.
+    /// Undoes a claim unless it or its cards are locked, or it changed since it was read; returns that reason
+    /// instead. Waits for no lock, because the caller may hold some that others wait for. `is_forgotten`: the claim
+    /// may be undone because the kubelet has forgotten it.
     async fn release(
         &self,
         claim: &ClaimReference,
@@ -137,7 +138,8 @@ impl Worker {
         if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
             return Ok(Some(BUSY));
         }
-        // It may have been prepared again just as it was; the kubelet notes that before it asks.
+        // It may have been prepared again unchanged. The kubelet notes a claim in its checkpoint before it asks for
+        // that.
         if is_forgotten && !self.is_forgotten(&claim.uid).await? {
             return Ok(Some(BUSY));
         }

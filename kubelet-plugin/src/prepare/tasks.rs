@@ -1,4 +1,4 @@
-//! The work that runs, by claim.
+//! Running work, by claim.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,14 +14,14 @@ use tokio_util::task::TaskTracker;
 use super::call::Ending;
 use super::{Operation, PrepareError, PreparedDevice};
 
-/// The answer of one piece of work; of Unprepare, without devices.
+/// Result of one piece of work; without devices for Unprepare.
 pub(super) type Answer = Result<Vec<PreparedDevice>, PrepareError>;
 
-/// An answer that any number of calls can wait for. The work goes on if none does.
+/// An answer that any number of calls can wait for. The work goes on even if none does.
 pub(super) type Pending = Shared<BoxFuture<'static, Answer>>;
 
-/// The work that runs, by claim: one piece at a time, each in a task of its own, so that a call that the kubelet gives up
-/// cancels nothing. A call that asks for what runs already joins it.
+/// Running work, by claim: one piece at a time, each in a task of its own, so that a call that the kubelet gives up
+/// cancels nothing. A call for work that is already running joins it.
 #[derive(Default)]
 pub(super) struct Work {
     latest: Arc<Mutex<HashMap<String, Latest>>>,
@@ -31,7 +31,7 @@ pub(super) struct Work {
     stopping: CancellationToken,
 }
 
-/// The piece of work of a claim that ends last.
+/// A claim's last piece of work in the queue.
 struct Latest {
     number: u64,
     operation: Operation,
@@ -39,7 +39,7 @@ struct Latest {
     overtaken: CancellationToken,
 }
 
-/// Takes a finished piece of work off the list, also when it panicked.
+/// Removes a finished piece of work from the list, also if it panicked.
 struct Listed {
     latest: Arc<Mutex<HashMap<String, Latest>>>,
     uid: String,
@@ -47,8 +47,8 @@ struct Listed {
 }
 
 impl Work {
-    /// Joins the claim's latest work if it is of the same operation, else starts `make` after it. A Prepare that waits for
-    /// something is told to end for an Unprepare.
+    /// Joins the claim's latest work if it is the same operation, else starts `make` after it. An Unprepare cancels a
+    /// Prepare that is waiting.
     pub(super) fn join_or_start<F, W>(&self, uid: &str, operation: Operation, make: F) -> Pending
     where
         F: FnOnce(Ending) -> W,
@@ -72,10 +72,10 @@ impl Work {
         let overtaken = ending.overtaken.clone();
         let work = make(ending);
         let task = self.tasks.spawn(async move {
-            // Dropped before the answer is given: a call that comes after the answer starts anew.
+            // Dropped before the answer is sent, so that a call after the answer starts anew.
             let _listed = listed;
             if let Some(before) = before {
-                // Whatever came of it, its effects are over.
+                // Only its end matters, not its result.
                 let _ = before.await;
             }
             work.await
@@ -88,8 +88,8 @@ impl Work {
         answer
     }
 
-    /// Takes no new work from now on, ends what waits, and returns when what runs has ended, or after `longest`: then
-    /// with the number of what still runs.
+    /// Takes no new work, cancels what waits, and returns when what runs has ended, or after `longest` with the
+    /// number of tasks still running.
     pub(super) async fn drain(&self, longest: Duration) -> Result<(), usize> {
         self.is_draining.store(true, Ordering::Relaxed);
         self.stopping.cancel();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(retry.await.unwrap(), [device("a")]);
         assert_eq!(started.load(Ordering::Relaxed), 1);
 
-        // What has ended is not joined.
+        // A later call does not join work that has ended.
         gate.notify_one();
         call().await.unwrap();
         assert_eq!(started.load(Ordering::Relaxed), 2);

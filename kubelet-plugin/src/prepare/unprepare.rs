@@ -1,4 +1,5 @@
-//! Unprepare: the claim's lock, its record, the cards' locks, and then everything of it away, the record last.
+//! Unprepare: takes the claim's lock, reads its record, takes the cards' locks, then removes everything, the record
+//! last.
 
 use tessera_card::CardLocks;
 use tessera_journal::ClaimRecord;
@@ -9,8 +10,8 @@ use super::worker::Worker;
 use super::{Operation, Phase, PrepareError};
 
 impl Attempt<'_> {
-    /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for a claim that is not known: the kubelet
-    /// asks again until it does, and a pod can't end before.
+    /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for an unknown claim: the kubelet asks
+    /// again until it does, and a pod can't end before.
     pub(super) async fn unprepare(&self) -> Result<(), PrepareError> {
         let _claim_lock = self.claim_lock(self.call.time_left(LOCK_PATIENCE)).await?;
         let uid = self.claim.uid.clone();
@@ -32,15 +33,15 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Undoes a claim whose record can't be read: what it has is known from its CDI spec.
+    /// Undoes a claim whose record can't be read, by its CDI spec.
     async fn unprepare_by_spec(&self) -> Result<(), PrepareError> {
         let holder = self.worker.holder_of_spec(self.claim).await?;
         let cards = holder.hardware_by_card().into_keys().collect();
         let card_locks = self.card_locks(&cards).await?;
-        // Before the spec, which a second attempt needs.
+        // First the hardware: a second attempt would need the spec.
         self.worker.unmake_of_spec(self.operation, &holder, &card_locks).await?;
         self.worker.undo(self.operation, &self.claim.uid, None).await?;
-        // What daemons allow to the shares that go on may be less now.
+        // Daemons may now have to lower their limits to those of the remaining shares.
         self.worker.unsettled.notify_one();
         tracing::info!(cards = ?cards, "unprepared");
         Ok(())
@@ -48,7 +49,7 @@ impl Attempt<'_> {
 }
 
 impl Worker {
-    /// Undoes whatever there is of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
+    /// Undoes everything of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
     /// with the locks of its cards.
     pub(super) async fn undo(
         &self,
@@ -64,7 +65,7 @@ impl Worker {
         let claim = uid.to_owned();
         self.timed(operation, Phase::Journal, self.disk(move |journal, _| journal.remove_claim(&claim)))
             .await?;
-        // Nobody may be waiting.
+        // Sending fails if no work is waiting, which is fine.
         let _ = self.released.send(uid.into());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What all work on claims shares.
+//! State shared by all work on claims.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::{Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, blo
 use crate::cdi;
 use crate::driver::Driver;
 
-/// What all work on claims shares. An [`Attempt`](super::attempt::Attempt) works on one claim for the kubelet; what the
-/// plugin does by itself (recover, repair, sweep, specs, MPS) is in files named after it.
+/// State shared by all work on claims. An [`Attempt`](super::attempt::Attempt) works on one claim for the kubelet;
+/// what the plugin does on its own (recover, repair, sweep, specs, MPS) is in files named after it.
 pub(super) struct Worker {
     pub(super) options: PrepareOptions,
     pub(super) client: Client,
@@ -36,19 +36,19 @@ pub(super) struct Worker {
     pub(super) sharing: Sharing,
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
-    /// Tells that an MPS daemon may not be as the journal says.
+    /// Notified when an MPS daemon may differ from what the journal says.
     pub(super) unsettled: Notify,
-    /// UIDs of claims that hold nothing any more.
+    /// UIDs of claims that have released what they held.
     pub(super) released: broadcast::Sender<Arc<str>>,
 }
 
 impl Worker {
-    /// The claim's record; none where it can't be understood.
+    /// The claim's record; `None` if it can't be understood.
     pub(super) async fn recorded(&self, uid: &str) -> Result<Option<ClaimRecord>, PrepareError> {
         Ok(self.record_or_damage(uid).await?.unwrap_or_default())
     }
 
-    /// Whether a record says that the claim is prepared now: what an earlier boot prepared is gone.
+    /// Whether a record says that the claim is prepared now. What an earlier boot prepared is gone.
     pub(super) fn is_prepared(&self, record: &ClaimRecord) -> bool {
         record.stage == Stage::Complete && record.boot_id == *self.journal.boot_id()
     }
@@ -58,7 +58,7 @@ impl Worker {
         self.hardware.borrow().clone().ok_or(PrepareError::NoDriver)
     }
 
-    /// Does a phase of the work and tells how long it took.
+    /// Runs a phase of the work and reports how long it took.
     pub(super) async fn timed<T, E>(
         &self,
         operation: Operation,
@@ -72,7 +72,7 @@ impl Worker {
         result
     }
 
-    /// Runs what reads or writes the journal or the CDI directory, on a thread that may block.
+    /// Runs work on the journal or the CDI directory on a thread that may block.
     pub(super) async fn disk<T, E>(
         &self,
         work: impl FnOnce(&Journal, &cdi::Directory) -> Result<T, E> + Send + 'static,

@@ -1,22 +1,24 @@
+//! Readiness condition: blocking calls still find a free thread.
+
 use std::time::Duration;
 
 use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
 
 use super::readiness::Condition;
 
-/// How long a thread may take to be free. A probe of Kubernetes waits 1 s unless told otherwise.
+/// How long to wait for a free thread. Probes of Kubernetes wait 1 s by default.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Whether there is a thread for what blocks: where a disk hangs, calls of it may have taken all of them, and no claim is
-/// prepared or unprepared any more.
+/// Checks that a blocking call finds a free thread. If a disk hangs, its calls may have taken all of them, and no
+/// claim can be prepared or unprepared any more.
 #[derive(Debug, Default)]
 pub struct FreeThreads {
-    /// What waits for one, however often it is asked.
+    /// The one pending check, however often the condition is asked for.
     waiting: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FreeThreads {
-    /// Tries it.
+    /// Runs the check.
     pub async fn condition(&self) -> Condition {
         let mut waiting = self.waiting.lock().await;
         let work = waiting.get_or_insert_with(|| tokio::task::spawn_blocking(|| ()));

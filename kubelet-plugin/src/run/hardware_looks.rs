@@ -1,4 +1,4 @@
-//! When the hardware was last looked at, as metrics, and cards that don't answer, as Events of the node.
+//! Reports looks at the hardware as metrics, and cards that don't answer as Events of the node.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use tessera_kube_util::{
 
 use crate::discovery::Looks;
 
-/// How the looks at the cards go. Clones share their values.
+/// Metrics of the looks at the cards. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct LookMetrics {
     not_answering: Gauge,
@@ -29,7 +29,7 @@ pub struct LookMetrics {
 }
 
 impl LookMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let last_complete = Gauge::default();
         let help = "Unix time of the last look at the hardware in which every call of the driver returned";
@@ -50,7 +50,7 @@ impl LookMetrics {
     }
 }
 
-/// Follows `looks` until discovery is gone.
+/// Follows `looks` until discovery ends.
 pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: LookMetrics) {
     while looks.changed().await.is_ok() {
         let Looks { complete, hanging, .. } = looks.borrow_and_update().clone();
@@ -62,7 +62,7 @@ pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: LookMetrics) {
     }
 }
 
-/// Tells the node when a card ceases to answer and when it answers again, until discovery is gone.
+/// Sends an Event of the node when a card stops answering and when it answers again, until discovery ends.
 pub async fn tell(mut looks: watch::Receiver<Looks>, events: NodeEvents) {
     let mut told = BTreeSet::new();
     loop {

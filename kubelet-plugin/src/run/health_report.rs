@@ -1,4 +1,4 @@
-//! From what is published and what is known of the cards to what the kubelet is told of the devices' health.
+//! Derives the health of the published devices, which is reported to the kubelet.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::discovery::Looks;
 use tessera_dra_kubelet::device_health::{DeviceHealth, HealthStatus};
 
-/// Where the health of every published device is told; `None` until the hardware was first read.
+/// Health of every published device; `None` until the hardware has been read.
 pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;
 
 /// The health of every published device.
@@ -38,8 +38,8 @@ pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, looks: &Loo
     pool.device_names().map(health).collect()
 }
 
-/// Notes in `health`, after each look, when which card was looked at. That alone is nothing to tell at once: it is told with
-/// the next repetition.
+/// Updates the time of the last look at each card in `health`, after each look. That alone wakes no receiver: it is
+/// sent with the next repetition.
 pub async fn keep_times(
     health: HealthSender,
     mut looks: watch::Receiver<Looks>,

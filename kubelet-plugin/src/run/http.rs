@@ -1,8 +1,9 @@
 //! Metrics and probes over HTTP: on a port for everybody, and on a unix socket for the kubelet's probes.
 //!
-//! The port cannot be kept free for the kubelet: whoever reaches the pod's network takes as many places as there are, and
-//! the kubelet has no address that can be told from theirs on every network plugin. A second port would be reached by the
-//! same. So the kubelet runs `kubelet-plugin probe` in the container, which asks on a socket in a volume of the pod's own.
+//! The port can't be reserved for the kubelet: anybody who reaches the pod's network can take up all its connections,
+//! and not every network plugin shows the kubelet's address as different from theirs. A second port could be reached
+//! in the same way. So the kubelet runs `kubelet-plugin probe` in the container, which asks on a socket in a volume
+//! of the pod.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -29,22 +30,22 @@ use tessera_kube_util::http_server::{Limits, serve_connections};
 /// The media type that Prometheus and OpenMetrics agree on.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the answers are made of.
+/// State that the answers are made from.
 #[derive(Debug)]
 pub struct Observed {
     /// The metrics.
     pub metrics: Metrics,
-    /// Whether everything needed for pods to start is there.
+    /// Whether everything is there that pods need to start.
     pub readiness: Readiness,
     /// The sockets that must answer for the plugin to be alive.
     pub sockets: SocketPaths,
-    /// Who knows how many claims are prepared.
+    /// Gives the number of prepared claims.
     pub preparer: watch::Receiver<Option<Preparer>>,
-    /// Whether there is a thread for what blocks.
+    /// Whether blocking calls find a free thread.
     pub threads: FreeThreads,
 }
 
-/// Where it listens.
+/// The listening sockets.
 #[derive(Debug)]
 pub struct Listeners {
     port: TcpListener,
@@ -52,10 +53,10 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Listens. The log says which port was taken for port 0.
+    /// Starts to listen. The log says which port was taken for port 0.
     ///
     /// # Errors
-    /// When the address or the socket can't be listened on.
+    /// If it can't listen on the address or the socket.
     pub async fn bind(address: SocketAddr, probe_socket: Option<&Path>) -> anyhow::Result<Self> {
         let probes = match probe_socket {
             Some(path) => Some(bind_probe_socket(path).await?),
@@ -68,7 +69,7 @@ impl Listeners {
         Ok(Self { port, probes })
     }
 
-    /// Answers until `shutdown`, each listener within limits of its own.
+    /// Answers until `shutdown`. Each listener has its own limits.
     pub async fn serve(self, observed: Observed, shutdown: CancellationToken) {
         let refused = observed.metrics.http_connections_refused.clone();
         let router = Router::new()
@@ -91,7 +92,7 @@ impl Listeners {
 }
 
 async fn bind_probe_socket(path: &Path) -> anyhow::Result<ListeningSocket> {
-    // In the same directory, so that it can be renamed.
+    // Bound in the same directory, so that it can be renamed.
     match ListeningSocket::bind(path, path.parent().unwrap_or(path)).await {
         Err(ListenError::InUse { path }) => {
             bail!("another process already serves {}: choose another --probe-socket", path.display())
@@ -114,7 +115,7 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }
 
-/// Alive is what answers on its own sockets; nothing else would get better by a restart.
+/// Healthy means that the plugin's own sockets answer. A restart would not help with anything else.
 async fn healthz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) {
     if !observed.readiness.listening() {
         return (StatusCode::OK, "starting\n".to_owned());

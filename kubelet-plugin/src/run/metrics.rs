@@ -1,4 +1,4 @@
-//! Every metric of the plugin, for Prometheus. Each part has its own; all names start with `tessera_`.
+//! All metrics of the plugin, for Prometheus. Each part registers its own; all names start with `tessera_`.
 
 use std::{fmt, sync::Arc};
 
@@ -37,14 +37,14 @@ pub struct Metrics {
     pub published: PublishedMetrics,
     /// Cards that answered when the hardware was last read.
     pub cards: Gauge,
-    /// Connections for metrics and probes that were closed at once, since too many were open.
+    /// Connections for metrics and probes that were closed at once because too many were open.
     pub http_connections_refused: Counter,
-    /// Panics, each of which is a defect.
+    /// Panics; each one is a bug.
     pub panics: Counter,
 }
 
 impl Metrics {
-    /// All metrics, all zero.
+    /// Registers all metrics, all zero.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("tessera");
@@ -69,7 +69,7 @@ impl Metrics {
         }
     }
 
-    /// The metrics as Prometheus reads them.
+    /// The metrics in Prometheus' text format.
     ///
     /// # Errors
     /// Never in practice: writing to a string does not fail.

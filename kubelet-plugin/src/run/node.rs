@@ -1,4 +1,4 @@
-//! What needs the node's disk: the journal, and so everything that goes by it; the sockets.
+//! The part that needs the node's disk: the journal and everything based on it, and the sockets.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use tessera_dra_kubelet::{
 };
 use tessera_kube_util::node_label::Labels;
 
-/// What the part needs, and whom it tells of what.
+/// Inputs and outputs of the part.
 pub struct NodePart {
     /// The command line.
     pub options: Options,
@@ -40,7 +40,7 @@ pub struct NodePart {
     pub hardware: Driver,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
-    /// Where the journal goes once it is open: it knows this driver's own partitions.
+    /// Receives the journal once it is open: it knows this driver's own partitions.
     pub own_partitions: watch::Sender<Option<Arc<dyn OwnPartitions>>>,
     /// When the hardware was looked at.
     pub looks: watch::Receiver<Looks>,
@@ -50,17 +50,17 @@ pub struct NodePart {
     pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: Metrics,
-    /// Where pools go.
+    /// Receives pools to publish.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
     /// What was published when this instance began; `None` until that is known.
     pub published_before: watch::Receiver<Option<Arc<[Contents]>>>,
-    /// Where goes what the kubelet says.
+    /// Receives the registration state that the kubelet reports.
     pub registration: watch::Sender<RegistrationState>,
-    /// Where the preparer goes once there is one.
+    /// Receives the preparer once there is one.
     pub preparer: watch::Sender<Option<Preparer>>,
     /// Set when the sockets listen.
     pub listening: watch::Sender<bool>,
-    /// What keeps the sockets from listening.
+    /// What keeps the sockets from listening, if anything.
     pub trouble: watch::Sender<Option<String>>,
     /// Labels of the node, as they change.
     pub labels: Labels,
@@ -71,10 +71,10 @@ pub struct NodePart {
 }
 
 impl NodePart {
-    /// Runs until the shutdown, and then until what runs for claims has ended.
+    /// Runs until the shutdown, and then until running work on claims has ended.
     ///
     /// # Errors
-    /// When the sockets' server ends by itself.
+    /// If the sockets' server ends by itself.
     pub async fn run(self, tasks: Tasks) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
         let Some(preparer) = shutdown.run_until_cancelled(self.open()).await else { return Ok(()) };
@@ -109,7 +109,7 @@ impl NodePart {
         tasks.spawn("preparing", async move { background.run(stop).await });
         let (follower, stop, metrics) = (preparer.clone(), shutdown.clone(), self.metrics.mps.clone());
         tasks.spawn("following mps-host", async move { follower.follow_mps(metrics, stop).await });
-        // Work that waits is answered at once: else the server would wait for its calls.
+        // Cancels waiting work at once; otherwise the server would wait for those calls.
         let drained = async {
             shutdown.cancelled().await;
             preparer.drain().await;
@@ -121,7 +121,7 @@ impl NodePart {
         Ok(())
     }
 
-    /// Starts what lays cards out, where the administrator has given layouts.
+    /// Starts the keeper of MIG layouts, if the administrator has given any.
     fn keep_layouts(&self, preparer: &Preparer, tasks: &Tasks) -> watch::Receiver<LayoutStatus> {
         let options = self.options.layouts();
         if options.file.is_none() {

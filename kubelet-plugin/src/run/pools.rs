@@ -1,4 +1,4 @@
-//! From the machine to what shall be published of it, and to the health of the devices.
+//! Turns the machine into the pool to publish, and into the health of its devices.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,31 +20,31 @@ use tessera_publish::PoolIdentity;
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// How long the first publication on a node waits for the kubelet to register this instance. Pods that wait for cards
-/// are bound the moment slices appear, and a kubelet that does not know the driver yet fails them and looks again after
-/// about a minute. A kubelet that runs registers within half a second.
+/// are bound the moment slices appear; a kubelet that does not know the driver yet fails them and tries again only
+/// after about a minute. A running kubelet registers a driver within half a second.
 const REGISTRATION: Duration = Duration::from_secs(3);
 
-/// How long the first publication on a node waits for static layouts to be made, so that nothing is offered that they
-/// take away again. A layout takes some seconds.
+/// How long the first publication on a node waits for static layouts to be made, so that it offers nothing that they
+/// will take away. A layout takes some seconds.
 const LAYOUTS: Duration = Duration::from_secs(60);
 
-/// Makes pools of machines.
+/// Turns machines into pools.
 pub struct PoolMaker {
-    /// Which pool.
+    /// Name and node of the pool.
     pub identity: PoolIdentity,
-    /// Who knows what claims hold.
+    /// Gives the devices that claims hold.
     pub preparer: Preparer,
-    /// Where the pools go.
+    /// Receives the pools.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
     /// What was published when this instance began; `None` until that is known.
     pub published_before: watch::Receiver<Option<Arc<[tessera_publish::Contents]>>>,
-    /// Where the devices' health goes.
+    /// Receives the devices' health.
     pub health: HealthSender,
-    /// When which cards were looked at.
+    /// When each card was last looked at.
     pub looks: watch::Receiver<Looks>,
-    /// How far the cards' static layouts are.
+    /// State of the cards' static layouts.
     pub layouts: watch::Receiver<LayoutStatus>,
-    /// What the kubelet says of this instance.
+    /// The kubelet's registration of this instance.
     pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
     pub metrics: Metrics,
@@ -53,15 +53,16 @@ pub struct PoolMaker {
 }
 
 impl PoolMaker {
-    /// Makes a pool whenever the machine changed, until `shutdown`.
+    /// Makes a pool whenever the machine changes, until `shutdown`.
     ///
-    /// Nothing is published before it is known what was published by the last instance: devices of cards that have gone
-    /// since are published on while claims hold them. Where nothing was, the kubelet is to know this instance first.
+    /// Publishes nothing until it is known what the last instance published: devices of cards that have disappeared
+    /// since stay published while claims hold them. If nothing was published, waits for the kubelet to register this
+    /// instance.
     pub async fn run(self, mut machines: watch::Receiver<Option<Arc<Machine>>>, shutdown: CancellationToken) {
         let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
         let (mut layouts, mut node_config) = (self.layouts, self.node_config);
         let mut before = self.published_before;
-        // What was published last: by the instance before, then by this one.
+        // What was last published: by the previous instance, then by this one.
         let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
         let mut told = BTreeSet::new();
@@ -108,7 +109,7 @@ impl PoolMaker {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 changed = machines.changed() => if changed.is_err() { return },
-                // The sender may be done, where nothing can change.
+                // An error means that the sender is done, because nothing can change.
                 Ok(()) = node_config.changed() => {}
                 Ok(before) = before.wait_for(Option::is_some), if published.is_none() => {
                     published = before.as_ref().map(|before| before.iter().map(packed).collect());
@@ -124,12 +125,12 @@ impl PoolMaker {
 
 /// Waits until the kubelet has registered this instance.
 async fn registered(mut registration: watch::Receiver<RegistrationState>) {
-    // The sender lives as long as the plugin: an error means that it ends.
+    // The sender lives as long as the plugin: an error means that the plugin is ending.
     let _ = registration.wait_for(|state| *state == RegistrationState::Registered).await;
 }
 
-/// Of the devices published last, by this process or else by the one before it, those that prepared claims hold. Where
-/// that can't be read, all: rather too many than one too few.
+/// Those of the last published devices, by this process or the one before it, that prepared claims hold. All of them
+/// if that can't be read: better too many than one too few.
 async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
     if published.is_empty() {
         return Held::default();
@@ -142,7 +143,7 @@ async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
     Held::new(published, is_held)
 }
 
-/// `pool` as the publisher takes it; the texts are shared.
+/// `pool` in the publisher's form; the texts are shared.
 fn to_publish(pool: &PackedPool) -> tessera_publish::Pool {
     let slice = |PackedSlice { name_suffix, contents }: &PackedSlice| tessera_publish::Slice {
         name_suffix: name_suffix.clone(),
@@ -156,7 +157,7 @@ fn to_publish(pool: &PackedPool) -> tessera_publish::Pool {
     tessera_publish::Pool { slices: pool.slices.iter().map(slice).collect() }
 }
 
-/// What the publisher found of an earlier instance, as [`Held`] takes it.
+/// What the publisher found of an earlier instance, in the form [`Held`] takes.
 fn packed(published: &tessera_publish::Contents) -> PackedContents {
     match published.shared_counters() {
         sets if sets.is_empty() => PackedContents::of_devices(&published.devices()),
@@ -164,7 +165,7 @@ fn packed(published: &tessera_publish::Contents) -> PackedContents {
     }
 }
 
-/// Logs each warning once for as long as it lasts.
+/// Logs each warning once while it lasts.
 fn tell(warnings: &[Warning], told: &mut BTreeSet<String>) {
     let now: BTreeSet<String> = warnings.iter().map(ToString::to_string).collect();
     for warning in now.difference(told) {

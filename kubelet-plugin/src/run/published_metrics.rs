@@ -1,4 +1,4 @@
-//! What the publisher says of itself, as metrics, and how long the first publishing took.
+//! Metrics of the publisher, including how long the first publication took.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use tessera_kube_util::metrics::add;
 
 use tessera_publish::{PublishStatus, Role};
 
-/// What is published. Clones share their values.
+/// Metrics of what is published. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct PublishedMetrics {
     devices: Gauge,
@@ -25,7 +25,7 @@ pub struct PublishedMetrics {
 }
 
 impl PublishedMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// Registers the metrics, all zero.
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
             devices: add(registry, "published_devices", "Devices in this node's ResourceSlices"),
@@ -47,7 +47,7 @@ impl PublishedMetrics {
     }
 }
 
-/// Follows `status` until the publisher is gone.
+/// Follows `status` until the publisher ends.
 pub async fn follow(mut status: watch::Receiver<PublishStatus>, metrics: PublishedMetrics, started: Instant) {
     let mut first = true;
     let mut before = PublishStatus::default();

@@ -9,17 +9,17 @@ use crate::driver::Driver;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{PublishStatus, Role};
 
-/// For how long no card at all may have answered. One card that hangs must not take the others' plugin out of service; where
-/// none has answered at three looks, nothing about this node is known, and no claim can be prepared.
+/// Not ready if no card has answered for this long. One hanging card must not take the plugin out of service for the
+/// others. But if none has answered in three looks, nothing about this node is known, and no claim can be prepared.
 const NO_ANSWER: Duration = Duration::from_secs(120);
 
-/// What readiness depends on.
+/// Inputs of readiness.
 pub struct Readiness {
     /// Whether the sockets listen.
     pub listening: watch::Receiver<bool>,
-    /// What keeps them from listening, where something does.
+    /// What keeps them from listening, if anything.
     pub trouble: watch::Receiver<Option<String>>,
-    /// What the kubelet said.
+    /// The kubelet's registration of this instance.
     pub registration: watch::Receiver<RegistrationState>,
     /// The driver library.
     pub hardware: Driver,
@@ -31,14 +31,14 @@ pub struct Readiness {
     pub published: watch::Receiver<PublishStatus>,
 }
 
-/// One of the things needed.
+/// One condition of readiness.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Its name.
     pub name: &'static str,
-    /// Why it is not there; `None` when it is.
+    /// Why it is not met; `None` if it is.
     pub missing: Option<String>,
-    /// What else there is to say; empty mostly.
+    /// More about it; usually empty.
     pub note: String,
 }
 
@@ -48,7 +48,7 @@ impl Readiness {
         *self.listening.borrow()
     }
 
-    /// All conditions, in the order in which they usually come true.
+    /// All conditions, in the order in which they usually become true.
     pub fn conditions(&self) -> Vec<Condition> {
         let trouble = || self.trouble.borrow().clone().unwrap_or_else(|| "they are not there yet".to_owned());
         let listening = (!self.listening()).then(trouble);
@@ -97,7 +97,7 @@ fn registration(state: &RegistrationState) -> Option<String> {
     }
 }
 
-/// An instance that has published and is on standby now is ready: its successor publishes.
+/// Whether it has published. An instance that has, and is on standby now, is ready: its successor publishes.
 fn published(status: &PublishStatus) -> Option<String> {
     match (status.role, status.in_sync) {
         (Role::Publishing, true) => None,

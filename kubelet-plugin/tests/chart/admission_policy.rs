@@ -1,4 +1,4 @@
-//! What the installed policy lets a plugin write.
+//! What the installed policy allows a plugin to write.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn connect(kubeconfig: Kubeconfig) -> Client {
     client(config.expect("valid")).expect("a client")
 }
 
-/// The slice that a plugin on `node` writes, with `change` made to it.
+/// The slice that a plugin on `node` writes, modified by `change`.
 fn slice(node: &str, change: impl FnOnce(&mut Value)) -> ResourceSlice {
     let mut slice = json!({
         "metadata": {"name": format!("{node}-{DRIVER}-x")},
@@ -45,7 +45,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let notes = cluster.helm(&install).await.expect("installed");
     assert!(notes.contains(&format!("spec.driver={DRIVER}")), "{notes}");
 
-    // The pod of the plugin on node policy-a, as the DaemonSet would make it.
+    // The pod of the plugin on each node, as the DaemonSet would make it.
     for node in ["policy-a", "policy-b"] {
         cluster.add_node_object(node).await.expect("a node");
     }
@@ -61,7 +61,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let slices: Api<ResourceSlice> = Api::all(plugin.clone());
     let dry_run = PostParams { dry_run: true, field_manager: None };
 
-    // A policy works a moment after it was created.
+    // A new policy takes a moment to work.
     let begin = Instant::now();
     let foreign = slice("policy-b", |_| {});
     while slices.create(&dry_run, &foreign).await.is_ok() {
@@ -112,7 +112,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     });
     refused("selection by device", &each_device, "runs on node policy-a").await;
 
-    // What others own can be neither changed nor deleted; what an older version left may be deleted.
+    // Slices of others can be neither changed nor deleted; those that an older version left may be deleted.
     let all: Api<ResourceSlice> = Api::all(administrator);
     let name = "policy-b-policy.example.com-x";
     all.create(&PostParams::default(), &foreign).await.expect("created by the administrator");
@@ -137,13 +137,13 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let as_plugin = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     all.create(&as_plugin, &old).await.expect("created in the older version's name");
 
-    // A token that belongs to no pod names no node.
+    // A token without a pod names no node.
     let unbound = cluster.service_account_config(NAMESPACE, ACCOUNT, None).await.expect("a token");
     let unbound: Api<ResourceSlice> = Api::all(connect(unbound).await);
     let error = unbound.create(&dry_run, &slice("policy-a", |_| {})).await.expect_err("no node").to_string();
     assert!(error.contains("names no node"), "{error}");
 
-    // All that the publisher does is permitted: by the role as by the policy.
+    // The role and the policy permit everything that the publisher does.
     let directory = tempfile::tempdir().expect("a directory");
     let publisher = Publisher::new(
         plugin,

@@ -1,4 +1,4 @@
-//! One source for the classes, and selectors that never err.
+//! The classes have one source, and their selectors never fail.
 
 use std::fs;
 
@@ -77,7 +77,7 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
         r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#,
     ];
     let text = template(&values, &[]).await.expect("rendered");
-    // But for the API group of our own objects and the label that names a node's configuration.
+    // Except for the API group of our own objects and the label that names a node's configuration.
     let lines = text.lines().filter(|line| line.contains("gpu.tessera.dev"));
     let others: Vec<&str> = lines.filter(|line| !line.contains("gpu.tessera.dev/")).collect();
     assert_eq!(others, [""; 0]);
@@ -103,7 +103,7 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
     assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/lib/kubelet/plugins/gpu.nvidia.com"));
 }
 
-/// NVIDIA's chart has the class already: helm says so before anything is installed.
+/// NVIDIA's chart already has the class: helm reports that before it installs anything.
 #[tokio::test]
 async fn a_class_of_another_release_is_not_taken_over() {
     let cluster = cluster().await;
@@ -181,8 +181,8 @@ async fn partitions_have_the_names_of_the_device_plugin() {
     }
 }
 
-/// An error in a selector fails the scheduling of the pod, on whatever device it comes up. The scheduler asks about
-/// every device of the node: here of a driver that knows none of our attributes, and one of ours without a type.
+/// An error in a selector fails the scheduling of the pod, whichever device causes it. The scheduler evaluates it for
+/// every device of the node: here for one of a driver without our attributes, and for one of ours without a type.
 #[tokio::test]
 async fn selectors_hold_on_devices_of_other_drivers() {
     let cluster = cluster().await;

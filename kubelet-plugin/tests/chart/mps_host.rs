@@ -1,4 +1,4 @@
-//! The chart's second DaemonSet.
+//! The DaemonSet of mps-host in the chart.
 
 use clap::Parser as _;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn strings(list: &Value) -> Vec<&str> {
 async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
     let without = accepted(&template(&[], &[]).await.expect("rendered")).await;
     assert_eq!(without.iter().filter(|object| object["kind"] == "DaemonSet").count(), 1);
-    // What shares leave that end after it was switched off, the plugin takes away.
+    // The plugin removes what is left of shares that end after it was switched off.
     let plugin = &daemon_set(&without, "kubelet-plugin")["spec"]["template"]["spec"];
     let mounts = plugin["containers"][0]["volumeMounts"].as_array().expect("mounts");
     assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/tessera/mps"), "{mounts:?}");
@@ -44,7 +44,7 @@ async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
         Options::try_parse_from([vec!["mps-host"], strings(&container["args"])].concat()).expect("valid");
     assert_eq!(options.directory, std::path::Path::new("/run/x"));
 
-    // Both see the directory under the node's path, and the plugin what is mounted there later.
+    // Both have the directory at the node's path, and the plugin sees later mounts in it.
     let plugin = daemon_set(&objects, "kubelet-plugin");
     let plugin_container = &plugin["spec"]["template"]["spec"]["containers"][0];
     assert!(strings(&plugin_container["args"]).contains(&"--mps-directory=/run/x"));

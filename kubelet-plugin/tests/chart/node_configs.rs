@@ -1,4 +1,4 @@
-//! What nodes offer, from the chart's values to what the plugin reads.
+//! The node configurations in the chart's values, as the plugin reads them.
 
 use serde_json::{Value, json};
 use tessera_api::{

@@ -15,8 +15,8 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The tests of the whole install emulated cards, for which the chart asks for no privileges. This one has the pod that
-/// real cards get: privileged, with the node's `/dev`, on a root file system that cannot be written.
+/// The whole-install tests emulate cards, for which the chart asks for no privileges. This one uses the pod for real
+/// cards: privileged, with the node's `/dev`, and a read-only root file system.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_runs_as_real_cards_need_it() {
     if !skip::node_tier("the_plugin_runs_as_real_cards_need_it") {

@@ -6,13 +6,13 @@ use serde_json::Value;
 use tessera_harness::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
 use tokio::sync::OnceCell;
 
-/// For things that happen sooner or later on a busy machine.
+/// Time limit for things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
 
 pub async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     let start = || async {
-        // The cluster's own program: `cargo test` of this package alone does not build it.
+        // The cluster's own program, which `cargo test` of this package alone does not build.
         if host_executable().is_err() {
             tokio::task::spawn_blocking(workspace::build_programs).await.expect("no panic").expect("built");
         }
@@ -30,7 +30,7 @@ pub fn path(in_repository: &str) -> PathBuf {
     workspace::root().join(in_repository)
 }
 
-/// `helm template` with these values.
+/// Runs `helm template` with these values.
 pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterError> {
     let chart = chart();
     let mut arguments =
@@ -42,13 +42,13 @@ pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterE
     cluster().await.helm(&arguments).await
 }
 
-/// What the API server makes of these manifests, without storing them.
+/// The objects that the API server makes of these manifests, without storing them.
 pub async fn accepted(manifests: &str) -> Vec<Value> {
     let arguments = ["create", "--dry-run=server", "--output=json", "--filename=-"];
     objects(&cluster().await.kubectl_with_input(&arguments, manifests).await.expect("accepted"))
 }
 
-/// What kubectl printed: one object after another, or a list of them.
+/// Parses kubectl's output: one object after another, or a list of them.
 pub fn objects(answer: &str) -> Vec<Value> {
     let documents = serde_json::Deserializer::from_str(answer).into_iter::<Value>();
     let objects = documents.map(|object| object.expect("JSON"));
@@ -60,7 +60,7 @@ pub fn objects(answer: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The one object of this kind.
+/// The only object of this kind.
 pub fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let mut of_kind = objects.iter().filter(|object| object["kind"] == kind);
     let object = of_kind.next().unwrap_or_else(|| panic!("no {kind}"));

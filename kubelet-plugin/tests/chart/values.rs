@@ -1,4 +1,4 @@
-//! What the values make of the chart.
+//! What the chart renders for different values.
 
 use serde_json::json;
 
@@ -55,7 +55,7 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     assert_eq!(pod["hostPID"], json!(null));
     let strategy = &only(&objects, "DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"];
     assert_eq!(*strategy, json!({"maxSurge": 1, "maxUnavailable": 0}));
-    // Whatever the kubelet reads by a path has that path in the pod too.
+    // Everything the kubelet reads by a path must have that path in the pod too.
     let mounts = container["volumeMounts"].as_array().expect("mounts");
     for directory in
         ["/var/lib/kubelet/plugins/gpu.tessera.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"]
@@ -75,8 +75,8 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     }
 }
 
-/// Where the driver's root is not the node's, what the kubelet remembers of claims is not seen through it. The directory and
-/// not the file: the kubelet replaces that by another.
+/// If the driver's root is not the node's, the kubelet's checkpoint can't be seen through it. The directory is
+/// mounted and not the file, because the kubelet replaces the file.
 #[tokio::test]
 async fn the_plugin_reads_what_the_kubelet_remembers_whatever_the_drivers_root_is() {
     for root in ["/", "/run/nvidia/driver", "/var/lib/emulated-gpus"] {
@@ -151,7 +151,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     assert_eq!(names, ["NODE_NAME", "POD_UID", "MALLOC_ARENA_MAX"]);
 }
 
-/// What the chart writes is what the plugin reads, with everything that the format has.
+/// The plugin can read what the chart writes, with everything that the format has.
 #[tokio::test]
 async fn layouts_reach_the_plugin() {
     use tessera_inventory::layout::LayoutFile;
@@ -200,13 +200,13 @@ async fn what_is_off_by_default_is_accepted_when_switched_on() {
     let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(pod["runtimeClassName"], "nvidia");
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
-    // Its kind is not known to this API server: it is only looked at.
+    // Its kind is unknown to this API server, so only the rendered text is checked.
     let monitor =
         template(&["metrics.podMonitor.enabled=true"], &["--show-only=templates/metrics.yaml"]).await;
     assert!(monitor.expect("rendered").contains("kind: PodMonitor"));
 }
 
-/// The kubelet's probes are not sent to a port that others can keep busy.
+/// The kubelet's probes must not use a port that others can keep busy.
 #[tokio::test]
 async fn probes_ask_within_the_container() {
     let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
@@ -216,7 +216,7 @@ async fn probes_ask_within_the_container() {
         let command = json!(["kubelet-plugin", "probe", "--socket=/run/tessera/probe.sock", path]);
         assert_eq!(container[probe]["exec"]["command"], command);
         assert_eq!(container[probe]["httpGet"], json!(null));
-        // Longer than the program itself waits, so that it can say what is missing.
+        // Longer than the program's own time limit, so that it can report what is missing.
         assert!(container[probe]["timeoutSeconds"].as_u64() >= Some(5));
     }
     let mount = json!({"name": "probes", "mountPath": "/run/tessera"});

@@ -1,4 +1,4 @@
-//! From an emulated machine's driver and `/sys` to the facts that are published.
+//! Discovery on an emulated machine: from its driver and `/sys` to the published facts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod facts;

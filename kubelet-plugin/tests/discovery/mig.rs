@@ -1,4 +1,4 @@
-//! GPU instances: whose they are decides what is known of a card.
+//! What discovery reports about a card depends on who made its GPU instances.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::machine::EmulatedMachine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A journal that says what a test wants.
+/// A journal with an answer that a test sets.
 #[derive(Default)]
 struct Own(Mutex<Vec<OwnPartition>>);
 
@@ -25,7 +25,7 @@ impl OwnPartitions for Own {
     }
 }
 
-/// A partition of the smallest profile, complete.
+/// Makes a complete partition of the smallest profile.
 fn make(library: &Library, card: PciBusId, place: usize) -> GpuInstance {
     let profile = library.gpu_instance_profiles(card).unwrap().unwrap().remove(0);
     let gpu = library.create_gpu_instance(card, profile.id, profile.placements[place]).unwrap();
@@ -65,7 +65,7 @@ async fn instances_are_told_once_it_is_known_whose_they_are() {
     assert_eq!(mig.instances.iter().map(|instance| instance.id).collect::<Vec<_>>(), [theirs.id]);
     assert!(mig.mode && mig.instances[0].compute_instances[0].uuid.is_some());
 
-    // An administrator's partition that goes is gone from the facts too.
+    // An administrator's partition that is destroyed disappears from the facts too.
     library.destroy_compute_instance(card, theirs.id, 0).unwrap();
     library.destroy_gpu_instance(card, theirs.id).unwrap();
     let empty = |machine: &Option<Arc<Machine>>| {

@@ -1,4 +1,4 @@
-//! What would be published of each emulated machine: its driver, discovery and the topology rule together.
+//! What would be published of each emulated machine: driver, discovery and the topology rule together.
 
 use k8s_openapi::api::resource::v1::Device;
 use tessera_api::{DEFAULT_DRIVER_NAME, DeviceName};
@@ -21,7 +21,7 @@ const ASCENDING: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 /// NVLink domain.
 type Expected = (&'static str, &'static [usize], [&'static str; 4], Option<&'static str>);
 
-/// As `inventory/tests/data/groups.txt` has them for these machine types.
+/// Taken from `inventory/tests/data/groups.txt` for these machine types.
 const EXPECTED: [Expected; 15] = [
     ("a30-x2", &[0, 1], ["{0,1}", "", "", ""], None),
     ("dgx-1v", &[0, 3, 2, 1, 5, 6, 7, 4], [CUBE_MESH, QUADS, CUBE_MESH, QUADS], Some("0000:06:00.0")),
@@ -87,7 +87,7 @@ fn every_machine_is_grouped_by_its_links() {
     }
 }
 
-/// Partitions for claims come and go under MIG mode, which keeps NVLinks down and reserves another amount of memory.
+/// Partitions for claims come and go in MIG mode, which turns NVLinks off and reserves another amount of memory.
 #[test]
 fn what_is_published_does_not_depend_on_which_cards_are_partitioned() {
     let mut tried = 0;
@@ -116,7 +116,7 @@ fn what_is_published_does_not_depend_on_which_cards_are_partitioned() {
     assert!(tried > 10);
 }
 
-/// What others made of a card stays, so that its links are no use to anybody.
+/// Partitions of others on a card stay, so its links are of no use.
 #[test]
 fn a_card_with_partitions_of_others_is_in_no_group() {
     let emulated = EmulatedMachine::new("h100-nvl-x8");

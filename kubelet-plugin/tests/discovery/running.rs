@@ -1,4 +1,4 @@
-//! Keeping up with a machine that changes.
+//! Discovery keeps up with a machine that changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machine::EmulatedMachine;
 
-/// Longer than anything here takes; a test that waits as long fails.
+/// Longer than anything here takes; a test that waits this long fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Discovery at work on an emulated machine, until dropped.
+/// Discovery running on an emulated machine, until dropped.
 struct Running {
     emulated: EmulatedMachine,
     hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
@@ -115,7 +115,7 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     running.until(|machine| machine.cards.len() == 2).await;
     let unhealthy = Health::Unhealthy { reason: "xid-48".into() };
     let heard = tokio::time::timeout(PATIENCE, async {
-        // Listening begins a little after the cards were read.
+        // Listening to events starts a little after the cards were read.
         while running.machines.borrow().as_ref().unwrap().cards[1].health != unhealthy {
             running.emulated.let_happen("xid --card 1 48");
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -175,7 +175,7 @@ async fn a_start_beside_a_card_that_hangs_finds_the_others() {
     }
 }
 
-/// Whatever hangs that concerns no card alone: what was known stays, and what can be read is read.
+/// A hanging call that is not about one card: known facts stay, and everything else is read.
 #[tokio::test]
 async fn what_hangs_of_the_whole_driver_keeps_no_card_from_being_read() {
     let functions = [

@@ -1,4 +1,4 @@
-//! What the plugin needs is missing.
+//! Things that the plugin needs are missing.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     plugin::{LONG, Plugin},
 };
 
-/// The arguments with another value for an option.
+/// The arguments, with another value for one option.
 fn with(mut arguments: Vec<String>, option: &str, value: &str) -> Vec<String> {
     let place = arguments.iter().position(|argument| argument == option).unwrap();
     arguments[place + 1] = value.to_owned();
@@ -31,7 +31,7 @@ async fn a_driver_that_is_installed_later() {
     plugin.ready_line("[-] hardware: no libnvidia-ml.so.1 below").await;
     assert_eq!(plugin.get("/healthz").0, 200, "nothing that a restart would mend");
     assert!(plugin.log_text().contains("install the NVIDIA driver"));
-    // Kubelet and claims are served meanwhile.
+    // Meanwhile the kubelet and its claims are served.
     let claim = node.claim(&["gpu-01-00"]).await;
     let error = registered.prepare(std::slice::from_ref(&claim)).await.unwrap().remove(&claim.uid);
     assert!(error.unwrap().unwrap_err().contains("driver"));
@@ -104,14 +104,14 @@ async fn connections_leave_no_open_files_behind() {
 #[tokio::test]
 async fn a_machine_without_cards_is_told_and_waited_for() {
     let node = Node::new("empty", "t4").await;
-    // A library that is none.
+    // A file that is not a library.
     let root = node.directory().join("broken");
     fs::create_dir_all(root.join("usr/lib64")).unwrap();
     fs::write(root.join("usr/lib64/libnvidia-ml.so.1"), "no library").unwrap();
     let arguments = with(node.arguments(), "--driver-root", root.to_str().unwrap());
     let plugin = Plugin::start(node.directory(), &arguments);
     plugin.ready_line("[-] hardware: can't load").await;
-    // Repaired by another driver.
+    // Replaced by another, working driver.
     let machine = EmulatedMachine::new("a30-x2");
     fs::remove_dir_all(&root).unwrap();
     std::os::unix::fs::symlink(machine.root(), &root).unwrap();
@@ -121,7 +121,7 @@ async fn a_machine_without_cards_is_told_and_waited_for() {
     assert!(plugin.processor_time() < LONG);
 }
 
-/// A driver that hangs holds up neither the rest nor the end.
+/// A driver that hangs delays neither the rest nor the end.
 #[tokio::test]
 async fn a_driver_that_hangs() {
     let node = Node::new("hangs", "t4").await;

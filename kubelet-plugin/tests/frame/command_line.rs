@@ -1,4 +1,4 @@
-//! What is wrong with the command line is an error at once.
+//! A wrong command line is an error at once.
 
 use std::{net::TcpListener, process::Output};
 

@@ -1,4 +1,4 @@
-//! Whoever reaches the pod's network connects to the port of the metrics, as often as he likes.
+//! Others on the pod's network flood the metrics port with connections.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,16 +8,16 @@ use std::{
 
 use crate::{node::Node, plugin::Plugin};
 
-/// What the plugin may have open: less than it is sent.
+/// Limits on the plugin's open files: fewer than the connections that are opened.
 const FILES: (u64, u64) = (128, 192);
 
-/// Connections at once.
+/// Number of concurrent connections.
 const CROWD: usize = 400;
 
-/// Bytes of a header that never ends, each.
+/// Size of an endless header, bytes per connection.
 const HEADER: usize = 256 << 10;
 
-/// What such headers may make of the plugin's memory, KiB: 32 connections with 16 KiB each, and what goes with them.
+/// How much the plugin's memory may grow by such headers, KiB: 32 connections with 16 KiB each, and overhead.
 const GROWTH: u64 = 8 << 10;
 
 fn crowd(address: SocketAddr) -> Vec<TcpStream> {
@@ -39,7 +39,7 @@ async fn idle_connections_keep_neither_the_kubelet_nor_claims_waiting() {
         node.register().await;
     };
     tokio::time::timeout(Duration::from_secs(45), calls).await.expect("within the kubelet's own time");
-    // Those that say nothing are closed after a while: others have their turn.
+    // Silent connections are closed after a while, which makes room for others.
     plugin.until("metrics", || plugin.try_get("/metrics").is_ok_and(|(status, _)| status == 200)).await;
     let (_, metrics) = plugin.get("/metrics");
     let refused =
@@ -61,7 +61,7 @@ async fn probes_have_a_way_of_their_own() {
     node.register().await;
     plugin.ready().await;
     assert_eq!(plugin.files_limits(), (FILES.1, FILES.1), "as much as it may have");
-    // All places are taken, again and again.
+    // All connections are taken, again and again.
     let (address, done) = (plugin.address(), tokio_util::sync::CancellationToken::new());
     let stop = done.clone();
     let attack = tokio::task::spawn_blocking(move || {
@@ -98,7 +98,7 @@ async fn headers_without_end_cost_next_to_nothing() {
     let mut crowd = crowd(plugin.address());
     for stream in &mut crowd {
         stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        // It may be closed, or not be read any more.
+        // The connection may be closed, or not be read any more.
         let _ = stream
             .write_all(b"GET /metrics HTTP/1.1\r\nX: ")
             .and_then(|()| stream.write_all(&[b'x'; HEADER]));

@@ -1,4 +1,4 @@
-//! A card about which calls of the driver don't return.
+//! A card whose driver calls don't return.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
     let heard = async { while !is_silent(hung, &health.message().await.unwrap().unwrap().devices) {} };
     tokio::time::timeout(LONG, heard).await.expect("the kubelet is not told");
 
-    // The kubelet's claims of other cards go on.
+    // Claims of other cards are served.
     let claim = node.claim(&[other]).await;
     let answers = registered.prepare(std::slice::from_ref(&claim)).await.unwrap();
     answers[&claim.uid].as_ref().unwrap();

@@ -30,7 +30,7 @@ async fn the_newer_takes_over_and_the_older_ends_without_a_trace() {
     old.ready().await;
     new.until("publishing", || new.get("/metrics").1.contains("tessera_publishing 1")).await;
     old.until("on standby", || old.get("/metrics").1.contains("tessera_publishing 0")).await;
-    // Prepared by the one, unprepared by the other.
+    // Prepared by one instance, unprepared by the other.
     assert_eq!(with_new.prepare(std::slice::from_ref(&claim)).await.unwrap(), prepared);
     with_new.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
     assert_eq!(old.terminate().await.code(), Some(0));
@@ -74,7 +74,7 @@ async fn signals_end_it_at_any_time() {
     assert_eq!(plugin.ended().await.code(), Some(0));
 }
 
-/// Work that hangs is waited for, until a second signal.
+/// Hanging work is waited for, until a second signal.
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let node = Node::new("second", "t4").await;
@@ -97,7 +97,7 @@ async fn a_second_signal_ends_it_at_once() {
     plugin.signal(Signal::TERM);
     let since = Instant::now();
     assert_eq!(plugin.ended().await.code(), Some(0));
-    // A single signal waits ten seconds for what runs.
+    // After a single signal it would wait ten seconds for running work.
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     assert!(call.await.unwrap().is_err());
 }

@@ -44,7 +44,7 @@ async fn a_layout_is_made_before_anything_is_published_and_its_partitions_are_pr
         "{spec}"
     );
 
-    // Another layout waits for the claim; its card takes no new ones.
+    // Another layout waits for the claim, and its card takes no new claims.
     fs::write(&file, text.replace(r#"{"4g.40gb": 1, "3g.40gb": 1}"#, r#"{"7g.80gb": 1}"#)).unwrap();
     plugin.logged("the layout waits until the card is free").await;
     plugin

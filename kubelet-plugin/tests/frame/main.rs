@@ -1,4 +1,4 @@
-//! The plugin's process as a whole: its program, an emulated machine, a real API server, and a stand-in for the kubelet.
+//! The plugin's process as a whole, with an emulated machine, a real API server, and a stand-in for the kubelet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod away;

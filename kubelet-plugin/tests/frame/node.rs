@@ -1,4 +1,4 @@
-//! A node: an emulated machine, directories of a kubelet, a Node object in a real API server.
+//! A node: an emulated machine, the kubelet's directories, and a Node object in a real API server.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ impl Node {
         let kubeconfig = cluster().await.kubeconfig();
         let file = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        // Not the cluster's own client: its background task lives on the runtime of another test.
+        // Not the cluster's own client, whose background task runs in the runtime of another test.
         let client = Client::try_from(config).unwrap();
         let name = format!("{name}-{:08x}", fastrand::u32(..));
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -71,7 +71,7 @@ impl Node {
         self.directory().join("cdi")
     }
 
-    /// The command line of the plugin on this node.
+    /// The plugin's command line on this node.
     pub fn arguments(&self) -> Vec<String> {
         let machine = self.machine.root();
         let option = |name: &str, path: &Path| [name.to_owned(), path.display().to_string()];
@@ -111,7 +111,7 @@ impl Node {
         devices.map(|device| device.name).collect()
     }
 
-    /// The devices that take no new claims, with the reason.
+    /// The devices with a taint, and the reason.
     pub async fn tainted(&self) -> Vec<(String, String)> {
         let devices =
             self.slices().await.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default());
@@ -157,14 +157,14 @@ impl Node {
         Claim { namespace: "default".to_owned(), name, uid: claim.metadata.uid.unwrap() }
     }
 
-    /// The CDI specs there are.
+    /// All CDI specs.
     pub fn specs(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.cdi_directory()).into_iter().flatten().flatten();
         let names = files.map(|entry| entry.file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".json")).collect()
     }
 
-    /// The sockets there are, of both kinds.
+    /// All sockets, of both kinds.
     pub fn sockets(&self) -> Vec<String> {
         let directories = ["plugins_registry".to_owned(), format!("plugins/{DRIVER}")];
         let entries = directories.iter().flat_map(|directory| {

@@ -1,4 +1,4 @@
-//! Partitions on the emulated driver, made by the real program, which is really killed.
+//! Partitions on the emulated driver, made by the real program, which is killed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::machine::gpu_emulator;
 use crate::node::{DRIVER, Node};
 
-/// What is on the machine's cards: modes that are on, GPU instances, MIG devices with their UUIDs.
+/// State of the machine's cards: modes that are on, GPU instances, MIG devices with their UUIDs.
 #[derive(Debug, PartialEq, Eq)]
 struct OnCards {
     modes: Vec<bool>,
@@ -74,7 +74,7 @@ fn nothing_is_left(node: &Node) {
     assert!(node.specs().is_empty());
 }
 
-/// The names of partitions of the machine's cards.
+/// The names of partitions on a card of the machine.
 fn partitions(node: &Node, card: usize, profile: &str, starts: &[u32]) -> Vec<String> {
     let address = node.machine.cards()[card]["pci"].as_str().unwrap();
     let name = address.trim_start_matches("0000:").trim_end_matches(".0").replace(':', "-");
@@ -120,8 +120,8 @@ async fn seven_claims_have_a_card_and_then_one_has_all_of_it() {
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }
 
-/// Killed within each call of the driver that changes something, before and after its effect, at the first and at a later
-/// one; then a new instance starts.
+/// Killed within each driver call that changes something, before and after its effect, at the first such call and at
+/// a later one. Then a new instance starts.
 #[tokio::test]
 async fn killed_within_every_call_that_changes_a_card() {
     let calls = [
@@ -153,7 +153,7 @@ async fn killed_within_every_call_that_changes_a_card() {
             };
             let at_work = async {
                 plugin.until("at work", || !journal(&node, "hardware").is_empty()).await;
-                // And some more, to come to the call.
+                // Some more time to reach the call.
                 tokio::time::sleep(Duration::from_millis(700)).await;
             };
             tokio::select! {
@@ -165,12 +165,12 @@ async fn killed_within_every_call_that_changes_a_card() {
             assert_eq!(journal(&node, "claims").len(), 1, "{call}{after}");
             assert!(!journal(&node, "hardware").is_empty(), "{call}{after}");
 
-            // The next instance needs nobody to converge.
+            // The next instance converges by itself.
             let plugin = node.plugin(Some("uid-b"));
             plugin.ready_line("[+] sockets").await;
             plugin.until("nothing left", || journal(&node, "hardware").is_empty()).await;
             nothing_is_left(&node);
-            // And the kubelet's retry finds a node on which nothing has happened.
+            // The kubelet's retry works as if nothing had happened.
             let registered = node.register().await;
             plugin.ready().await;
             registered.prepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
@@ -202,7 +202,7 @@ async fn what_a_crash_leaves_of_prepared_claims_is_all_of_it() {
     assert_eq!(on_cards(&node), there);
     plugin.kill();
 
-    // The machine starts again: partitions are gone, and so is what is recorded of them.
+    // The machine is started again: partitions and their records are gone.
     node.machine.let_happen("reboot");
     fs::remove_dir_all(node.cdi_directory()).unwrap();
     let plugin = node.plugin(Some("uid-c"));

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-/// For things that happen sooner or later on a busy machine.
+/// Time limit for things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kubelet-plugin");
@@ -28,7 +28,7 @@ impl Plugin {
         Self::spawn(command(), directory, arguments)
     }
 
-    /// As [`Plugin::start`], with limits on open files: the soft one, and the hard one.
+    /// Like [`Plugin::start`], with a soft and a hard limit on open files.
     pub fn start_with_files(directory: &Path, arguments: &[String], (soft, hard): (u64, u64)) -> Self {
         let mut shell = in_empty_environment("/bin/sh");
         shell
@@ -65,7 +65,7 @@ impl Plugin {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until a line of the log has this text in it.
+    /// Waits until a line of the log contains this text.
     pub async fn logged(&self, text: &str) {
         self.until(&format!("logged {text:?}"), || self.log_text().contains(text)).await;
     }
@@ -78,7 +78,7 @@ impl Plugin {
         }
     }
 
-    /// Where the HTTP server listens.
+    /// Address of the HTTP server.
     pub fn address(&self) -> SocketAddr {
         let log = self.log();
         let listening =
@@ -86,12 +86,12 @@ impl Plugin {
         listening["address"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Asks the HTTP server; the status and the body.
+    /// Sends a request to the HTTP server; returns status and body.
     pub fn get(&self, path: &str) -> (u16, String) {
         self.try_get(path).unwrap()
     }
 
-    /// As [`Plugin::get`], of a server that may hang up or be silent.
+    /// Like [`Plugin::get`], for a server that may hang up or be silent.
     pub fn try_get(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.address())?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -102,7 +102,7 @@ impl Plugin {
         Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
     }
 
-    /// Asks as the kubelet does, by a program in the container; whether it succeeded, and what it printed.
+    /// Probes like the kubelet, with a program in the container; returns whether it succeeded, and its output.
     pub fn probe(&self, path: &str) -> (bool, String) {
         let mut probe = command();
         probe.arg("probe").arg("--socket").arg(&self.probe_socket).arg(path).stdout(Stdio::piped());
@@ -137,13 +137,13 @@ impl Plugin {
         }
     }
 
-    /// As the kubelet ends a container.
+    /// Ends the plugin as the kubelet ends a container.
     pub async fn terminate(mut self) -> ExitStatus {
         self.signal(rustix::process::Signal::TERM);
         self.ended().await
     }
 
-    /// As a crash.
+    /// Kills the plugin, as a crash would.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -158,14 +158,14 @@ impl Plugin {
         Duration::from_millis(ticks * 10)
     }
 
-    /// The most memory that was resident at once, program pages included, KiB.
+    /// Maximum resident memory, program pages included, KiB.
     pub fn most_resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The limits on open files: the soft and the hard one.
+    /// Soft and hard limit on open files.
     pub fn files_limits(&self) -> (u64, u64) {
         let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap();
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -180,13 +180,13 @@ impl Plugin {
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        // It may have ended before.
+        // Fails if it has ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The program, in an environment that says nothing.
+/// The program, in an empty environment.
 pub fn command() -> Command {
     in_empty_environment(PROGRAM)
 }

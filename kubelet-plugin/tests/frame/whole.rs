@@ -1,4 +1,4 @@
-//! From start to end, and what happens between.
+//! The whole life of an instance.
 
 use std::{fs, time::Instant};
 
@@ -106,12 +106,12 @@ async fn health_of_every_published_device_is_streamed() {
     healthy.sort();
     published.sort();
     assert_eq!(healthy, published);
-    // The stream ends with the instance, and does not hold it up.
+    // The stream ends with the instance, and does not delay its end.
     assert_eq!(plugin.terminate().await.code(), Some(0));
     assert!(stream.message().await.map_or(true, |message| message.is_none()));
 }
 
-/// Pods are bound the moment slices appear; a kubelet that does not know the driver fails them for a minute.
+/// Pods are bound the moment slices appear, and a kubelet that does not know the driver fails them for a minute.
 #[tokio::test]
 async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     let node = Node::new("unregistered", "a30-x2").await;
@@ -120,7 +120,7 @@ async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     first.ready_line("[+] hardware").await;
     first.ready_line("[+] sockets").await;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    // It waits three seconds.
+    // The plugin waits three seconds.
     assert!(
         node.devices().await.is_empty() || since.elapsed().as_secs() >= 3,
         "published before the kubelet knows the plugin"
@@ -146,7 +146,7 @@ async fn an_xid_is_remembered_until_the_machine_is_started_again() {
     let since = Instant::now();
     while node.tainted().await.is_empty() {
         assert!(since.elapsed() < LONG, "{}", plugin.log_text());
-        // Listening begins a little after the cards were read.
+        // Listening to events starts a little after the cards were read.
         node.machine.let_happen("xid --card 3 48");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }

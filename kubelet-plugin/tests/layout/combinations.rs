@@ -21,8 +21,8 @@ fn without_media(profile: &GpuInstanceProfile) -> bool {
     !profile.name.ends_with("+me")
 }
 
-/// All 78 sets of placements to which nothing can be added, the 19 without the double-memory 1g among them: each can be
-/// made on the hardware, and nothing more beside it.
+/// All 78 maximal sets of placements, among them the 19 without the double-memory 1g: each can be made on the
+/// hardware, and nothing can be added.
 #[test]
 fn every_maximal_set_of_placements_can_be_made() {
     let machine = EmulatedMachine::new("hgx-a100-80gb");
@@ -55,7 +55,8 @@ fn every_maximal_set_of_placements_can_be_made() {
     }
 }
 
-/// All combinations of counts that fill an H100, media extensions too, by the file: eight at a time, one a card.
+/// All combinations of counts that fill an H100, media extensions included, from a file: eight at a time, one per
+/// card.
 #[tokio::test]
 async fn every_maximal_combination_can_be_laid_out() {
     let machine = EmulatedMachine::new("hgx-h100-80gb");

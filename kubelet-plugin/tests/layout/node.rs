@@ -1,4 +1,4 @@
-//! A node with emulated cards whose layouts are kept.
+//! A node with emulated cards and a running layout keeper.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,16 +25,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machine::EmulatedMachine;
 
-/// Longer than anything here takes; a test that waits as long fails.
+/// Longer than anything here takes; a test that waits this long fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const LABEL: &str = "nvidia.com/mig.config";
 
-/// A machine, and all of the plugin that layouts need.
+/// A machine, and the parts of the plugin that layouts need.
 pub struct Node {
     pub machine: Arc<EmulatedMachine>,
     pub library: Library,
-    /// The cards in the order of their indexes.
+    /// The cards, ordered by index.
     pub cards: Vec<PciBusId>,
     pub metrics: Metrics,
     pub claims: Claims,
@@ -49,7 +49,7 @@ pub struct Node {
     _stop: DropGuard,
 }
 
-/// Which claims hold something of a card.
+/// The claims that hold any part of a card.
 pub type Claims = Arc<Mutex<BTreeMap<PciBusId, Vec<String>>>>;
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ struct Holder {
     locks: Locks,
 }
 
-/// The locks of cards, which outlive an instance that still works while the next starts.
+/// The card locks. They outlive an instance that still works while the next one starts.
 type Locks = Arc<Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>>;
 
 impl CardHolder for Holder {
@@ -77,7 +77,7 @@ impl CardHolder for Holder {
     }
 }
 
-/// An API server that knows the node and takes Events.
+/// An API server that knows the node and accepts Events.
 #[derive(Clone, Default)]
 pub struct Api {
     /// Value of the node's label.
@@ -112,7 +112,7 @@ impl Api {
         Response::new(Body::from(answer.to_string().into_bytes()))
     }
 
-    /// Reasons and notes of the Events so far.
+    /// Reasons and notes of all Events so far.
     pub fn events(&self) -> Vec<(String, String)> {
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         let events = self.events.lock().unwrap();
@@ -121,12 +121,12 @@ impl Api {
 }
 
 impl Node {
-    /// A node on which nothing was published before, with this file and this configuration of it.
+    /// A node on which nothing was published before, with this file and the name of a configuration in it.
     pub fn start(hardware: &str, file: &str, layout: &str) -> Self {
         Self::prepared(hardware, file, Some(layout), |_| {})
     }
 
-    /// As [`Node::start`], on a machine to which something has happened.
+    /// Like [`Node::start`], on a machine prepared by a function.
     pub fn prepared(
         hardware: &str,
         file: &str,
@@ -146,7 +146,7 @@ impl Node {
         Self::run(machine, state, options, true, Claims::default(), Locks::default(), Api::default())
     }
 
-    /// Ends the plugin at once and starts it again; `name` is then the layout's. What was published stays.
+    /// Stops the plugin at once and starts it again, with the layout `name`. What was published stays.
     pub fn restart(self, name: Option<&str>) -> Self {
         let Node { machine, state, options, claims, locks, api, _stop, .. } = self;
         drop(_stop);
@@ -225,14 +225,14 @@ impl Node {
         self.options.file.clone().unwrap()
     }
 
-    /// Writes another file, as a ConfigMap's update does: whole.
+    /// Replaces the file atomically, like an update of a ConfigMap.
     pub fn write(&self, file: &str) {
         let next = self.state.path().join("next.yaml");
         std::fs::write(&next, file).unwrap();
         std::fs::rename(next, self.file()).unwrap();
     }
 
-    /// Waits until the first card's layout has come so far.
+    /// Waits until the first card's layout is in this state.
     pub async fn until(&mut self, layout: &str, state: LayoutState) -> CardStatus {
         let card = self.cards[0];
         let is_so = |status: &LayoutStatus| {
@@ -244,7 +244,7 @@ impl Node {
         status.cards[&card].clone()
     }
 
-    /// Waits until every card's layout has come so far.
+    /// Waits until every card's layout is in this state.
     pub async fn until_all(&mut self, layout: &str, state: LayoutState) {
         let count = self.cards.len();
         let is_so = |status: &LayoutStatus| {
@@ -256,8 +256,8 @@ impl Node {
         }
     }
 
-    /// Name and first memory slice of every partition that the driver has on a card, by start; all of one that is not
-    /// complete.
+    /// Name and first memory slice of every partition that the driver has on a card, by start. An incomplete one
+    /// is described in full instead of its name.
     pub fn partitions(&self, index: usize) -> Vec<(String, u32)> {
         let profiles = self.library.gpu_instance_profiles(self.cards[index]).unwrap().unwrap();
         let mut found: Vec<(String, u32)> = Vec::new();
@@ -279,7 +279,7 @@ impl Node {
         self.library.identify(self.cards[index]).unwrap().mig_mode.unwrap()
     }
 
-    /// An administrator makes a partition by hand.
+    /// Makes a partition by hand, as an administrator.
     pub fn partition_by_hand(&self, index: usize, profile: &str, start: u32) {
         let card = self.cards[index];
         self.library.set_mig_mode(card, true).unwrap();
@@ -291,7 +291,7 @@ impl Node {
         self.library.create_compute_instance(card, instance.id, widths.last().unwrap().id).unwrap();
     }
 
-    /// Files of the journal's hardware records.
+    /// File names of the journal's hardware records.
     pub fn records(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.state.path().join("journal/hardware")).unwrap();
         let mut names: Vec<String> =
@@ -301,7 +301,7 @@ impl Node {
     }
 }
 
-/// A file of one configuration, `one`, for all cards.
+/// A layout file with a single configuration, `one`, for all cards.
 pub fn one(mig_devices: &str) -> String {
     format!(
         "version: v1\nmig-configs:\n  one:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {mig_devices}\n"

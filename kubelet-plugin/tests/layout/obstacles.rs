@@ -1,4 +1,4 @@
-//! What keeps a layout from being made.
+//! Obstacles that keep a layout from being made.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tessera_fakes::poll::until;
 
 use crate::node::{Node, one};
 
-/// Waits for an Event of this reason that says this.
+/// Waits for an Event with this reason and text.
 async fn told(node: &Node, reason: &str, said: &str) {
     until(&format!("{reason}: {said}"), || {
         node.api.events().iter().any(|(of, note)| of == reason && note.contains(said))
@@ -47,7 +47,7 @@ async fn claims_and_programs_are_waited_for_and_named() {
     assert_eq!((busy.state, busy.message.as_str()), (LayoutState::Pending, "in use by process 4711"));
     assert!(!node.mode(0) && !node.mode(1));
 
-    // They take no new claims meanwhile.
+    // Meanwhile they take no new claims.
     let machine = node.machines.borrow().clone().unwrap();
     let offered = node.status.borrow().offered(&machine);
     let closed: Vec<_> = offered
@@ -115,14 +115,14 @@ async fn a_file_that_can_not_be_read_changes_nothing() {
     let line = "tessera_mig_layout_file_wrong 1";
     until(line, || node.metrics.encode().unwrap().contains(line)).await;
 
-    // At a start, too, the node is published.
+    // The node is published at a start, too.
     std::fs::remove_file(node.file()).unwrap();
     let mut node = node.restart(Some("one"));
     node.status.wait_for(|status| status.settled).await.unwrap();
     assert_eq!(node.partitions(0).len(), 2);
 }
 
-/// During an upgrade two instances run, perhaps with two layouts: the one that publishes decides.
+/// During an upgrade two instances run, perhaps with different layouts: the one that publishes decides.
 #[tokio::test]
 async fn an_instance_on_standby_changes_nothing() {
     let node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |_| {});

@@ -8,7 +8,7 @@ fn owned(partitions: &[(&str, u32)]) -> Vec<(String, u32)> {
     partitions.iter().map(|(profile, start)| ((*profile).to_owned(), *start)).collect()
 }
 
-/// A100 80 GB: the mode takes a reset, after that one layout follows the other.
+/// A100 80 GB: the mode needs a reset; after that one layout follows the other.
 #[tokio::test]
 async fn the_usual_options_of_an_a100() {
     let first = one(r#"{"1g.10gb": 7}"#);
@@ -51,7 +51,7 @@ async fn the_usual_options_of_an_a100() {
     }
 }
 
-/// What is laid out is what discovery tells of the card, so that it is published as partitions that exist.
+/// Discovery reports the instances of a layout, so that they are published as existing partitions.
 #[tokio::test]
 async fn a_layout_is_published_as_partitions_that_exist() {
     let mut node = Node::start("hgx-h100-80gb", &one(r#"{"3g.40gb": 2}"#), "one");
@@ -80,8 +80,8 @@ async fn a_layout_that_is_wanted_no_more_goes_with_the_mode() {
     assert_eq!(node.records(), [""; 0]);
 }
 
-/// NVIDIA's names: `all-disabled` for whole cards, `all-enabled` for partitions made by others, here on demand; chosen by
-/// the label that the GPU Operator's MIG manager uses.
+/// NVIDIA's names: `all-disabled` for whole cards, `all-enabled` for partitions made by others (here on demand),
+/// selected by the label that the GPU Operator's MIG manager uses.
 #[tokio::test]
 async fn the_nodes_label_chooses() {
     let file = r#"

@@ -1,3 +1,5 @@
+//! Claims that are missing, replaced, or changed in the API, and an API server that does not answer.
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -40,7 +42,7 @@ async fn a_prepared_claim_is_answered_while_the_api_server_is_away() {
         node.api.behave(behaviour);
         let start = Instant::now();
         assert_eq!(prepare(&preparer, &claim).await.unwrap(), prepared);
-        // An API server that is silent has a second to answer.
+        // A silent API server gets one second to answer.
         assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     }
     unprepare(&preparer, &claim).await.unwrap();
@@ -58,7 +60,7 @@ async fn claims_that_cannot_be_prepared() {
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Replaced { .. })));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Device(_))));
-    // A share that consumes nothing could not be held to anything.
+    // A share without consumed capacity has no limits that could be enforced.
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mps")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Mps { may_pass: false, .. })));
     assert!(node.settled().is_empty());
@@ -88,7 +90,7 @@ async fn a_force_deleted_claim_keeps_its_card_until_the_kubelet_forgets_it() {
     node.api.delete(&old);
     node.api.allocate(&new, &[("gpus", "gpu-01-00")]);
 
-    // Nothing is known of the kubelet, then: the kubelet knows the old claim.
+    // First without a checkpoint of the kubelet, then with one that lists the old claim.
     for known in [false, true] {
         if known {
             node.checkpoint(&[&old, &new]);
@@ -124,7 +126,7 @@ async fn a_holder_that_the_api_confirms_is_never_released() {
     let error = prepare(&preparer, &new).await.unwrap_err().to_string();
     assert!(error.contains("given to two claims"), "{error}");
 
-    // Deallocated by someone, while the kubelet knows nothing of it.
+    // Somebody deallocated the claim while the kubelet did not know it.
     node.api.put_status(&old, json!({}));
     prepare(&preparer, &new).await.unwrap();
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-new"]);
@@ -138,7 +140,7 @@ async fn what_a_failed_undo_left_is_in_nobodys_way() {
     node.api.allocate(&second, &[("gpus", "gpu-01-00")]);
     let (preparer, disk) = node.start_on(None).await;
     let preparer = preparer.unwrap();
-    // The intent is written, nothing after it works, not even undoing it; but the process lives.
+    // After the intent every write fails, even undoing it, but the process lives.
     for number in 1.. {
         disk.set(Some(Fault::Die(number, Moment::After)));
         let answer = prepare(&preparer, &first).await;

@@ -1,3 +1,5 @@
+//! Prepare and Unprepare of whole cards.
+
 use std::fs;
 use std::sync::Arc;
 
@@ -141,7 +143,7 @@ async fn admin_access_looks_and_does_not_hold() {
     assert!(preparer.held_devices().await.unwrap().is_empty());
     assert_eq!(node.settled().len(), 1);
 
-    // It sees what exists, whatever mode the card is in.
+    // Admin access sees what exists, in any mode of the card.
     node.cards.architecture(0, Architecture::AMPERE);
     node.cards.admin_mode(0, true);
     unprepare(&preparer, &admin).await.unwrap();
@@ -204,7 +206,7 @@ async fn trouble_with_the_hardware_is_told_and_leaves_nothing() {
     assert!(error.to_string().contains("GPU is lost"), "{error}");
     assert!(node.settled().is_empty());
 
-    // The other card and what is prepared go on without a driver.
+    // The other card's claim, and claims already prepared, need no driver.
     prepare(&preparer, &other).await.unwrap();
     node.hardware.send_replace(None);
     prepare(&preparer, &other).await.unwrap();
@@ -255,12 +257,12 @@ async fn what_an_earlier_boot_prepared_is_dropped_and_prepared_anew() {
     node.boot("boot-2");
     let preparer = node.start().await;
     assert!(node.settled().is_empty());
-    // The claim of before is not in the way of another.
+    // The claim from before the reboot does not block another.
     node.api.allocate(&stays, &[("gpus", "gpu-01-00")]);
     prepare(&preparer, &stays).await.unwrap();
     drop(preparer);
 
-    // Also where the plugin lives through what it takes for a reboot: the record says which boot it is of.
+    // Even if the plugin survives what it takes for a reboot, the boot id in the record decides.
     node.boot("boot-3");
     let preparer = node.start().await;
     prepare(&preparer, &stays).await.unwrap();
@@ -286,7 +288,7 @@ async fn a_cdi_spec_that_someone_removed_comes_back() {
     preparer.restore_specs().await.unwrap();
     assert_eq!(node.spec(&claim), spec);
 
-    // A driver that was loaded again numbers its cards anew.
+    // A driver that is loaded again numbers its cards anew.
     node.cards.change(0, |card| card.minor = 5);
     preparer.restore_specs().await.unwrap();
     assert_eq!(node.spec(&claim)["devices"][0]["containerEdits"]["deviceNodes"][0]["path"], "/dev/nvidia5");

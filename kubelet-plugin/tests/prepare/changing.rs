@@ -1,4 +1,4 @@
-//! Claims that change while something is looked at or waited for.
+//! Claims that change while they are being examined or wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tessera_fakes::poll::until;
 
 use crate::support::{Node, claim, prepare};
 
-/// Far more than anything here takes.
+/// Far more time than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// A claim was deallocated and the kubelet had forgotten it, when a sweep asked. Before the sweep goes on, the claim is
@@ -34,7 +34,7 @@ async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
     assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-02-00".to_owned()]));
 }
 
-/// The same, and what it is given is what it had: its record is as the sweep knows it.
+/// The same, but the claim gets the devices it had: its record is as the sweep knows it.
 #[tokio::test]
 async fn what_is_prepared_anew_as_it_was_is_not_released() {
     let node = Node::new(1);
@@ -55,7 +55,7 @@ async fn what_is_prepared_anew_as_it_was_is_not_released() {
     assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-01-00".to_owned()]));
 }
 
-/// Its card's other claim takes seconds. Meanwhile it is allocated another device.
+/// Another claim keeps its card busy for seconds. Meanwhile the claim is allocated another device.
 #[tokio::test]
 async fn what_is_allocated_anew_while_it_queues_for_its_card_gets_what_it_has_now() {
     let mut node = Node::new(2);

@@ -1,11 +1,11 @@
-//! Death at every effect on the disk, and every effect failing: the next start converges, and what was asked for works.
+//! Death at every write to disk, and every write failing: the next start converges, and the request succeeds.
 
 use std::io::ErrorKind;
 
 use crate::crash_matrix::{self, Before};
 use crate::support::{Fault, Moment, Node, claim, prepare, unprepare};
 
-/// What dies.
+/// The interrupted operation.
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
     Prepare,
@@ -26,7 +26,7 @@ const SCENARIOS: [Scenario; 6] = [
 ];
 
 impl crash_matrix::Scenario for Scenario {
-    /// A neighbour's claim holds the third card throughout, except over a reboot.
+    /// Another claim holds the third card throughout, except across a reboot.
     async fn before(self) -> Before {
         let node = Node::new(3);
         let (mine, neighbour) = (claim("mine"), claim("neighbour"));
@@ -50,7 +50,7 @@ impl crash_matrix::Scenario for Scenario {
             }
             Self::StartAfterDeath => {
                 drop(preparer);
-                // Between CDI spec and record.
+                // Interrupted between CDI spec and record.
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
                 disk.set(Some(Fault::Die(2, Moment::After)));
@@ -70,7 +70,7 @@ impl crash_matrix::Scenario for Scenario {
     }
 
     fn least_steps(self) -> usize {
-        // Two directories are made at each start; more must have happened.
+        // Each start makes two directories; more must have happened.
         if matches!(self, Self::Prepare) { 6 } else { 2 }
     }
 
@@ -109,7 +109,7 @@ async fn an_intent_is_synced_before_a_card_is_touched() {
         let synced = disk.syncs();
         disk.set(None);
         if node.cards.mode(0) == Some(true) {
-            // The switch of the mode and the partition, in one directory.
+            // The mode switch and the partition, in one directory.
             assert_eq!((synced.0 - before.0, synced.1 - before.1), (2, 1));
             assert_eq!(node.record(&claim)["stage"], "intent");
             break;
@@ -117,7 +117,7 @@ async fn an_intent_is_synced_before_a_card_is_touched() {
     }
 }
 
-/// What a card is given out as it is leaves on the disk is of no use to another boot: nobody has to wait for the disk.
+/// The record of a card used as it is means nothing to another boot, so it needs no sync.
 #[tokio::test]
 async fn a_whole_card_waits_for_no_disk() {
     let node = Node::new(1);

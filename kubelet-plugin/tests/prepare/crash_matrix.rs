@@ -1,5 +1,5 @@
-//! Something breaks off at every step: death before, during and after each effect, each effect failing, each call of the
-//! driver failing, power lost. Every test is a loop over the number of the step, until a run ends before reaching it.
+//! Failures at every step: death before, during and after each effect, each effect failing, each driver call failing,
+//! power loss. Every test loops over the number of the step until a run ends before reaching it.
 
 use std::fmt::Debug;
 use std::io::ErrorKind;
@@ -9,33 +9,33 @@ use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
 
 use crate::support::{Fault, Loss, Moment, Node, prepare, unprepare};
 
-/// A node before something happens to a claim, and beside it a neighbour's.
+/// A node before the operation, with one claim for it and a neighbour's.
 pub struct Before {
     pub node: Node,
     pub mine: ClaimReference,
     pub neighbour: ClaimReference,
 }
 
-/// What is broken off.
+/// An operation to interrupt.
 pub trait Scenario: Copy + Debug {
     async fn before(self) -> Before;
 
-    /// Whether the claim ends; else it is prepared.
+    /// Whether the claim is gone afterwards; otherwise it is prepared.
     fn is_end(self) -> bool;
 
     /// Whether the neighbour's claim is prepared throughout.
     fn has_neighbour(self) -> bool;
 
-    /// The steps that it has at least.
+    /// Minimum number of steps, to check that the loop covers them.
     fn least_steps(self) -> usize;
 
-    /// What is the administrator's is as he left it.
+    /// Checks that the administrator's changes are untouched.
     fn is_untouched(_node: &Node) {}
 
-    /// While both claims are prepared.
+    /// Checks while both claims are prepared.
     fn check_both(self, _node: &Node) {}
 
-    /// The machine, which lost power, was started again. What it is now as if it came after.
+    /// The machine was started again after a power loss. Returns the scenario that applies after it.
     async fn after_power_loss(self, before: &Before) -> Self;
 }
 
@@ -47,17 +47,17 @@ async fn happen<S: Scenario>(scenario: S, preparer: &Preparer, before: &Before) 
     }
 }
 
-/// A retry, as the kubelet's, succeeds without a start.
+/// Retries like the kubelet. Succeeds without a new start.
 async fn retry<S: Scenario>(scenario: S, preparer: &Preparer, before: &Before) {
     happen(scenario, preparer, before).await.unwrap();
     preparer.sweep().await.unwrap();
     preparer.restore_specs().await.unwrap();
-    // Fails itself where what claims, journal, CDI specs and cards say differs.
+    // Fails itself if claims, journal, CDI specs and cards disagree.
     let settled = before.node.settled();
     assert_eq!(settled.contains_key(&before.mine.uid), !scenario.is_end(), "{scenario:?}");
 }
 
-/// After any fault: a new start converges, and all goes on as if nothing had been.
+/// After any fault: a new start converges, and everything works as if nothing had happened.
 async fn check<S: Scenario>(scenario: S, before: &Before) {
     let Before { node, mine, neighbour } = before;
     let preparer = node.start().await;
@@ -78,7 +78,7 @@ async fn check<S: Scenario>(scenario: S, before: &Before) {
     S::is_untouched(node);
 }
 
-/// Lets the process die at a step; whether it came so far.
+/// Lets the process die at a step; returns whether it got that far.
 async fn dies<S: Scenario>(scenario: S, before: &Before, number: usize, moment: Moment) -> bool {
     let (preparer, disk) = before.node.start_on(Some(Fault::Die(number, moment))).await;
     if let Ok(preparer) = &preparer {
@@ -128,7 +128,7 @@ pub async fn every_step_failing_once<S: Scenario>(scenarios: &[S], errors: &[Err
     }
 }
 
-/// Each call fails once with each of these errors of the driver; those with `true` have had their effect all the same.
+/// Each call fails once with each of these driver errors. Calls marked `true` take effect anyway.
 pub async fn every_call_of_the_driver_failing_once<S: Scenario>(scenarios: &[S], faults: &[(u32, bool)]) {
     for scenario in scenarios.iter().copied() {
         for (code, has_effect) in faults.iter().copied() {
@@ -155,7 +155,7 @@ pub async fn power_lost_at_every_step<S: Scenario>(scenarios: &[S]) {
     for scenario in scenarios.iter().copied() {
         for is_by_names in [true, false] {
             for number in 1.. {
-                // What is in the place of lost content makes no difference to the step.
+                // What replaces lost content makes no difference to the step.
                 let loss = match number % 2 {
                     _ if is_by_names => Loss::Names,
                     0 => Loss::Content,

@@ -1,4 +1,4 @@
-//! The driver's files: from `nvidia-ctk` where there is one, else searched for.
+//! The driver's files: from `nvidia-ctk` if there is one, otherwise searched.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Node, claim, prepare};
 
-/// Puts a tool in the driver's root that writes how it was called and answers with `script`.
+/// Puts a tool into the driver's root that logs its arguments and answers with `script`.
 fn tool(node: &Node, script: &str) -> PathBuf {
     let directory = node.path().join("driver/usr/bin");
     fs::create_dir_all(&directory).unwrap();
@@ -23,7 +23,7 @@ fn tool(node: &Node, script: &str) -> PathBuf {
     calls
 }
 
-/// What the tool says of a machine, cut to one of each.
+/// The tool's answer for a machine, reduced to one entry of each kind.
 fn answer(node: &Node) -> Value {
     let root = node.path().join("driver").to_string_lossy().into_owned();
     json!({
@@ -67,7 +67,7 @@ async fn nvidia_ctk_is_asked_once_for_a_driver_and_gives_no_device_nodes() {
         edits["deviceNodes"].as_array().unwrap().iter().map(|node| node["path"].clone()).collect();
     assert_eq!(nodes, ["/dev/nvidiactl"]);
     assert_eq!(edits["env"], json!(["NVIDIA_VISIBLE_DEVICES=void"]));
-    // The daemon whose socket it found is not there now.
+    // The daemon whose socket the tool found is gone now.
     let mounts: Vec<_> =
         edits["mounts"].as_array().unwrap().iter().map(|mount| mount["containerPath"].clone()).collect();
     assert_eq!(mounts, ["/usr/lib64/libcuda.so.580.95.05"]);
@@ -83,7 +83,7 @@ async fn nvidia_ctk_is_asked_once_for_a_driver_and_gives_no_device_nodes() {
     ] {
         assert!(called.contains(argument), "{argument} in {called}");
     }
-    // Remembered on disk.
+    // The answer is cached on disk.
     drop(preparer);
     fs::remove_file(node.spec_path(&claim)).unwrap();
     let preparer = node.start().await;
@@ -115,7 +115,7 @@ async fn the_background_looks_before_the_first_claim_and_repairs_specs() {
     prepare(&node.start().await, &claim).await.unwrap();
     assert!(node.spec(&claim)["containerEdits"]["mounts"].is_null());
 
-    // A driver with files and a tool was installed since.
+    // Now a driver with files and a tool is installed.
     library(&node);
     fs::write(node.path().join("answer"), answer(&node).to_string()).unwrap();
     tool(&node, &format!("cat '{}'", node.path().join("answer").display()));

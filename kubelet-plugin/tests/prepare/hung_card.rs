@@ -1,4 +1,4 @@
-//! A card about which the driver's calls don't return: its own claims are told, and nothing else notices.
+//! A card whose driver calls don't return: its own claims get an error, and nothing else is affected.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
 
 use crate::support::{Node, claim, prepare, unprepare};
 
-/// How long the driver may take.
+/// Time limit of driver calls.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What comes within this did not wait for the card, however busy the machine.
+/// Anything done within this time did not wait for the card, however busy the machine.
 const LONG: Duration = Duration::from_secs(20);
 
-/// As in the plugin, but for the number of threads: fewer, so that few claims use them up.
+/// A runtime like the plugin's, but with fewer threads, so that a few claims use them up.
 fn run(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).max_blocking_threads(8).enable_all().build().unwrap();
@@ -66,7 +66,7 @@ fn claims_of_a_card_that_hangs_leave_the_threads_to_the_other_cards() {
     });
 }
 
-/// A claim that is unprepared at once has not waited for the driver to be found silent.
+/// Claims that are unprepared before the card counts as not answering must not use up the threads either.
 #[test]
 fn claims_that_are_given_up_before_the_card_is_found_silent_leave_the_threads_too() {
     run(async {
@@ -107,7 +107,7 @@ fn a_partition_of_a_card_that_hangs_is_told_to_the_kubelet_and_goes_when_the_car
         let preparer = node.start().await;
         prepare(&preparer, &mine).await.unwrap();
         let hang = node.cards.hang(0);
-        // The claim is prepared, whatever its card does now.
+        // The claim is prepared already, so its card does not matter.
         prepare(&preparer, &mine).await.unwrap();
         for attempt in 0..3 {
             let ended = unprepare(&preparer, &mine).await;

@@ -46,7 +46,7 @@ async fn racing_instances_have_one_winner_for_each_card() {
     }
     let (one, other) =
         tokio::join!(instances[0].prepare(claims.clone()), instances[1].prepare(claims.clone()));
-    // Both were asked for every claim; what one prepared the other tells again.
+    // Both were asked for every claim; each repeats what the other has prepared.
     let won = claims.iter().filter(|claim| one[&claim.uid].is_ok() || other[&claim.uid].is_ok()).count();
     assert_eq!(won, 4);
     assert_eq!(node.settled().len(), 4);
@@ -63,7 +63,7 @@ async fn a_start_leaves_the_work_of_the_other_instance_alone() {
         async move { prepare(&old, &claim).await }
     });
     let new = loop {
-        // Starts while the card is being asked for.
+        // The new instance starts while the driver is asked about the card.
         let new = node.start().await;
         if node.cards.calls() > 0 {
             break new;

@@ -1,4 +1,4 @@
-//! Random interleavings of everything that can happen to a node.
+//! Random interleavings of everything that can happen on a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -17,17 +17,17 @@ const CLAIMS: usize = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// These claims at once, by one of two instances; the fault may come.
+    /// Concurrent calls for these claims to one of two instances, maybe with a fault.
     Calls { calls: Vec<(usize, bool)>, instance: usize, fault: Option<(usize, Kind)> },
-    /// The scheduler, or who takes its place, gives a claim these devices, or the API server loses it.
+    /// The scheduler, or somebody in its place, gives a claim these devices, or the claim is deleted from the API.
     Allocate { claim: usize, devices: BTreeSet<(u8, usize)> },
-    /// An instance is stopped and starts again.
+    /// An instance is stopped and started again.
     Restart { instance: usize },
-    /// The machine starts again.
+    /// The machine is started again.
     Reboot,
 }
 
-/// What a card can be to a claim: all of it, or a partition.
+/// What a claim can have of a card: all of it, or a partition.
 const DEVICES: [&str; 6] =
     ["", "-mig-1g10gb-0", "-mig-1g10gb-5", "-mig-2g20gb-4", "-mig-3g40gb-0", "-mig-3g40gb-4"];
 
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Run {
     node: Node,
     instances: Vec<(Preparer, Arc<Disk>)>,
-    /// What the kubelet was told and has not given back: claims and their devices.
+    /// What the kubelet was told and has not returned: claims and their devices.
     granted: BTreeMap<String, BTreeSet<String>>,
     boots: usize,
 }
@@ -62,7 +62,7 @@ struct Run {
 impl Run {
     async fn new() -> Self {
         let mut node = Node::new(CARDS);
-        // Waiting is a part of what happens.
+        // Some steps have to wait, so keep waits short.
         node.answer_within = Duration::from_millis(30);
         let mut run = Self { node, instances: Vec::new(), granted: BTreeMap::new(), boots: 1 };
         for _ in 0..2 {
@@ -108,7 +108,7 @@ impl Run {
                 let answers: Vec<(ClaimReference, Option<BTreeSet<String>>)> = join_all(answers).await;
                 let died = fault.is_some_and(|(_, kind)| matches!(kind, Kind::Die(_))) && disk.is_reached();
                 if died {
-                    // Its disk stays dead: a thread of it that comes late must not write what a dead process cannot.
+                    // Its disk stays dead: a late thread of it must not write, because a dead process can't.
                     drop(preparer);
                     self.restart(instance).await;
                 } else {
@@ -143,7 +143,7 @@ impl Run {
         }
     }
 
-    /// Of several calls at once for one claim the order is not known: then the disk decides.
+    /// Updates `granted`. With several concurrent calls for one claim their order is unknown: then the disk decides.
     fn believe(&mut self, answers: Vec<(ClaimReference, Option<BTreeSet<String>>)>) {
         let mut asked = BTreeMap::<String, usize>::new();
         for (claim, _) in &answers {
@@ -159,16 +159,16 @@ impl Run {
         }
     }
 
-    /// What must hold between any two steps.
+    /// Checks what must hold between any two steps.
     async fn check(&self) {
         let (preparer, _) = &self.instances[0];
-        // What a failure left of a claim is undone by the kubelet's next call, or else by this.
+        // What a failure left of a claim is undone by the kubelet's next call, or otherwise by a sweep.
         preparer.sweep().await.unwrap();
         preparer.restore_specs().await.unwrap();
-        // Fails itself for a card with two holders, an intent, a spec without record or the other way round.
+        // Fails itself for a card with two holders, an intent, or a spec without record or record without spec.
         let settled = self.node.settled();
         for (uid, devices) in &self.granted {
-            // A failed or broken-off Prepare may have taken back what an earlier one gave, never anything else's.
+            // A failed or interrupted Prepare may have undone an earlier one of its claim, but never anything else.
             if let Some(recorded) = settled.get(uid) {
                 assert_eq!(recorded, devices, "{uid}");
             }
@@ -176,7 +176,7 @@ impl Run {
     }
 }
 
-/// One claim's own devices never overlap: each allocation is one of the scheduler's.
+/// Removes overlaps among one claim's own devices, which the scheduler never allocates.
 fn without_overlaps(devices: BTreeSet<(u8, usize)>) -> Vec<(u8, usize)> {
     let slices = |part: usize| match part {
         0 => 0..8,
@@ -210,7 +210,7 @@ proptest! {
                 run.happen(step).await;
                 run.check().await;
             }
-            // At the end, all of it can be undone.
+            // At the end, everything can be undone.
             for number in 0..CLAIMS {
                 unprepare(&run.instances[1].0, &claim(&number.to_string())).await.unwrap();
             }

@@ -1,4 +1,4 @@
-//! A real process, really killed.
+//! A real process that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl FileSystem for Fatal {
     }
 }
 
-/// The child: prepares one claim and unprepares it, or dies on the way.
+/// The child process: prepares a claim and unprepares it, or dies on the way.
 #[test]
 #[ignore = "the child process of the test below, which starts it"]
 fn child() {

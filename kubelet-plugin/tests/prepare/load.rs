@@ -1,4 +1,4 @@
-//! Many claims at once, calls that are dropped, retries.
+//! Many concurrent claims, dropped calls, retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ async fn sixty_four_claims_wait_for_no_other_card() {
     let answers = preparer.prepare(claims.clone()).await;
     let elapsed = start.elapsed();
     assert!(answers.values().all(Result::is_ok));
-    // One after the other would take 25.6 s.
+    // One after the other they would take 25.6 s.
     assert!(elapsed < Duration::from_secs(15), "{elapsed:?}");
     assert_eq!(node.settled().len(), 64);
     let answers = preparer.unprepare(claims).await;

@@ -1,4 +1,4 @@
-//! Partitions that are made when a claim needs them and are gone when none does.
+//! Partitions made on demand and destroyed with their claims.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use tessera_nvml::Architecture;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
-/// A claim with these devices, all for the request `gpus`.
+/// Allocates these devices to a claim, all for the request `gpus`.
 fn allocate(node: &Node, claim: &ClaimReference, devices: &[&str]) {
     let results: Vec<_> = devices.iter().map(|device| ("gpus", *device)).collect();
     node.api.allocate(claim, &results);
 }
 
-/// The variables and nodes that a claim's devices bring, by their order.
+/// The variables and nodes that the spec adds for each of a claim's devices.
 fn edits(spec: &Value) -> Vec<(String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     spec["devices"]
@@ -60,7 +60,7 @@ async fn a_partition_lives_as_long_as_its_claim() {
     assert_eq!(env[0], "NVIDIA_VISIBLE_DEVICES=void");
     assert_eq!(node.settled()["uid-a"].len(), 3);
 
-    // Another pod of the claim has what is there.
+    // Another pod of the claim gets what exists.
     assert_eq!(prepare(&preparer, &claim).await.unwrap(), devices);
     assert_eq!(node.seen.hardware(HardwareWork::MakePartition), ["success"; 3]);
     unprepare(&preparer, &claim).await.unwrap();
@@ -114,7 +114,7 @@ async fn an_admins_mode_and_instances_are_left_as_they_are() {
     assert_eq!(node.cards.instances(), (vec![(0, 9, 4)], vec![]));
     assert_eq!(node.cards.mode(0), Some(true));
 
-    // What is not there any more is not made.
+    // A partition that was destroyed is not made again.
     node.cards.admin_destroys(0, theirs);
     let error = prepare(&preparer, &fixed).await.unwrap_err();
     assert!(matches!(error, PrepareError::NoPartition { .. }), "{error}");
@@ -125,7 +125,7 @@ async fn an_admins_mode_and_instances_are_left_as_they_are() {
 async fn a_foreign_instance_in_the_way_is_named_and_left_alone() {
     let node = Node::new(1);
     node.cards.admin_mode(0, true);
-    // Made by hand, and left without a compute instance: no MIG device shows it.
+    // A GPU instance made by hand, without a compute instance: no MIG device shows it.
     node.cards.admin_instance((0, 9, 4), false);
     let (preparer, partition, whole) = (node.start().await, claim("a"), claim("whole"));
     allocate(&node, &partition, &["gpu-01-00-mig-1g10gb-0", "gpu-01-00-mig-1g10gb-5"]);
@@ -200,7 +200,7 @@ async fn who_keeps_a_card_busy_is_named() {
     node.cards.open(0, false);
     prepare(&preparer, &claim).await.unwrap();
 
-    // A monitor keeps the mode on, and no claim waits for that.
+    // A monitor keeps the mode on, but no claim waits for that.
     node.cards.open(0, true);
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!((node.cards.instances().1.len(), node.cards.mode(0)), (0, Some(true)));
@@ -320,7 +320,7 @@ async fn a_driver_or_card_that_is_away_holds_up_no_pods_end() {
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!(node.cards.instances().1.len(), 2);
     node.hardware.send_replace(driver);
-    // Whoever comes first to the card clears it.
+    // The next work on the card removes the waste.
     prepare(&preparer, &next).await.unwrap();
     assert_eq!(node.cards.instances().1, [(0, 9, 0), (1, 19, 0)]);
     preparer.sweep().await.unwrap();
@@ -345,7 +345,7 @@ async fn a_partition_that_somebody_destroyed_is_made_anew() {
     assert_eq!(edits(&node.spec(&claim))[0].0, "GPU_DEVICE_01_00_MIG_1G10GB_0=MIG-GPU-0-2");
     assert_eq!(node.settled().len(), 1);
 
-    // Also without being asked, as for a container that is started again.
+    // Also without a call, for a container that is restarted.
     node.cards.admin_destroys(0, 1);
     node.api.behave(Behaviour::Status(503, "away"));
     preparer.repair().await.unwrap();
@@ -371,7 +371,7 @@ async fn claims_of_a_card_queue_and_those_of_other_cards_do_not() {
     let answers = preparer.prepare(claims).await;
     let elapsed = since.elapsed();
     assert!(answers.values().all(Result::is_ok), "{answers:?}");
-    // One card takes 3.5 s, one lock for all would take 10.5 s.
+    // One card takes 3.5 s; with one lock for all cards it would be 10.5 s.
     assert!(elapsed >= Duration::from_millis(3500) && elapsed < Duration::from_secs(10), "{elapsed:?}");
     assert_eq!(node.settled().len(), 21);
 }
@@ -415,7 +415,7 @@ async fn a_reboot_takes_partitions_along() {
     node.boot("boot-2");
     node.cards.admin_mode(0, true);
     node.cards.admin_instance((0, 19, 0), true);
-    // The same place, the same profile, the same id: and yet not ours, for ours is of another boot.
+    // Same placement, profile and id, but not ours: ours was of another boot.
     let preparer = node.start().await;
     assert!(node.settled().is_empty());
     assert_eq!(node.cards.instances().0, [(0, 19, 0)]);
@@ -445,12 +445,12 @@ async fn a_mode_on_which_somebody_else_has_come_to_rest_stays_on() {
     node.cards.admin_instance((0, 9, 4), true);
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!((node.cards.instances(), node.cards.mode(0)), ((vec![(0, 9, 4)], vec![]), Some(true)));
-    // From now on it is the administrator's.
+    // From now on the mode is the administrator's.
     node.cards.admin_mode(0, true);
     assert!(node.settled().is_empty());
 }
 
-/// A later version of the plugin may know what it says, and what there is to undo.
+/// A later version of the plugin may know what it means and how to undo it.
 #[tokio::test]
 async fn a_hardware_record_of_an_unknown_kind_is_left_alone_whatever_its_boot() {
     let node = Node::new(1);

@@ -1,6 +1,6 @@
-//! Partitions: death at every step of making and destroying them and at every boundary between, every step failing, every
-//! call of the driver failing, calls that hang. Afterwards journal, cards, CDI specs and claims say the same, and nothing
-//! of the administrator's was touched.
+//! Partitions: death at and between all steps of making and destroying them, every step failing, every driver call
+//! failing, hanging calls. Afterwards journal, cards, CDI specs and claims agree, and nothing of the administrator's
+//! was touched.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
 use crate::crash_matrix::{self, Before};
 use crate::support::{Behaviour, Fault, Moment, Node, claim, prepare, unprepare};
 
-/// What is broken off.
+/// The interrupted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     /// Three partitions on two cards, both not in MIG mode.
     Make,
     /// The same beside a partition of another claim.
     MakeBeside,
-    /// Their end, and that of the cards' mode.
+    /// Destroying them, and restoring the cards' mode.
     Destroy,
-    /// Their end while another claim has a partition on one of the cards.
+    /// Destroying them while another claim has a partition on one of the cards.
     DestroyBeside,
-    /// A claim that was allocated other partitions meanwhile.
+    /// A claim that has since been allocated other partitions.
     Move,
     /// A claim for a whole card that its administrator has put into MIG mode.
     Whole,
-    /// Its end.
+    /// Unpreparing that claim.
     WholeEnds,
-    /// The first start after the machine was started again.
+    /// The first start after a reboot.
     AfterReboot,
     /// A start after an earlier death.
     AfterDeath,
@@ -62,8 +62,8 @@ fn administer(node: &Node) {
 }
 
 impl crash_matrix::Scenario for Scenario {
-    /// A node before the scenario. On the third card, which its administrator has put into MIG mode, lies an instance of his,
-    /// and a GPU instance that he left without compute instance; on the fourth nothing.
+    /// A node before the operation. The third card is in MIG mode, with an instance of the administrator's and a GPU
+    /// instance that he left without compute instance; the fourth is empty.
     async fn before(self) -> Before {
         let node = Node::new(4);
         administer(&node);
@@ -148,7 +148,7 @@ async fn every_step_failing_once() {
 
 #[tokio::test]
 async fn every_call_of_the_driver_failing_once() {
-    // Unknown, lost, in use, no resources.
+    // The codes mean: unknown, lost, in use, no resources.
     let faults = [(999, false), (15, false), (19, false), (23, false), (999, true), (15, true)];
     crash_matrix::every_call_of_the_driver_failing_once(&SCENARIOS, &faults).await;
 }
@@ -180,7 +180,7 @@ async fn a_call_that_hangs_is_answered_and_its_work_goes_on() {
         };
         let error = work(&preparer).await.unwrap_err();
         assert!(matches!(error, PrepareError::Unanswered { .. }), "{function}: {error}");
-        // Nothing else waits for it.
+        // Other claims don't wait for it.
         prepare(&preparer, &other).await.unwrap();
         let mut calls = 1;
         while let Err(error) = work(&preparer).await {
@@ -213,8 +213,8 @@ async fn without_the_api_server_partitions_end_and_prepared_ones_are_told_again(
     assert!(node.settled().is_empty());
 }
 
-/// The plugin died between its intent and the instance. Then the administrator destroyed what was there before, and made an
-/// instance of his own at the very place, to which the driver gave the id that his old one had: it is not ours.
+/// The plugin died between its intent and the instance. Then the administrator destroyed what was there before, and
+/// made an instance at the same placement, which got the id of the destroyed one from the driver. It is not ours.
 #[tokio::test]
 async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
     for number in 1.. {
@@ -230,7 +230,7 @@ async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
         assert!(disk.is_reached(), "never an intent without its instance");
         let journal = node.record_path(&mine).parent().unwrap().with_file_name("hardware");
         let mut records = crate::support::names(&journal);
-        // What is still being written says nothing.
+        // Ignore files that are still being written.
         records.retain(|name| !name.starts_with('.'));
         if records.is_empty()
             || node.cards.instances().0 != [(0, 19, 0)]
@@ -252,7 +252,7 @@ async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
     }
 }
 
-/// The value of a key, wherever it is.
+/// The value of a key, at any depth.
 fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
     let object = value.as_object()?;
     object.get(key).or_else(|| object.values().find_map(|value| find(value, key)))

@@ -10,7 +10,7 @@ use crate::support::{Node, claim, prepare, result, unprepare};
 
 const OTHER: &str = "gpu.nvidia.com";
 
-/// An instance under another driver name, on the same node.
+/// Starts an instance with another driver name on the same node.
 async fn start_other(node: &Node) -> Preparer {
     let base = node.options(Arc::new(LocalFileSystem));
     let mut options = PrepareOptions::new(OTHER, "node-a", &node.path().join("kubelet"));
@@ -56,19 +56,19 @@ async fn neither_takes_what_the_other_has_prepared() {
         ("gpu-01-00".to_owned(), &whole),
         ("gpu-01-00-mig-1g10gb-0".to_owned(), &whole),
         ("gpu-02-00".to_owned(), &part),
-        // The partition as the other sees it: one that somebody made.
+        // The same partition, as the other installation sees it: an existing one.
         (format!("gpu-02-00-mig-1g10gb-6-gi{instance}-ci0"), &part),
     ] {
         node.api.put(&contested, of_other(&device));
         names_holder(&prepare(&theirs, &contested).await.unwrap_err(), &holder.uid, "gpu.tessera.dev");
     }
-    // The other way round, and a card that nobody has.
+    // The other way round, and with a free card.
     node.api.put(&contested, of_other("gpu-03-00"));
     prepare(&theirs, &contested).await.unwrap();
     let late = claim("late");
     node.api.allocate(&late, &[("gpus", "gpu-03-00")]);
     names_holder(&prepare(&ours, &late).await.unwrap_err(), &contested.uid, OTHER);
-    // Neither cleans up what the other has.
+    // Neither cleans up what the other holds.
     ours.sweep().await.unwrap();
     theirs.sweep().await.unwrap();
     assert_eq!(node.cards.instances().1.len(), 1);
@@ -80,7 +80,7 @@ async fn neither_takes_what_the_other_has_prepared() {
     prepare(&ours, &late).await.unwrap();
 }
 
-/// The old installation is gone for good, and with it whoever could unprepare its claims.
+/// The old installation is gone for good, so nobody unprepares its claims.
 #[tokio::test]
 async fn what_the_kubelet_has_forgotten_holds_nothing() {
     let node = Node::new(1);
@@ -95,7 +95,7 @@ async fn what_the_kubelet_has_forgotten_holds_nothing() {
     prepare(&ours, &new).await.unwrap();
 }
 
-/// Both ask at the same moment: the card's lock is the node's, not the driver's.
+/// Both ask at the same moment: the card lock belongs to the node, not to one driver.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_that_ask_at_once_one_is_refused() {
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What a prepared claim lost is made again; what it still has, its containers may be using: that is never touched.
+//! What a prepared claim has lost is made again. The rest may be in use by its containers and is not touched.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ async fn only_the_partition_that_is_gone_is_made_anew() {
             node.cards.run(0, 4711, Some(gpu_instance(&node, &mine, 0)));
         }
         node.cards.admin_destroys(1, gpu_instance(&node, &mine, 1));
-        // Nobody has to ask for it.
+        // No call is needed.
         node.api.behave(Behaviour::Status(503, "away"));
         node.start().await.repair().await.unwrap();
         assert_eq!(instances(&node, &mine, 0), kept, "the partition that nobody touched was replaced");
@@ -63,7 +63,7 @@ async fn of_two_partitions_of_one_card_the_other_stays() {
 
 #[tokio::test]
 async fn a_repair_that_fails_leaves_what_there_is() {
-    // Both partitions of the second card are gone, and somebody has taken the place of one.
+    // Both partitions of the second card are gone, and somebody else's is in the place of one.
     let devices = ["gpu-01-00", "gpu-02-00-mig-1g10gb-6", "gpu-02-00-mig-1g10gb-5"];
     let (node, mine) = prepared(2, &devices).await;
     let (record, spec) = (node.record(&mine), node.spec(&mine));
@@ -78,7 +78,7 @@ async fn a_repair_that_fails_leaves_what_there_is() {
     assert_eq!(error.reason(), "foreign_instance", "{error}");
     assert_eq!((node.record(&mine), node.spec(&mine)), (record, spec), "the claim's pods run with it");
     assert_eq!(node.cards.instances().0, [(1, SMALL, 6)]);
-    // The whole card of the claim is still kept from others.
+    // The whole card of the claim is still held.
     let other = claim("other");
     node.api.allocate(&other, &[("gpus", "gpu-01-00")]);
     assert_eq!(prepare(&preparer, &other).await.unwrap_err().reason(), "held");
@@ -115,7 +115,7 @@ async fn a_lost_card_is_not_repaired_and_does_not_stop_the_repair_of_another() {
     node.settled();
 }
 
-/// A driver that was loaded again numbers cards anew, and another pod of the claim must not get another's card.
+/// A driver that is loaded again numbers cards anew. Another pod of the claim must not get another card.
 #[tokio::test]
 async fn a_prepared_claim_is_told_again_with_the_numbers_of_now_and_not_of_another_card() {
     let (node, mine) = prepared(1, &["gpu-01-00"]).await;

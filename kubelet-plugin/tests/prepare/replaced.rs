@@ -1,9 +1,9 @@
-//! Cards that were replaced by others while the machine ran: what was made on the one is not looked for on the other.
+//! Cards that are replaced while the machine runs: what was made on the old card is not searched on the new one.
 
 use crate::support::{Node, claim, prepare, unprepare};
 
-/// A claim has a partition. Then its card is replaced by one on which the administrator makes the same: the same profile at
-/// the same place, to which the driver gives the same id.
+/// A claim has a partition. Then its card is replaced by one on which the administrator makes an equal one: same
+/// profile, same placement, and the same id from the driver.
 #[tokio::test]
 async fn a_partition_on_a_replaced_card_is_not_touched() {
     let by_claim = async |node: &Node| {
@@ -11,7 +11,7 @@ async fn a_partition_on_a_replaced_card_is_not_touched() {
         unprepare(&preparer, &claim("mine")).await.unwrap();
     };
     let by_start = async |node: &Node| {
-        // The claim's end was cut off: its records are all that is left.
+        // The claim's end was interrupted: only its hardware records are left.
         std::fs::remove_file(node.record_path(&claim("mine"))).unwrap();
         std::fs::remove_file(node.spec_path(&claim("mine"))).unwrap();
         node.start().await;

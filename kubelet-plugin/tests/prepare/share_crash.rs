@@ -1,6 +1,6 @@
-//! Shares: death at every step of making and ending them, every step failing, every call of the driver failing, power lost
-//! at every step. Shares of unrelated claims by MPS, of a partition too, and by time; and devices that one claim holds and
-//! its pods share. Afterwards journal, daemons, compute modes, time-slices, partitions and claims say the same.
+//! Shares: death at every step of making and ending them, every step failing, every driver call failing, power loss
+//! at every step. Covers shares of unrelated claims by MPS (also of a partition) and by time, and devices of a single
+//! claim that its pods share. Afterwards journal, daemons, compute modes, time-slices, partitions and claims agree.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use tessera_nvml::ComputeMode;
 use crate::crash_matrix::{self, Before, Scenario as _};
 use crate::support::{Fault, Moment, Node, claim, prepare, real_uuid, result, unprepare};
 
-/// What is broken off.
+/// The interrupted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     /// The first shares of three devices.
     FirstShares,
-    /// Further ones.
+    /// Further shares of them.
     NextShares,
-    /// The end of some of them.
+    /// The end of some of the shares.
     SharesLeave,
-    /// The end of the last of them.
+    /// The end of the last shares.
     LastSharesLeave,
     /// A claim's own cards and partition, shared by its pods.
     Own,
-    /// Their end.
+    /// Unpreparing that claim.
     OwnEnds,
-    /// A claim that has one of the cards whole, with other limits, after one whose daemon nobody ended.
+    /// A claim of one of the cards, with other limits, after a claim whose daemon nobody has ended.
     OwnAfterDeath,
-    /// A claim that was allocated other cards meanwhile.
+    /// A claim that has since been allocated other cards.
     OwnMoves,
-    /// The first start after the machine was started again.
+    /// The first start after a reboot.
     AfterReboot,
 }
 
@@ -84,7 +84,7 @@ fn sharing(strategy: Value) -> Value {
     json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuConfig", "sharing": strategy})
 }
 
-/// Two cards with one daemon, one shared by time, and a partition of a fourth.
+/// Two cards with one daemon, one card shared by time, and a partition of a fourth.
 fn allocate_own(node: &Node, claim: &ClaimReference, cards: [&str; 3]) {
     let mps = json!({"strategy": "MPS", "mps": {"pinnedDeviceMemoryLimit": "4Gi"}});
     let slicing = json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}});
@@ -114,7 +114,7 @@ fn allocate(node: &Node, scenario: Scenario, claim: &ClaimReference) {
     }
 }
 
-/// The administrator lets one process at a time onto two of the cards.
+/// The administrator sets compute mode EXCLUSIVE_PROCESS on two of the cards.
 fn administer(node: &Node) {
     for card in [1, 2] {
         node.mps.as_ref().unwrap().administer(card, ComputeMode::ExclusiveProcess);
@@ -154,7 +154,7 @@ impl crash_matrix::Scenario for Scenario {
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
                 prepare(&preparer, &dead).await.unwrap();
-                // Its claim goes, and what it had on the cards stays: mps-host does not answer.
+                // Its claim goes, but what it had on the cards stays, because mps-host does not answer.
                 let pair = node.mps.as_ref().unwrap().daemons();
                 assert_eq!(pair.len(), 2);
                 disk.set(Some(Fault::Die(5, Moment::After)));
@@ -189,7 +189,7 @@ impl crash_matrix::Scenario for Scenario {
 
     fn check_both(self, node: &Node) {
         if !self.is_own() {
-            // No less than the largest share, and no more.
+            // Exactly the limits of the largest share.
             let limits = node.mps.as_ref().unwrap().limits(&real_uuid(0));
             assert_eq!(limits, Some((Some(8192), Some(25))));
         }
@@ -229,7 +229,7 @@ async fn power_lost_at_every_step() {
     crash_matrix::power_lost_at_every_step(&SCENARIOS).await;
 }
 
-/// A record that can't be read is no reason to end what containers of its claim may be using.
+/// A damaged record is no reason to end what the claim's containers may be using.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_keeps_daemons_and_time_slices() {
     for scenario in [Scenario::LastSharesLeave, Scenario::OwnEnds] {

@@ -24,7 +24,7 @@ async fn a_full_disk_loses_nothing_and_can_be_emptied() {
     let error = prepare(&preparer, &new).await.unwrap_err();
     assert!(error.to_string().contains("free space"), "{error}");
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
-    // What was prepared is still told, and ending a pod needs no space.
+    // Prepared claims are still answered, and ending a pod needs no space.
     prepare(&preparer, &old).await.unwrap();
     unprepare(&preparer, &old).await.unwrap();
     assert!(node.settled().is_empty());
@@ -33,7 +33,7 @@ async fn a_full_disk_loses_nothing_and_can_be_emptied() {
     prepare(&preparer, &new).await.unwrap();
 }
 
-/// What a claim of each kind that changes something of a card is allocated, and on what node.
+/// For each kind of change to a card: a node, and the allocation of a claim that needs the change.
 fn kinds() -> [(&'static str, Node, Value); 4] {
     let share = |device: &str, consumed: Value| {
         let mut share = result("gpus", device);
@@ -59,7 +59,7 @@ fn kinds() -> [(&'static str, Node, Value); 4] {
     ]
 }
 
-/// A pod that can't end keeps what it has written: then eviction can't free the disk either.
+/// A pod that can't end keeps its files, so that eviction could not free the disk either.
 #[tokio::test(flavor = "multi_thread")]
 async fn ending_needs_no_space_and_preparing_fails_cleanly() {
     for (kind, node, allocated) in kinds() {
@@ -137,7 +137,7 @@ async fn a_damaged_record_costs_its_own_claim_only() {
     for content in ["{", "", "null", "{\"version\":1}", "\u{0}\u{0}", "{\"version\":\"x\"}", "[]"] {
         fs::write(node.record_path(&damaged), content).unwrap();
         let preparer = node.start().await;
-        // Left as it is, and its claim's containers keep what they have: nobody else gets the card.
+        // The record stays as it is, and the claim's devices stay held: nobody else gets the card.
         assert_eq!(fs::read_to_string(node.record_path(&damaged)).unwrap(), content);
         assert!(node.spec_path(&damaged).exists());
         prepare(&preparer, &other).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_damaged_record_of_nothing_is_dropped() {
     let (preparer, claim) = (node.start().await, claim("a"));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     prepare(&preparer, &claim).await.unwrap();
-    // As a power failure leaves it: an empty file, and nothing in memory.
+    // As after a power failure: an empty file, and everything in memory is gone.
     fs::write(node.record_path(&claim), "").unwrap();
     node.boot("boot-2");
     node.start().await;

@@ -1,4 +1,4 @@
-//! Prepare waits for what passes by itself, and tells users why.
+//! Prepare waits for obstacles that pass by themselves, and tells users why.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use tessera_fakes::poll::until;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
-/// Far more than anything here takes.
+/// Far more time than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
-/// What comes within this was not waited for until [`LONG`] was over, however busy the machine.
+/// What is done within this time did not wait for [`LONG`], however busy the machine.
 const SOON: Duration = Duration::from_secs(15);
 
 fn patient(cards: u8) -> Node {
@@ -23,7 +23,7 @@ fn patient(cards: u8) -> Node {
     node
 }
 
-/// One whose waits end only by being woken: the next attempt is minutes away.
+/// A node where waits end only by notification: the next regular attempt is minutes away.
 fn woken(cards: u8) -> Node {
     let mut node = patient(cards);
     node.retry_pauses = (LONG * 10, LONG * 10);
@@ -104,7 +104,7 @@ async fn it_answers_in_time_with_the_error_it_always_had() {
     let elapsed = start.elapsed();
     assert!(error.to_string().starts_with("device gpu-01-00 is held by claim ns/old (uid-old); "), "{error}");
     assert!(elapsed >= Duration::from_millis(700) && elapsed < SOON, "{elapsed:?}");
-    // Of back-off: a loop without it would ask hundreds of times.
+    // With back-off. Without it there would be hundreds of requests.
     let asked = node.api.requests().len();
     assert!(asked < 20, "{asked} requests");
     assert_eq!(node.seen.waiting(), [("held", true), ("held", false)]);
@@ -119,14 +119,14 @@ async fn nothing_is_held_while_it_waits() {
     node.api.allocate(&both, &[("gpus", "gpu-01-00"), ("gpus", "gpu-02-00")]);
     let waiting = spawn(&preparer, &both);
     waits_for(&node, "held").await;
-    // The free card of the claim that waits, by both instances.
+    // Another claim gets the waiting claim's free card, through either instance.
     for (number, instance) in [&preparer, &other].into_iter().enumerate() {
         let third = claim(&format!("third-{number}"));
         node.api.allocate(&third, &[("gpus", "gpu-02-00")]);
         tokio::time::timeout(SOON, prepare(instance, &third)).await.unwrap().unwrap();
         unprepare(instance, &third).await.unwrap();
     }
-    // The claim itself, by the other instance.
+    // The waiting claim itself is unprepared by the other instance.
     tokio::time::timeout(SOON, unprepare(&other, &both)).await.unwrap().unwrap();
     unprepare(&other, &old).await.unwrap();
     waiting.await.unwrap().unwrap();
@@ -145,7 +145,7 @@ async fn unprepare_ends_the_wait_of_its_claim() {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
 
-    // Also where it waits for an answer that never comes; and what comes after is a new piece of work.
+    // Also while it waits for an answer that never comes. Later calls start new work.
     node.api.behave(Behaviour::Silent);
     let waiting = spawn(&preparer, &new);
     let asked = node.api.requests().len();
@@ -262,7 +262,7 @@ async fn what_cannot_pass_is_refused_at_once() {
     assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::Gone { .. })));
     node.api.put_status(&other, json!({}));
     assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::NotAllocated { .. })));
-    // A holder that a pod is to use goes on.
+    // A holder that gets a pod again stays.
     node.api.put_status(&other, reserved("gpu-01-00"));
     let error = prepare(&preparer, &other).await.unwrap_err();
     assert!(error.to_string().contains("given to two claims"), "{error}");
@@ -308,7 +308,7 @@ async fn users_are_told_what_is_waited_for_and_what_failed() {
         assert!(notes[0].contains("ns/old (uid-old)") && notes[0].ends_with("waiting for this to pass"));
     }
 
-    // The end of it, and all of it again: what was said is counted up.
+    // The wait ends, then everything happens again: repeated Events are counted up.
     waiting.await.unwrap().unwrap_err();
     until("the failure", || !told(&node.api.events(), "ResourceClaim", "new", "PrepareFailed").is_empty())
         .await;
@@ -320,7 +320,7 @@ async fn users_are_told_what_is_waited_for_and_what_failed() {
 #[tokio::test]
 async fn short_waits_are_not_told_and_trouble_with_events_is_nobodys() {
     let mut node = patient(1);
-    // Every wait of this test is short.
+    // All waits of this test are too short to be reported.
     node.tell_after = LONG;
     let preparer = node.start().await;
     let (old, new) = contested(&node, &preparer).await;
@@ -330,7 +330,7 @@ async fn short_waits_are_not_told_and_trouble_with_events_is_nobodys() {
     waiting.await.unwrap().unwrap();
     assert!(node.api.events().is_empty());
 
-    // No answer to Events: the work on as many claims as it may be is not held up.
+    // The API server does not answer to Events: even for the maximum number of claims, work goes on.
     let preparer = Arc::new(preparer);
     let unknown: Vec<_> = (0..300).map(|number| claim(&format!("unknown-{number}"))).collect();
     node.api.behave(Behaviour::Status(403, "may not create events"));

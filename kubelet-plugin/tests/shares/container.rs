@@ -1,4 +1,4 @@
-//! What a container with a claim would see, as far as CUDA programs look at it.
+//! The view that a container with a claim has, as far as CUDA programs look at it.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::host::Host;
 
-/// What a claim's spec gives a container.
+/// What a claim's spec gives to a container.
 pub struct Container {
     pub environment: Vec<(String, String)>,
-    /// Where the host has what the container sees at `/tmp/nvidia-mps`.
+    /// The host's directory that the container sees at `/tmp/nvidia-mps`.
     pub pipe: Option<PathBuf>,
 }
 
 impl Container {
-    /// With the first device of a spec.
+    /// A container with the first device of a spec.
     pub fn of(spec: &Value) -> Self {
         Self::with(spec, 0)
     }
 
-    /// With one device of a spec.
+    /// A container with one device of a spec.
     pub fn with(spec: &Value, device: usize) -> Self {
         let edits = &spec["devices"][device]["containerEdits"];
         let split = |variable: &Value| {
@@ -38,12 +38,12 @@ impl Container {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Starts a program in it.
+    /// Starts a program in the container.
     pub fn run(&self, host: &Host) -> Client {
         self.run_on(host, 0)
     }
 
-    /// Starts a program in it, on the device of this number.
+    /// Starts a program in the container, on the device with this number.
     pub fn run_on(&self, host: &Host, device: usize) -> Client {
         let kept = |(name, value): &'_ (String, String)| {
             (name != "CUDA_MPS_PIPE_DIRECTORY").then(|| (name.clone(), value.clone()))

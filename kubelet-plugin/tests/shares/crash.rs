@@ -1,4 +1,4 @@
-//! The plugin dies at every step of making and ending shares. Afterwards cards, daemons and records say the same as claims.
+//! The plugin dies at every step of making and ending shares. Afterwards cards, daemons, records and claims agree.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ enum Kind {
     Static,
     TimeSlice,
     Partition,
-    /// What one claim shares among its pods: two cards with one daemon, a card by time, a partition.
+    /// A claim shared by its pods: two cards with one daemon, a card by time, a partition.
     Own,
 }
 
@@ -53,7 +53,7 @@ async fn dies(node: &Node, fault: Fault) -> (Option<Preparer>, Arc<Disk>) {
     (node.start_on(disk.clone()).await.ok(), disk)
 }
 
-/// A loop over the number of the fatal effect, until a run ends before reaching it.
+/// Loops over the number of the fatal effect, until a run ends before reaching it.
 async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
     let node = match kind {
         Kind::Static => crate::static_partitions::published_node(),
@@ -78,7 +78,7 @@ async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
             }
             let is_over = !disk.is_reached();
             let after = node.start().await;
-            // What was complete stays; what was cut off is gone.
+            // Complete work stays, interrupted work is gone.
             let daemons = node.host.list().await.len();
             let records = node.hardware().len();
             assert!(

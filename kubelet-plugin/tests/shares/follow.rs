@@ -1,4 +1,4 @@
-//! What the plugin makes of what mps-host tells it, and of its silence.
+//! How the plugin reacts to mps-host's events, and to its silence.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -37,7 +37,7 @@ impl Following {
     }
 }
 
-/// Allocates a share to a claim that a pod of the same name uses.
+/// Allocates a share to a claim that is used by a pod of the same name.
 fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
     let mut share = crate::api::result("gpu", &node.device(0, "mps"));
     share["shareID"] = format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)).into();
@@ -47,7 +47,7 @@ fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
     node.api.put_status(claim, status);
 }
 
-/// The Events of this reason, as kind and name of what they are about, with their notes.
+/// The Events with this reason: kind and name of their objects, with their notes.
 fn events(node: &Node, reason: &str) -> Vec<(String, String)> {
     let events = node.api.events();
     let of_reason = events.iter().filter(|event| event["reason"] == reason);
@@ -94,7 +94,7 @@ async fn pods_are_told_of_a_dead_server_and_only_they() {
     let metrics = &following.metrics;
     until_async("counted", async || metrics.restarts.get() == 1).await;
     assert_eq!((metrics.server_deaths.get(), metrics.daemon_deaths.get()), (1, 0));
-    // In a loop it is told no more than once.
+    // In a loop of deaths it is reported only once.
     for _ in 0..5 {
         let pid = node.host.list().await.iter().find(|daemon| daemon.device.as_str() == uuid).unwrap().pid;
         if let Some(pid) = pid {
@@ -123,7 +123,7 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     node.host.start();
     following.is_connected().await;
     told(&node, "MPSServerDied", &["Pod share"], "mps-host's pod").await;
-    // Its directory lost, too: the daemon is made anew without anybody asking for it.
+    // Its directory is lost too: the daemon is made again without a call.
     let pipe = node.host.list().await[0].pipe_directory.clone();
     node.host.end_pod();
     // The plugin writes there that it closes the card.
@@ -132,7 +132,7 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     node.host.start();
     until_async("made anew", async || node.host.list().await.len() == 1 && pipe.exists()).await;
     unprepare(&preparer, &share).await.unwrap();
-    // What the card's compute mode was is lost with the directory.
+    // The card's earlier compute mode is lost with the directory.
     assert_eq!((node.hardware(), node.host.list().await), (vec![], vec![]));
 }
 
@@ -167,7 +167,7 @@ async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_c
     let share = claim("share");
     allocate(&node, &share, "4Gi");
     prepare(&preparer, &share).await.unwrap();
-    // mps-host hangs: it neither answers nor goes.
+    // mps-host hangs: it neither answers nor ends.
     let supervisor = node.host.supervisor().unwrap();
     kill(supervisor, Signal::STOP);
     unprepare(&preparer, &share).await.unwrap();
@@ -195,7 +195,7 @@ async fn limits_go_down_with_the_largest_share() {
     let container = Container::of(&node.spec(&small));
     let hostile = Container { environment: Vec::new(), pipe: container.pipe.clone() };
     assert_eq!(hostile.run(&node.host).device["memoryLimitMiB"], 4096);
-    // Without mps-host a pod ends all the same, and it is said when that is back.
+    // A pod ends without mps-host, and mps-host is told when it is back.
     let supervisor = node.host.supervisor().unwrap();
     kill(supervisor, Signal::STOP);
     unprepare(&preparer, &middle).await.unwrap();
@@ -248,7 +248,7 @@ async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
         following.metrics.daemons_in("fault") == 1 && following.metrics.server_faults.get() == 1
     })
     .await;
-    // Whoever comes next would find no server: it is not let in before there is one.
+    // The next claim would find no server, so it has to wait until there is one.
     let (copy, waiting) = (preparer.clone(), next.clone());
     let prepared = tokio::spawn(async move { prepare(&copy, &waiting).await });
     told(&node, "MPSNotReady", &["ResourceClaim next"], &process).await;
@@ -257,7 +257,7 @@ async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
     told(&node, "MPSRecovered", &["Pod share"], &node.device(0, "mps")).await;
     assert!(Container::of(&node.spec(&next)).run(&node.host).device["error"].is_null());
     assert_eq!(following.metrics.server_deaths.get(), 0);
-    // Both are unprepared by what comes next in the same way as ever.
+    // Both can be unprepared as usual.
     for claim in [&share, &next] {
         unprepare(&preparer, claim).await.unwrap();
     }
@@ -292,7 +292,7 @@ async fn two_instances_of_an_upgrade_tell_the_same_once() {
     kill(node.host.list().await[0].server_pid.unwrap(), Signal::KILL);
     died(1).await;
     told(&node, "MPSRestarted", &["Pod share"], "").await;
-    // Each hands its Events in one after the other: with this one of each instance, all before it are in.
+    // Each instance sends its Events in order: when this one has arrived, all earlier ones have.
     for (preparer, name) in [(&preparer, "first"), (&second, "second")] {
         let marker = claim(name);
         node.api.put_status(
@@ -329,12 +329,12 @@ async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
     node.host.start();
     node.host.daemon("running", |daemon| daemon.server_pid.is_some()).await;
     let preparer = node.start().await;
-    // Who is prepared on the new server has lost nothing.
+    // A claim prepared on the new server has lost nothing.
     prepare(&preparer, &late).await.unwrap();
     let following = Following::start(&preparer);
     told(&node, "MPSServerDied", &["Pod share"], "mps-host's pod").await;
     assert_eq!(events(&node, "MPSServerDied").len(), 1, "{:?}", node.api.events());
-    // The next instance has nothing to tell of it: it goes on with what was written down.
+    // The next instance has nothing to report: it starts from what was written down.
     let server = node.host.list().await[0].server_instance.clone();
     until_async("written down", async || {
         seen.mps_servers().unwrap().servers.values().next() == server.as_ref()
@@ -382,7 +382,7 @@ async fn daemons_that_outlive_mps_host_keep_their_cards_open() {
     kill(supervisor, Signal::KILL);
     until_async("away", async || following.metrics.host_up.get() == 0).await;
     let container = Container::of(&node.spec(&share));
-    // Each look of the plugin is later than the one before.
+    // Gives the plugin time for further looks.
     for _ in 0..5 {
         assert!(container.run(&node.host).device["error"].is_null());
         assert_eq!(node.host.card(0)["computeMode"], 3);
@@ -399,7 +399,7 @@ async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
     let mut node = Node::without("t4");
     let socket = node.host.directory().join("host.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    // Says that it is followed, and then rubbish without end; every other connection hears nothing.
+    // Confirms a subscription and then sends garbage without end; every other connection gets no answer.
     std::thread::spawn(move || {
         let mut kept = Vec::new();
         for (number, stream) in listener.incoming().flatten().enumerate() {

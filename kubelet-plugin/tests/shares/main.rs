@@ -1,4 +1,4 @@
-//! Shares of cards, prepared: the preparer, mps-host as a process, and the driver of an emulated machine with its programs.
+//! Shares of cards, prepared with the real mps-host and the driver and programs of an emulated machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod container;

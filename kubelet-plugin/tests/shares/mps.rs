@@ -86,12 +86,12 @@ async fn prepared_again_a_share_stays_and_a_lost_daemon_is_made_again() {
     let devices = prepare(&preparer, &share).await.unwrap();
     let daemon = node.host.list().await;
     assert_eq!(prepare(&preparer, &share).await.unwrap(), devices);
-    // Another instance of the plugin, after an upgrade.
+    // Another instance of the plugin, as after an upgrade.
     drop(preparer);
     let preparer = node.start().await;
     assert_eq!(node.host.list().await, daemon);
     assert_eq!(prepare(&preparer, &share).await.unwrap(), devices);
-    // Somebody has emptied mps-host's directory.
+    // mps-host's directory is lost.
     node.host.end_pod();
     std::fs::remove_dir_all(daemon[0].pipe_directory.parent().unwrap()).unwrap();
     node.host.start();
@@ -170,7 +170,7 @@ async fn allocations_that_cannot_be_enforced_are_refused_and_leave_nothing() {
     let error = prepare(&preparer, &share).await.unwrap_err().to_string();
     assert!(error.contains("one larger share"), "{error}");
     assert!(node.is_empty().await);
-    // Of two requests, for two containers.
+    // Two requests, for two containers.
     two[1]["request"] = "other".into();
     two[1]["consumedCapacity"]["memory"] = "2Gi".into();
     node.api.put(&share, two);

@@ -32,19 +32,19 @@ pub struct Node {
 }
 
 impl Node {
-    /// With mps-host.
+    /// A node with mps-host.
     pub fn new(hardware: &str) -> Self {
         let mut node = Self::without(hardware);
         node.host.start();
         node
     }
 
-    /// Without it.
+    /// A node without mps-host.
     pub fn without(hardware: &str) -> Self {
         Self::on(Host::without(hardware))
     }
 
-    /// With this host.
+    /// A node on this host.
     pub fn on(host: Host) -> Self {
         let library = Arc::new(Library::open_below(&host.machine.root()).unwrap());
         let directory = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// With mps-host, and the plugin under the name of NVIDIA's driver.
+    /// A node with mps-host, where the plugin has the name of NVIDIA's driver.
     pub fn named_as_nvidias(hardware: &str) -> Self {
         Self { driver_name: "gpu.nvidia.com", ..Self::new(hardware) }
     }
@@ -95,7 +95,7 @@ impl Node {
         Preparer::open(options, journal, self.api.client(), hardware, published, Arc::new(NoObserver)).await
     }
 
-    /// Name of a device of a card, such as `mps`; without one of the card itself.
+    /// Name of a device of a card, with a suffix such as `mps`; without suffix, of the card itself.
     pub fn device(&self, card: usize, suffix: &str) -> String {
         let pci = self.host.machine.cards()[card]["pci"].as_str().unwrap().to_ascii_lowercase();
         // 0000:3b:00.0
@@ -104,7 +104,7 @@ impl Node {
         format!("gpu-{}-{}{dash}{suffix}", parts[1], parts[2])
     }
 
-    /// Allocates a share by MPS.
+    /// Allocates an MPS share.
     pub fn allocate_mps(
         &self,
         claim: &ClaimReference,
@@ -120,8 +120,8 @@ impl Node {
         self.api.put(claim, vec![share]);
     }
 
-    /// Allocates devices, each for a request, with configuration objects: the requests that each names, its kind and its
-    /// `sharing`.
+    /// Allocates devices, each with its request, and configuration objects: each with the requests that it names, its
+    /// kind and its `sharing`.
     pub fn allocate_configured(
         &self,
         claim: &ClaimReference,
@@ -155,7 +155,7 @@ impl Node {
         self.host.machine.cards()[card]["uuid"].as_str().unwrap().to_owned()
     }
 
-    /// Allocates a share by time.
+    /// Allocates a time-slice.
     pub fn allocate_time_slice(&self, claim: &ClaimReference, device: &str) {
         let mut share = result("gpu", device);
         share["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
@@ -218,7 +218,7 @@ pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<()
     preparer.unprepare(vec![claim.clone()]).await.remove(&claim.uid).unwrap()
 }
 
-/// Whether a directory is there.
+/// Whether a path exists.
 pub fn is_there(path: &Path) -> bool {
     path.exists()
 }

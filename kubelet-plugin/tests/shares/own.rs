@@ -1,4 +1,4 @@
-//! Devices that one claim holds, shared by its pods and containers as its configuration says.
+//! Devices held by one claim and shared by its pods and containers, as its configuration says.
 
 use serde_json::{Value, json};
 use tessera_kubelet_plugin::prepare::PrepareError;
@@ -36,7 +36,7 @@ async fn two_containers_of_a_claim_run_side_by_side_within_its_limits() {
     assert_eq!(other.order("allocate 10000")["holdsMiB"], 10_000, "limits are those of each process");
     assert_eq!(one.order("allocate 1000")["error"], "CUDA_ERROR_OUT_OF_MEMORY");
     assert_eq!(other.order("allocate 200")["holdsMiB"], 10_200, "the other goes on");
-    // The daemon allows no more, whatever a container says.
+    // The daemon enforces the limit, whatever a container's environment says.
     let hostile = Container { environment: Vec::new(), pipe: container.pipe.clone() };
     assert_eq!(hostile.run(&node.host).device["memoryLimitMiB"], 10_240);
     drop((one, other));
@@ -116,7 +116,7 @@ async fn one_daemon_serves_all_cards_of_an_object() {
     );
     drop(single);
 
-    // Another supervisor takes the daemon over with all of its cards, another instance of the plugin the claim.
+    // A new supervisor takes over the daemon with all its cards, a new instance of the plugin the claim.
     let supervisor = node.host.supervisor().unwrap();
     crate::host::kill(supervisor, rustix::process::Signal::KILL);
     node.host.until("a new supervisor", || node.host.supervisor().is_some_and(|pid| pid != supervisor)).await;
@@ -124,7 +124,7 @@ async fn one_daemon_serves_all_cards_of_an_object() {
     drop(preparer);
     let preparer = node.start().await;
     assert_eq!(prepare(&preparer, &shared).await.unwrap(), devices);
-    // The end of its pod, and the next one.
+    // mps-host's pod ends, and the next one starts.
     node.host.end_pod();
     node.host.start();
     let pair_of = |daemons: &[tessera_mps_host::protocol::Daemon]| {
@@ -203,7 +203,7 @@ async fn a_claims_own_time_slices() {
     unprepare(&preparer, &shared).await.unwrap();
     assert_eq!(slices(&node), [json!(0), json!(0), json!(0)]);
     assert_eq!(node.host.card(2)["computeMode"], 3, "as its administrator had it");
-    // What is not set is not put back: the driver's own interval is left as it is.
+    // An interval that was not set is not restored: the driver's own stays.
     node.allocate_configured(
         &default,
         &[("gpu", &node.device(1, ""))],
@@ -245,7 +245,7 @@ async fn nvidias_kinds_under_its_name() {
     }
     unprepare(&preparer, &shared).await.unwrap();
 
-    // Time-slicing of a partition sets nothing; a limit above the device limits nothing.
+    // Time-slicing of a partition sets nothing. A limit above the device's memory has no effect.
     let above = json!({"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "200Gi"}});
     for (sharing, limit) in [(json!({"strategy": "TimeSlicing"}), None), (above, Some(Value::Null))] {
         let device = node.device(0, "mig-1g10gb-2");
@@ -276,6 +276,6 @@ async fn a_daemon_that_is_gone_is_made_again_for_its_claim() {
     assert_eq!(Container::of(&node.spec(&shared)).run(&node.host).device["memoryLimitMiB"], 2048);
     assert_eq!(prepare(&preparer, &shared).await.unwrap(), devices);
     unprepare(&preparer, &shared).await.unwrap();
-    // What the card's mode was before has gone with the directory.
+    // The card's earlier mode is lost with the directory.
     assert_eq!((node.hardware(), node.host.list().await), (vec![], vec![]));
 }

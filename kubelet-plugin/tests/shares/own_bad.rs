@@ -1,4 +1,4 @@
-//! Configurations of sharing that can't be had, each refused with what is wrong, and nothing left of the attempt.
+//! Sharing configurations that are impossible: each is refused with the reason, and leaves nothing behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -54,7 +54,7 @@ async fn what_can_not_be_is_said() {
         assert!(parts.iter().all(|part| text.contains(part)), "{sharing}: {text}");
         assert!(node.is_empty().await, "{sharing}: {:?}", node.hardware());
     }
-    // Not named by the object, devices of other types are none of its business.
+    // An object that does not name a request ignores devices of other types.
     node.allocate_configured(&shared, part, &[(&[], "GpuConfig", slicing)]);
     prepare(&preparer, &shared).await.unwrap();
 }
@@ -88,8 +88,8 @@ async fn nvidias_kinds_are_refused_under_another_name_and_so_is_what_is_not_done
     assert!(node.is_empty().await);
 }
 
-/// A machine with one Tesla P4, whose driver refuses to set time-slices, and a `nvidia-smi` that leaves a trace when it is
-/// asked to.
+/// A machine with one Tesla P4, whose driver refuses to set time-slices, and a `nvidia-smi` that leaves a trace when
+/// it is run.
 fn node_without_intervals(node: impl FnOnce(&str) -> Node) -> (Node, PathBuf) {
     let node = node("p4");
     let directory = node.host.machine.root().join("bin");
@@ -127,7 +127,7 @@ async fn a_card_without_intervals_is_refused_before_anything_is_touched() {
         }
         assert_eq!(error.reason(), "invalid_config");
         assert!(node.is_empty().await && !trace.exists());
-        // The driver's own length is there, by no tool.
+        // The driver's own length needs no tool.
         let plain = json!({"strategy": "TimeSlicing"});
         node.allocate_configured(&shared, &[("card", &device)], &[(&["card"], "GpuConfig", plain)]);
         prepare(&preparer, &shared).await.unwrap();
@@ -162,14 +162,14 @@ async fn two_daemons_never_hold_one_card() {
     assert_eq!(Client::start_on(host, &daemon.pipe_directory, &[], 1).device["memoryLimitMiB"], 1024);
     let error = host.ensure(1, Settings::default()).await.unwrap_err().to_string();
     assert!(error.contains("hold the device"), "{error}");
-    // Limits change; what it serves does not, as long as it has clients.
+    // Limits may change; the devices may not while it has clients.
     wish.others[0].memory_limit_mib = Some(2048);
     client.ensure(wish.clone(), LONG).await.unwrap();
     let program = Client::start_on(host, &daemon.pipe_directory, &[], 1);
     assert_eq!(program.device["memoryLimitMiB"], 2048);
     let error = host.ensure(0, Settings::default()).await.unwrap_err().to_string();
     assert!(error.contains(&program.pid().to_string()), "{error}");
-    // Whoever means another's daemon ends nothing.
+    // A release for another owner ends nothing.
     for owner in [None, Some("uid-2".to_owned())] {
         let order = Release { device: wish.device.clone(), grace_seconds: 0, owner };
         assert_eq!(client.release(order, LONG).await.unwrap(), [0; 0]);

@@ -1,4 +1,4 @@
-//! A container that runs as the node's root, with the mounts of its claim really made.
+//! A container that runs as the node's root, with the mounts of its claim.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::container::Container;
 use crate::node::{Node, claim, prepare, unprepare};
 
-/// Each is a way to be in the place of what the next daemon makes, or of the socket that others look for.
+/// Attempts to plant something in the place of a file that the next daemon makes, or of the socket that others use.
 const ATTEMPTS: &str = "rm -f control; mv control other; ln -s /etc/passwd link; ln -sfn /etc control; \
      mkdir directory; mkfifo pipe; touch file; echo 1 > nvidia-cuda-mps-control.pid; mount -o remount,bind,rw .";
 
@@ -42,7 +42,7 @@ async fn it_uses_its_share_and_changes_nothing_of_the_daemons() {
     let options: Vec<&str> = mount["options"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let target = tempfile::tempdir().unwrap();
     let sample = node.host.machine.root().join("bin/cuda-sample");
-    // Docker's and containerd's containers have no CAP_SYS_ADMIN.
+    // Like containers of Docker and containerd, without CAP_SYS_ADMIN.
     let script = format!(
         "set -e; mount --bind {pipe} {target}; mount -o remount,{options} {target}; cd {target}; \
          exec setpriv --bounding-set -sys_admin sh -c '{ATTEMPTS}; exec {sample}'",

@@ -33,7 +33,7 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     let uuid = node.host.machine.cards()[3]["uuid"].as_str().unwrap();
     let containers: Vec<Container> = claims.iter().map(|claim| Container::of(&node.spec(claim))).collect();
     assert!(containers.iter().all(|container| container.pipe.is_none()));
-    // In a container it is the only card.
+    // In the container it is the only card.
     let run = |container: &Container| {
         let mut environment = container.environment.clone();
         environment.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));
@@ -42,7 +42,7 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     let programs: Vec<_> = containers.iter().map(run).collect();
     assert!(programs.iter().all(|program| program.device["device"] == uuid), "all at once");
     drop(programs);
-    // Another interval counts from the next first share on.
+    // Another interval applies from the next first share on.
     node.config.send_replace(config("Long"));
     for claim in &claims[1..] {
         unprepare(&preparer, claim).await.unwrap();
@@ -54,7 +54,8 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     assert_eq!(node.host.card(3)["timeSlice"], 3);
 }
 
-/// As in a pod: the driver's root is another system's, and what it has beside the driver's libraries is not for this one's loader.
+/// As in a pod: the driver's root is another system's, whose libraries (except the driver's) this one's loader can't
+/// use.
 #[tokio::test(flavor = "multi_thread")]
 async fn nvidia_smi_of_another_system_runs_with_this_ones_libc() {
     let node = Node::without("t4");
@@ -103,7 +104,7 @@ async fn without_the_tool_the_drivers_own_interval_works_and_others_say_what_is_
     node.config.send_replace(config("Short"));
     let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
     assert!(error.contains("nvidia-smi") && error.contains("interval"), "{error}");
-    // Nothing was set, so nothing is to be put back: the card is not kept from others.
+    // Nothing was set, so nothing has to be restored: the card is free for others.
     assert_eq!(node.hardware(), [""; 0]);
     let whole = claim("whole");
     node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);

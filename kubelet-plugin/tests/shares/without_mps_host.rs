@@ -1,4 +1,4 @@
-//! Shares that end after mps-host was taken away for good, as with `sharing.mps.enabled` switched off.
+//! Shares that end after mps-host was removed for good, for example by switching `sharing.mps.enabled` off.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::node::{Node, claim, is_there, prepare, unprepare};
 /// Number of the compute mode PROHIBITED.
 const CLOSED: u64 = 2;
 
-/// Ends mps-host as its DaemonSet's end does: the cards of shares are closed then.
+/// Ends mps-host like the deletion of its DaemonSet: it closes the cards of shares then.
 async fn take_mps_host_away(node: &mut Node) {
     node.host.terminate();
     while !node.host.has_ended() {
@@ -72,7 +72,7 @@ async fn a_claims_own_daemon_leaves_all_its_cards_as_they_were() {
     assert!(node.hardware().is_empty(), "{:?}", node.hardware());
 }
 
-/// What mps-host could not take away itself, and of which the journal knows nothing any more.
+/// Something mps-host could not remove itself, and that the journal no longer knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     let mut node = Node::new("t4");
@@ -85,7 +85,7 @@ async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     let record = directory.join("daemon.json");
     let text = fs::read_to_string(&record).unwrap();
     let _following = Following::start(&preparer);
-    // A wanted one is left: its share may have a pod that is started again.
+    // A wanted daemon's card stays closed: its share may have a pod that is restarted.
     preparer.sweep().await.unwrap();
     assert_eq!(node.host.card(0)["computeMode"], CLOSED);
     let ended = text.replace("\"wanted\": true", "\"wanted\": false");
@@ -96,7 +96,7 @@ async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     assert_eq!(node.host.card(0)["computeMode"], 0);
 }
 
-/// Of a card that looks as a daemon would have it nothing is known without the daemon's record: it is kept.
+/// A card that is in a daemon's compute mode is held if there is no record of the daemon: nothing is known about it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_whose_daemon_may_run_elsewhere_is_kept() {
     let mut node = Node::new("t4");
@@ -116,7 +116,7 @@ async fn a_card_whose_daemon_may_run_elsewhere_is_kept() {
     assert!(node.hardware().is_empty(), "{:?}", node.hardware());
 }
 
-/// A share that mps-host was never there for.
+/// A share that was recorded while there was no mps-host.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_that_was_never_made_is_in_nobodys_way() {
     let node = Node::without("t4");

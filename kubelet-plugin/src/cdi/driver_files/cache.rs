@@ -1,3 +1,5 @@
+//! Cache of `nvidia-ctk`'s answer on disk.
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cdi::{ContainerEdits, Roots};
 use tessera_journal::{FileSystem, replace_unsynced};
 
-/// What the tool's answer depends on.
+/// Everything that the tool's answer depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Key {
@@ -41,13 +43,13 @@ impl Key {
     }
 }
 
-/// The remembered answer, or `None` where there is none for this key, or none that can be read: then the tool is asked.
+/// The cached answer; `None` if there is none for this key or it can't be read: then the tool has to be run.
 pub(super) fn read(file_system: &dyn FileSystem, path: &Path, key: &Key) -> Option<ContainerEdits> {
     let remembered: Remembered = serde_json::from_slice(&file_system.read(path).ok()?).ok()?;
     (remembered.key == *key).then_some(remembered.container_edits)
 }
 
-/// Remembers an answer in place of the one before. Not synced: it can always be had again.
+/// Replaces the cached answer. Not synced: the tool can be run again.
 pub(super) fn write(
     file_system: &dyn FileSystem,
     path: &Path,

@@ -1,3 +1,5 @@
+//! Runs `nvidia-ctk`.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -8,37 +10,37 @@ use tokio::process::Command;
 
 use crate::cdi::{ContainerEdits, Roots, Spec};
 
-/// Where packages and NVIDIA's operator install the tool, below the root of the host.
+/// Directories below the host's root where packages and NVIDIA's operator install the tool.
 const DIRECTORIES: &[&str] =
     &["usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit", "opt/nvidia-container-toolkit/bin", "bin"];
-/// It has been seen to take half a minute on machines with eight cards.
+/// Time limit. It has been seen to take half a minute on machines with eight cards.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Most bytes of its answer, which for eight cards has some ten kilobytes.
+/// Size limit of its answer, in bytes. For eight cards it is some ten kilobytes.
 const LARGEST: u64 = 8 << 20;
 
 /// Why the tool gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NvidiaCtkError {
-    /// It could not be started, or its output not be read.
+    /// It could not be started, or its output could not be read.
     #[error("it can't be run: {0}")]
     Run(#[from] io::Error),
-    /// It did not end.
+    /// It did not end in time.
     #[error("it did not end within {} s", LONGEST.as_secs())]
     Late,
-    /// It ended with an error of its own.
+    /// It failed.
     #[error("it ended with {status}: {message}")]
     Failed {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of what it wrote to stderr.
         message: String,
     },
-    /// Its answer is no CDI spec.
+    /// Its answer is not a CDI spec.
     #[error("its answer is no CDI spec: {0}")]
     Answer(#[from] serde_json::Error),
 }
 
-/// The tool, as this process sees it.
+/// The path of the tool, as this process sees it.
 pub(super) fn find(roots: &Roots, given: Option<&Path>) -> Option<PathBuf> {
     match given {
         Some(path) => Some(path.to_owned()),
@@ -49,15 +51,15 @@ pub(super) fn find(roots: &Roots, given: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// Asks the tool what containers need of the driver.
+/// Runs the tool to learn what containers need of the driver.
 pub(super) async fn generate(tool: &Path, roots: &Roots) -> Result<ContainerEdits, NvidiaCtkError> {
     let mut command = Command::new(tool);
     command
         .args(["cdi", "generate", "--format=json", "--mode=nvml", "--device-name-strategy=uuid"])
         .arg(argument("--driver-root", &roots.driver))
         .arg(argument("--dev-root", &roots.dev));
-    // Hooks are run by the container runtime on the host, so they are named as the host sees them. The flag has had this
-    // name since its first version; newer ones keep it as an alias.
+    // The container runtime runs hooks on the host, so they have the host's paths. The flag has had this name since
+    // its first version; newer versions keep it as an alias.
     let hook = tool.with_file_name("nvidia-cdi-hook");
     let hook = if hook.is_file() { hook } else { tool.to_owned() };
     command.arg(argument("--nvidia-ctk-path", &roots.on_host(&hook)));
@@ -106,7 +108,7 @@ async fn run(mut command: Command) -> Result<Vec<u8>, NvidiaCtkError> {
     Err(NvidiaCtkError::Failed { status, message: last })
 }
 
-/// What is taken over: no device nodes, and paths as the host sees them.
+/// The part that is taken over: no device nodes, and paths as the host sees them.
 fn edits(mut edits: ContainerEdits, roots: &Roots) -> ContainerEdits {
     edits.device_nodes.clear();
     for mount in &mut edits.mounts {
@@ -114,7 +116,7 @@ fn edits(mut edits: ContainerEdits, roots: &Roots) -> ContainerEdits {
     }
     for hook in &mut edits.hooks {
         for argument in &mut hook.args {
-            // `@` marks a path as one of the host, for a program that runs inside the container.
+            // `@` marks a path of the host, for a program that runs inside the container.
             if let Some(path) = argument.strip_prefix('@') {
                 *argument = format!("@{}", on_host(path, roots));
             }

@@ -1,3 +1,5 @@
+//! Finds the driver's files without `nvidia-ctk`.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -7,9 +9,9 @@ use tessera_nvml::{LIBRARY_DIRECTORIES, is_for_this_processor};
 
 use crate::cdi::{ContainerEdits, Mount, Roots};
 
-/// Where dynamic loaders look without being told, in images of the two families of distributions. A library that lies in
-/// either is found without an `ld.so.cache` (which only a hook of `nvidia-ctk` can write) and without `LD_LIBRARY_PATH`
-/// (which, set by a spec, would replace the image's own).
+/// Default directories of dynamic loaders, in images of the two families of distributions. A library in either is
+/// found without an `ld.so.cache` (which only a hook of `nvidia-ctk` can write) and without `LD_LIBRARY_PATH` (which,
+/// set by a spec, would replace the image's own).
 const CONTAINER_LIBRARY_DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
     "/usr/lib/x86_64-linux-gnu",
@@ -17,7 +19,7 @@ const CONTAINER_LIBRARY_DIRECTORIES: &[&str] = &[
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
 ];
-/// Tools that come with the driver (NVIDIA's installer, and what `nvidia-ctk` takes of it).
+/// Tools that come with the driver (from NVIDIA's installer, and those that `nvidia-ctk` mounts).
 const PROGRAMS: &[&str] = &[
     "nvidia-smi",
     "nvidia-debugdump",
@@ -32,13 +34,13 @@ const PROGRAM_DIRECTORIES: &[&str] =
 /// Sockets of the driver's daemons.
 const SOCKETS: &[&str] = &["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
 
-/// Looks for the files of one driver version below the driver root: every library with that version in its name, the
-/// tools, the firmware of the card's own processor, the sockets of running daemons.
+/// Searches the files of one driver version below the driver root: all libraries with that version in their names,
+/// the tools, the firmware of the card's own processor, the sockets of running daemons.
 ///
-/// Two things only `nvidia-ctk` gives: libraries in the container's `ld.so.cache` (programs that ask `ldconfig -p` instead
-/// of loading a library will not see them), and the configuration files of graphics libraries.
+/// Two things only `nvidia-ctk` provides: libraries in the container's `ld.so.cache` (programs that ask `ldconfig -p`
+/// instead of loading a library will not see them), and the configuration files of graphics libraries.
 pub(super) fn search(roots: &Roots, version: &str) -> ContainerEdits {
-    // `550.54.15-grid` is how a vGPU driver may call itself, not its files.
+    // A vGPU driver may call itself `550.54.15-grid`, but its files don't have the suffix.
     let version = version.split(['-', '+']).next().unwrap_or(version);
     let mut mounts = libraries(roots, version);
     mounts.extend(programs(roots));
@@ -67,7 +69,7 @@ fn libraries(roots: &Roots, version: &str) -> Vec<Mount> {
     mounts
 }
 
-/// The names under which programs load the driver's libraries in one directory, each with the file that has the version.
+/// The names under which programs load the driver's libraries in one directory, each with the file that it links to.
 fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let mut links = BTreeMap::<String, String>::new();
@@ -84,7 +86,7 @@ fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, Pa
     }
     for name in &versioned {
         let path = directory.join(name);
-        // A library that is loaded by another of the driver, under its full name, has no links.
+        // A library that another library of the driver loads by its full name has no links.
         found.entry(name.clone()).or_insert_with(|| path.clone());
     }
     for link in links.keys() {

@@ -1,3 +1,5 @@
+//! Reading a card whose GPU instances come and go.
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,13 +10,13 @@ use super::*;
 use crate::discovery::OwnPartition;
 use tessera_journal::JournalError;
 
-/// A card whose instances a test makes and takes away.
+/// A card whose instances a test creates and removes.
 #[derive(Default)]
 struct Fake {
     profiles: Mutex<Option<Vec<GpuInstanceProfile>>>,
     instances: Mutex<Option<Vec<GpuInstance>>>,
     looks: AtomicUsize,
-    /// What becomes of the instances after this many looks.
+    /// Instances that appear after this many looks.
     later: Mutex<Option<(usize, Vec<GpuInstance>)>>,
 }
 
@@ -104,7 +106,7 @@ impl Nvml for Fake {
     }
 }
 
-/// A journal that says the same every time.
+/// A journal with a fixed answer.
 struct Own(Vec<OwnPartition>);
 
 impl OwnPartitions for Own {

@@ -1,3 +1,5 @@
+//! What discovery keeps and reports when cards fail, return or switch MIG mode.
+
 use std::sync::Mutex;
 
 use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
@@ -90,7 +92,7 @@ impl Nvml for Fake {
     }
 }
 
-/// Without a sysfs: what it misses is missed every time.
+/// Without a sysfs: its facts are missing in every look.
 fn discovery() -> Discovery {
     Discovery::new("/nonexistent/sysfs".into())
 }
@@ -197,7 +199,7 @@ fn what_a_link_leads_to_does_not_flicker() {
     discovery.read_once(&fake);
     assert_eq!(discovery.machine(), before);
 
-    // Another link than before: nothing is known of it.
+    // A different link: nothing is known about it.
     fake.change(0, |card| card.links = Ok(vec![tessera_nvml::NvLinkReadings { link: 2, ..unanswered }]));
     discovery.read_once(&fake);
     let links = card_of(&discovery, 1).unwrap().nvlinks.unwrap();

@@ -1,3 +1,5 @@
+//! Decisions for cards with and without MIG, foreign instances, and orders that wait for a reset.
+
 use std::collections::BTreeSet;
 
 use tessera_inventory::layout::Layout;
@@ -63,7 +65,7 @@ fn what_is_right_is_left_alone() {
         decide(NAME, &fixed(&[0, 4]), &there, Some(&own), &["a claim".into()]),
         Decision::Done(Some(own))
     );
-    // An administrator made it just so: it stays his.
+    // An administrator made exactly this: it stays theirs.
     assert_eq!(decide(NAME, &fixed(&[0, 4]), &there, None, &[]), Decision::Done(None));
     assert_eq!(decide(NAME, &Desired::Untouched, &there, None, &[]), Decision::Done(None));
     assert_eq!(decide(NAME, &Desired::OnDemand, &seen(OFF, vec![]), None, &[]), Decision::Done(None));
@@ -76,7 +78,7 @@ fn of_a_layout_that_changes_only_the_difference_is_done() {
     let there = seen(ON, vec![instance(3, 0), instance(4, 2)]);
     let work = work(decide(NAME, &fixed(&[2, 4]), &there, Some(&own), &[]));
     assert_eq!((work.destroy, work.create, work.switch), (vec![instance(3, 0)], vec![planned(4)], None));
-    // Until it is done, old and new are the layout's.
+    // While the work runs, old and new instances belong to the layout.
     assert_eq!(work.intent, record(&[0, 2, 4], true));
     assert_eq!(work.complete, Some(record(&[2, 4], true)));
 }
@@ -107,7 +109,7 @@ fn nothing_is_done_under_claims_clients_and_others_partitions() {
         let Decision::Wait(foreign) = foreign else { panic!("{foreign:?}") };
         assert!(!foreign.may_pass() && foreign.to_string().contains("3 at 6"), "{foreign}");
     }
-    // Where nothing is wanted they disturb nobody.
+    // If nothing is wanted, others' instances are not in the way.
     assert_eq!(
         decide(NAME, &Desired::OnDemand, &seen(ON, vec![instance(3, 6)]), None, &[]),
         Decision::Done(None)
@@ -141,6 +143,6 @@ fn a_card_that_needs_a_reset_gets_the_order_once() {
     assert_eq!(decide(NAME, &fixed(&[0]), &ampere(waiting), None, &[]), Decision::NeedsReset { on: true });
     assert_eq!(work(decide(NAME, &fixed(&[0]), &ampere(ON), None, &[])).create.len(), 1);
     assert_eq!(work(decide(NAME, &Desired::OnDemand, &ampere(OFF), None, &[])).switch, Some(true));
-    // An order that is wanted no more is taken back.
+    // A pending mode switch that is no longer wanted is taken back.
     assert_eq!(work(decide(NAME, &Desired::Off, &ampere(waiting), None, &[])).switch, Some(false));
 }

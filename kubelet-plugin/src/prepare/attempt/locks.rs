@@ -11,20 +11,20 @@ use super::Attempt;
 use crate::prepare::claim_events;
 use crate::prepare::{Phase, PrepareError};
 
-/// How long one attempt waits for the lock of its claim, and for those of its cards at least.
+/// How long one attempt waits for the lock of its claim, and at least for those of its cards.
 pub(in crate::prepare) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Users are told of a claim that queues for its cards for so long: a few seconds are nothing to tell of.
+/// A claim that queues for its cards this long gets an Event. A few seconds are not worth one.
 const TELL_QUEUED_AFTER: Duration = Duration::from_secs(5);
 
 impl Attempt<'_> {
-    /// The claim's lock, waited for so long.
+    /// The claim's lock, waiting at most `longest`.
     pub(in crate::prepare) async fn claim_lock(&self, longest: Duration) -> Result<FileLock, PrepareError> {
         self.locked("the claim", longest, self.worker.locks.claim(&self.claim.uid)).await
     }
 
-    /// The cards' locks. Claims of one card queue for them as long as the call has time: each step on a card takes about a
-    /// second, and whoever gave up its place would start behind all others.
+    /// The cards' locks. Claims of one card queue for them until the call's deadline: each step on a card takes about
+    /// a second, and a claim that left the queue would start again at its end.
     pub(in crate::prepare) async fn card_locks(
         &self,
         cards: &BTreeSet<PciBusId>,

@@ -1,4 +1,4 @@
-//! All cards of a claim at once: each on a thread of its own, under the locks of all of them.
+//! Work on all cards of a claim at once: one thread per card, with the locks of all of them held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tessera_nvml::CallError;
 pub(in crate::prepare) struct Made {
     /// Partitions, by the ids of their records.
     pub partitions: BTreeMap<String, PartitionInstances>,
-    /// Shares by MPS, by the positions of their devices among the claim's.
+    /// MPS shares, by the positions of their devices in the claim.
     pub shares: BTreeMap<usize, ClaimMps>,
 }
 
@@ -39,7 +39,7 @@ impl Worker {
         }
     }
 
-    /// Ids of the hardware records that claims rest on, without those of one claim.
+    /// Ids of the hardware records that claims refer to, except those of one claim.
     pub(in crate::prepare) async fn references(
         &self,
         except: Option<&str>,
@@ -51,8 +51,8 @@ impl Worker {
         self.disk(references).await
     }
 
-    /// Finds out what is to be done to the cards, all at once. The caller holds their locks. `own` are the ids of hardware
-    /// records that the claim rests on already.
+    /// Works out what to do to the cards, all concurrently. The caller holds their locks. `own` are the ids of
+    /// hardware records that the claim already refers to.
     pub(in crate::prepare) async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -64,7 +64,7 @@ impl Worker {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
         let own_sharing = own_sharing(claim, &self.options.driver_name, needs)?;
         for (index, (need, own_sharing)) in needs.iter().zip(own_sharing).enumerate() {
-            // Whoever only looks at a whole card needs nothing of it.
+            // Admin access to a whole card needs no change of it.
             if need.partition.is_some() || !need.allocated.admin_access {
                 let need = DeviceNeed { own_sharing, ..need.clone() };
                 cards.entry(need.allocated.device.card()).or_default().push((index, need));
@@ -83,9 +83,8 @@ impl Worker {
         Ok(planned)
     }
 
-    /// Carries out plans whose intents are on the disk: all cards side by side, one step after the other on each; shares
-    /// when all the rest is there, for a daemon may serve several cards. Never broken off: a call of the driver has its
-    /// effect all the same.
+    /// Carries out plans whose intents are on the disk: cards concurrently, step by step on each. Shares come last,
+    /// because one daemon may serve several cards. Not cancelled: a call of the driver takes effect anyway.
     pub(in crate::prepare) async fn make(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -108,10 +107,10 @@ impl Worker {
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
     }
 
-    /// Undoes what a claim's record says was changed on cards and no other claim rests on. The caller holds the locks of
-    /// claim and cards.
+    /// Undoes the changes of cards in a claim's record that no other claim refers to. The caller holds the locks of
+    /// the claim and the cards.
     ///
-    /// A driver or a card that is away is no error: what is left of the claim on it is undone when it is back.
+    /// A missing driver or card is no error: what the claim leaves on it is undone when it is back.
     pub(in crate::prepare) async fn unmake_claim(
         &self,
         operation: Operation,
@@ -130,13 +129,13 @@ impl Worker {
             return Ok(());
         }
         if record.stage == Stage::Complete {
-            // From here on it is not prepared: whoever finds it undoes it.
+            // From here on the claim counts as not prepared, so that a recovery undoes it.
             let intent = ClaimRecord { stage: Stage::Intent, ..record.clone() };
             let written = self.disk(move |journal, _| journal.put_claim(&intent));
             let written = self.timed(operation, Phase::Journal, written).await;
             if let Err(error) = written {
-                // A pod must be able to end on a full disk, else nothing frees it. If the plugin is killed before the end, the
-                // claim is found prepared, and the kubelet asks again to undo it.
+                // A pod must be able to end even on a full disk, else nothing frees the disk. If the plugin is killed
+                // before the end, the claim still counts as prepared, and the kubelet asks again to undo it.
                 tracing::warn!(%error, "cannot write down that the claim is being undone; undoing it all the same");
             }
         }
@@ -154,15 +153,15 @@ impl Worker {
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
     }
 
-    /// Undoes what a claim whose record can't be read may have changed on cards, and no other claim rests on. The caller
-    /// holds the locks of claim and cards.
+    /// Undoes changes of cards that a claim with an unreadable record may have made and that no other claim refers
+    /// to. The caller holds the locks of the claim and the cards.
     pub(in crate::prepare) async fn unmake_of_spec(
         &self,
         operation: Operation,
         holder: &Holder,
         locks: &CardLocks,
     ) -> Result<(), PrepareError> {
-        // Without a driver, what no claim refers to is undone when it is back.
+        // Without a driver, unreferenced changes are undone when it is back.
         let Ok(nvml) = self.nvml() else { return Ok(()) };
         let references = self.timed(operation, Phase::Journal, self.references(Some(&holder.uid))).await?;
         let mut cards = BTreeMap::new();
@@ -189,12 +188,12 @@ impl Worker {
                 Ok(Left::Records) => {
                     tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
                 }
-                // Partitions are destroyed, and the mode can wait: as long as a monitor has the card open, it can't be
-                // switched. Claims of partitions need it as it is, and one for the whole card switches it.
+                // The partitions are destroyed, and the mode can wait: it can't be switched while a monitor has the
+                // card open. Claims of partitions need it as it is, and a claim of the whole card switches it.
                 Err(error @ PrepareError::CardBusy { .. }) => {
                     tracing::warn!(%card, %error, "MIG mode is put back later");
                 }
-                // A pod must be able to end without mps-host. The records stay, and keep others from the card.
+                // A pod must be able to end without mps-host. The records stay, so that no other claim gets the card.
                 Err(error @ (PrepareError::Mps { .. } | PrepareError::TimeSlice { .. })) => {
                     tracing::warn!(%card, %error, "the card ceases to be shared later");
                     self.unsettled.notify_one();
@@ -205,8 +204,8 @@ impl Worker {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Undoes what is recorded of a card and no claim rests on. The caller holds the card's lock, and no claim is being
-    /// worked on that has something on it.
+    /// Undoes recorded changes of a card that no claim refers to. The caller holds the card's lock, and no claim is
+    /// being worked on that uses the card.
     pub(in crate::prepare) async fn unmake_waste(
         &self,
         card: PciBusId,
@@ -227,7 +226,7 @@ impl Worker {
                         before going back");
                 }
                 Ok(record) if record.boot_id != *self.journal.boot_id() => {
-                    // Nothing that was made in another boot is there.
+                    // Nothing made in another boot exists any more.
                     self.disk(move |journal, _| journal.remove_hardware_unsynced(&entry.id)).await?;
                 }
                 Ok(_) if references.contains(&entry.id) => {}
@@ -249,7 +248,7 @@ impl Worker {
     }
 }
 
-/// What all cards answered, or the first error.
+/// The answers of all cards, or the first error.
 fn all<T>(answers: Vec<Result<Result<T, PrepareError>, CallError>>) -> Result<Vec<T>, PrepareError> {
     answers.into_iter().map(|answer| answer?).collect()
 }

@@ -1,4 +1,4 @@
-//! Step 8: a plan carried out on one card.
+//! Step 8: carries out a plan on one card.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,10 +14,10 @@ use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
 
-/// Carries out a plan whose intents are on the disk, but for its shares, and completes their records. Gives the partitions
-/// by the ids of their records. Blocks, for seconds.
+/// Carries out a plan whose intents are on the disk, except its shares, and completes their records. Returns the
+/// partitions by the ids of their records. Blocks, for seconds.
 ///
-/// After an error, whatever was made is undone by [`unmake`](super::unmake()) of the plan's records.
+/// After an error, undo what was made by [`unmake`](super::unmake()) of the plan's records.
 pub(in crate::prepare) fn make(
     tools: &Tools,
     plan: &CardPlan,
@@ -34,7 +34,7 @@ pub(in crate::prepare) fn make(
         tools.observer.hardware(HardwareWork::MakePartition, outcome, start.elapsed());
         let instances = instances?;
         let change = PartitionChange { made: Some(instances.clone()), ..make.change.clone() };
-        // Of another boot it would not be believed: it need only survive this process.
+        // No sync: a record of another boot is not believed, so this one need only survive the process.
         tools.journal.put_hardware_unsynced(&HardwareRecord {
             stage: Stage::Complete,
             change: HardwareChange::MigPartition(change).to_map(),
@@ -122,7 +122,7 @@ impl Maker<'_> {
     }
 }
 
-/// Switches a card's mode now, or not at all.
+/// Switches a card's mode. Fails if that is not possible at once.
 pub(super) fn switch_mode(
     tools: &Tools,
     card: PciBusId,

@@ -1,4 +1,4 @@
-//! Step 6: what is to be done to one card for one claim.
+//! Step 6: plans what to do to one card for one claim.
 
 use std::collections::BTreeSet;
 
@@ -17,24 +17,24 @@ use tessera_journal::{
     HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
 };
 
-/// What is to be done to one card for one claim.
+/// What to do to one card for one claim.
 #[derive(Debug)]
 pub(in crate::prepare) struct CardPlan {
     pub(super) card: PciBusId,
     pub(super) identity: Identity,
-    /// One of the claim's devices of the card, for errors.
+    /// One of the claim's devices on the card, for error messages.
     pub(super) device: String,
     /// The intent to switch the MIG mode.
     pub(super) switch: Option<HardwareRecord>,
-    /// What is to be made, in this order.
+    /// What to make, in this order.
     pub(super) makes: Vec<Make>,
-    /// Shares that are to be made after that.
+    /// Shares to make after that.
     pub(super) shares: Vec<ShareMake>,
-    /// One for each of the claim's devices of the card.
+    /// One for each of the claim's devices on the card.
     pub found: Vec<Found>,
 }
 
-/// A partition that is to be made.
+/// A partition to make.
 #[derive(Debug)]
 pub(super) struct Make {
     pub device: String,
@@ -43,22 +43,22 @@ pub(super) struct Make {
     pub compute_slices: Option<u32>,
 }
 
-/// What a device of the claim rests on.
+/// What a device of the claim refers to.
 #[derive(Clone, Debug)]
 pub(in crate::prepare) struct Found {
-    /// Position of the device among the claim's.
+    /// Position of the device in the claim.
     pub index: usize,
     /// Ids of the hardware records.
     pub hardware: Vec<String>,
-    /// The instances of a partition that is there already; `None` while it is not made, and of a whole card.
+    /// The instances of a partition that exists already; `None` if it is still to be made, and for a whole card.
     pub instances: Option<PartitionInstances>,
 }
 
-/// Finds out what is to be done to a card, so that the devices in `needs`, all of it, can be used. What is left there by
-/// claims that are gone, and in the way, is undone; nothing else is changed. Blocks for calls of the driver.
+/// Plans what to do to a card so that the devices in `needs` (all of the claim's on this card) can be used. Waste of
+/// earlier claims that is in the way is undone; nothing else is changed. Blocks on driver calls.
 ///
-/// `references` are the ids of the records that other claims rest on, `own` those that the claim itself rests on already:
-/// what they say is there is used as it is, what is gone is made again.
+/// `references` are the ids of records that other claims refer to, `own` those that the claim itself already refers
+/// to. Changes in `own` that still exist are used as they are; those that are gone are made again.
 ///
 /// # Errors
 /// [`PrepareError::ForeignInstance`], [`PrepareError::NoPartition`], [`PrepareError::MigMode`],
@@ -82,7 +82,8 @@ pub(in crate::prepare) fn plan(
             need.partition.as_ref().is_none_or(|partition| partition.placement.overlaps(there.placement))
         }),
         Some(HardwareChange::MigMode(mode)) => mode.to == whole.is_some(),
-        // What nobody shares holds the card, or a partition of it. What one claim had for itself has that claim's limits.
+        // A share without a claim holds the card or a partition of it. One that belonged to a single claim has that
+        // claim's limits.
         Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => {
             held.iter().any(|need| need.name != record.id)
         }
@@ -115,7 +116,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The card's records that say something about what is there now.
+    /// The card's records that still describe it.
     fn records(&self) -> Result<Vec<HardwareRecord>, PrepareError> {
         let records =
             self.tools.journal.hardware_of(self.card)?.into_iter().filter_map(|entry| entry.record.ok());
@@ -135,7 +136,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Which of the claim's own records are of partitions that are gone, or were never finished, and of shares of those.
+    /// The claim's own records of partitions that are gone or were never finished, and of shares of those.
     fn gone(&self, own: &[&HardwareRecord]) -> Result<BTreeSet<String>, PrepareError> {
         let partitions: Vec<(&str, PartitionChange)> =
             own.iter().filter_map(|record| Some((&*record.id, record.partition()?))).collect();
@@ -189,7 +190,7 @@ impl Planner<'_> {
             |record: &&HardwareRecord| record.mode().is_some_and(|mode| mode.to == whole.is_none());
         let mode = mode.or_else(|| records.iter().find(switched).map(|record| record.id.clone()));
         if let Some(mode) = mode {
-            // What rests on the mode: whatever this driver has made, and a card that is only whole without.
+            // These need the mode: everything this driver has made, and a whole card that needs the mode off.
             let rests = |found: &&mut Found| {
                 let is_held_whole = needs.iter().any(|(index, need)| {
                     *index == found.index && need.partition.is_none() && !need.allocated.admin_access
@@ -201,7 +202,7 @@ impl Planner<'_> {
         Ok(plan)
     }
 
-    /// Plans to make a share, or to change what its daemon allows.
+    /// Plans to make a share, or to change the limits of its daemon.
     fn share(
         &self,
         index: usize,
@@ -215,7 +216,7 @@ impl Planner<'_> {
         let Some(mut share) = share else { return Ok(()) };
         found.hardware.push(share.record.id.clone());
         let is_planned = plan.shares.iter().any(|planned| planned.record.id == share.record.id);
-        // Sharing by time is the same for all shares.
+        // A time-slice has no limits, so one entry serves all shares of the device.
         if is_planned && share.limits.is_none() {
             return Ok(());
         }
@@ -224,7 +225,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A card that is claimed whole must not be in MIG mode.
+    /// Checks or plans that a card claimed whole is not in MIG mode.
     fn free_whole(
         &self,
         device: &str,
@@ -239,7 +240,7 @@ impl Planner<'_> {
             let instances = self.describe(&instances.iter().collect::<Vec<_>>());
             return Err(PrepareError::ForeignInstance { device, uuid, instances });
         }
-        // What can't be told is as good as an old card: nothing is tried.
+        // If unknown, treat it as an older card, whose mode is not switched.
         if !switches_at_once(&*self.tools.nvml, self.card).unwrap_or(false) {
             return Err(PrepareError::MigMode { device, uuid });
         }
@@ -247,7 +248,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A card on which something is made must be in MIG mode.
+    /// Checks or plans that a card that gets partitions is in MIG mode.
     fn switch_on(
         &self,
         needs: &[(usize, DeviceNeed)],
@@ -279,7 +280,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Finds a partition that is there to be used, or plans to make it.
+    /// Finds an existing partition, or plans to make it.
     fn find(
         &self,
         need: &DeviceNeed,
@@ -310,7 +311,7 @@ impl Planner<'_> {
                 Some(there.ok_or_else(|| no_partition("; with admin access, nothing is made"))?);
             return Ok(());
         }
-        // Another share of a device that is being made for this very claim.
+        // Another share of a device that is already planned for this claim.
         if plan.makes.iter().any(|make| make.record.id == partition.id) {
             found.hardware.push(partition.id.clone());
             return Ok(());
@@ -378,7 +379,7 @@ impl Planner<'_> {
 }
 
 impl CardPlan {
-    /// The records that must be on the disk before anything is touched.
+    /// The records that must be on the disk before hardware is touched.
     pub(in crate::prepare) fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
         let shares = self.shares.iter().filter(|share| share.is_new).map(|share| &share.record);
         self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)
@@ -389,19 +390,18 @@ impl CardPlan {
         self.card
     }
 
-    /// Whether shares are to be made.
+    /// Whether there are shares to make.
     pub(in crate::prepare) fn has_shares(&self) -> bool {
         !self.shares.is_empty()
     }
 
-    /// Whether anything is to be done.
+    /// Whether there is anything to do.
     pub(in crate::prepare) fn has_work(&self) -> bool {
         self.switch.is_some() || !self.makes.is_empty() || !self.shares.is_empty()
     }
 }
 
-/// A partition's instances: those of the compute instance with that id, or of the first. `None` where there is none that
-/// has a UUID.
+/// A partition's instances: the compute instance with that id, or the first. `None` if there is none with a UUID.
 fn of(instance: &GpuInstance, compute_instance: Option<u32>) -> Option<PartitionInstances> {
     let is_asked = |id: u32| compute_instance.is_none_or(|asked| asked == id);
     let compute = instance.compute_instances.iter().find(|compute| is_asked(compute.id))?;

@@ -1,4 +1,4 @@
-//! Shares in a card's plan.
+//! MPS shares and time-slices in a card's plan.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,30 +14,30 @@ use tessera_journal::{
     ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage, TimeSliceChange,
 };
 
-/// A share that is to be made.
+/// A share to make.
 #[derive(Debug)]
 pub(super) struct ShareMake {
-    /// Position of the device among the claim's.
+    /// Position of the device in the claim.
     pub index: usize,
     /// The device.
     pub device: String,
     pub record: HardwareRecord,
     /// Whether the record is an intent that is not on the disk yet.
     pub is_new: bool,
-    /// What it shares, where that is known before it is made.
+    /// UUID of the shared device, if known before it is made.
     pub uuid: Option<String>,
-    /// The record of the partition that it shares.
+    /// The record of the partition that is shared.
     pub partition: Option<String>,
     /// The share's name in the claim's CDI spec.
     pub cdi_name: String,
     pub limits: Option<ShareLimits>,
-    /// The daemon that only this claim has.
+    /// The daemon, if it serves only this claim.
     pub own: Option<OwnDaemon>,
 }
 
 impl ShareMake {
-    /// Of a device of the claim; none where it is not shared, or only looked at. `records` are the card's, `intent` makes
-    /// a new one.
+    /// Plans the share of a device; `None` if it is not shared or is claimed with admin access. `records` are the
+    /// card's, `intent` makes a new one.
     pub fn plan(
         tools: &Tools,
         index: usize,
@@ -57,7 +57,7 @@ impl ShareMake {
         let recorded = records.iter().find(|record| record.id == id);
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
-        // What is shared already stays shared in that way, whatever the node's configuration says now.
+        // A device keeps the way it is shared, whatever the node's configuration says now.
         let record = match recorded {
             Some(record) => record.clone(),
             None => match tools.sharing.change(need)? {
@@ -82,8 +82,8 @@ impl ShareMake {
     }
 }
 
-/// Makes a card's shares, after the partitions of all of the claim's cards. Gives those by MPS by the positions of their
-/// devices among the claim's.
+/// Makes a card's shares, after the partitions of all of the claim's cards. Returns the MPS shares by the positions
+/// of their devices in the claim.
 pub(in crate::prepare) fn make_shares(
     tools: &Tools,
     plan: &CardPlan,
@@ -118,7 +118,7 @@ fn make_share(
                 reason: "the partition has no UUID".to_owned(),
                 may_pass: false,
             })?;
-            // Written before mps-host is asked: by it the daemon is found again.
+            // Recorded before asking mps-host: the UUID is how the daemon is found again.
             let (key, owner) = match &share.own {
                 None => (uuid.clone(), None),
                 Some(own) => (own.key(&uuid).to_owned(), Some(own.owner.clone())),
@@ -156,19 +156,19 @@ fn make_share(
 fn complete(tools: &Tools, record: HardwareRecord) -> Result<(), PrepareError> {
     if record.stage != Stage::Complete {
         let complete = HardwareRecord { stage: Stage::Complete, ..record };
-        // Of another boot it would not be believed.
+        // No sync: a record of another boot is not believed.
         tools.journal.put_hardware_unsynced(&complete)?;
     }
     Ok(())
 }
 
-/// Ends a daemon that nobody shares any more. `known` are the card's records, where its partition's is.
+/// Ends a daemon that no claim shares any more. `known` are the card's records, including that of its partition.
 pub(super) fn end_daemon(
     tools: &Tools,
     record: &HardwareRecord,
     change: &MpsDaemonChange,
 ) -> Result<(), PrepareError> {
-    // Without a UUID mps-host was not asked yet.
+    // Without a UUID, mps-host has not been asked yet.
     let Some(uuid) = &change.device_uuid else { return Ok(()) };
     let start = Instant::now();
     let device = device_of_share(&record.id);
@@ -178,7 +178,7 @@ pub(super) fn end_daemon(
     ended
 }
 
-/// Ends sharing by time.
+/// Puts a card's time-slices back.
 pub(super) fn end_time_slices(
     tools: &Tools,
     record: &HardwareRecord,

@@ -1,4 +1,4 @@
-//! Records of a card undone.
+//! Undoes the records of a card.
 
 use std::time::Instant;
 
@@ -12,26 +12,25 @@ use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
 
-/// What became of records that were to be undone.
+/// Result of undoing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) enum Left {
     /// All of it is undone.
     Nothing,
-    /// The card does not answer: its records stay, and are undone when it is back.
+    /// The card does not answer: its records stay and are undone when it is back.
     Records,
 }
 
-/// Undoes what records of a card say, as far as it is there, and removes the records. Shares first, then partitions, then
-/// the mode.
-/// Blocks, for seconds.
+/// Undoes the changes in records of a card, as far as they exist, and removes the records: shares first, then
+/// partitions, then the mode. Blocks, for seconds.
 ///
-/// What was made in another boot, or on another card, is gone: only its record is removed. Nothing is touched that is not
-/// recognised as made by the record's change.
+/// What was made in another boot or on another card is gone, so only its record is removed. Touches nothing that it
+/// does not recognise as made by the record's change.
 ///
 /// # Errors
-/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] as long as programs hold it, [`PrepareError::Mps`] and
-/// [`PrepareError::TimeSlice`] where a share can't be ended, [`PrepareError::Hardware`],
-/// [`PrepareError::Journal`]. The record of what could not be undone stays.
+/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] while programs hold it, [`PrepareError::Mps`] and
+/// [`PrepareError::TimeSlice`] if a share can't be ended, [`PrepareError::Hardware`], [`PrepareError::Journal`]. The
+/// record of what could not be undone stays.
 pub(in crate::prepare) fn unmake(
     tools: &Tools,
     card: PciBusId,
@@ -42,7 +41,7 @@ pub(in crate::prepare) fn unmake(
     if records.is_empty() {
         return Ok(Left::Nothing);
     }
-    // Shares before what they are shares of.
+    // Shares before the partitions and cards they are shares of.
     records.sort_by_key(|record| match record.known_change() {
         Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => 0,
         Some(HardwareChange::MigMode(_)) => 2,
@@ -98,12 +97,12 @@ impl Unmaker<'_> {
             Some(HardwareChange::TimeSlice(change)) => {
                 end_time_slices(self.tools, record, &change).map(|()| Left::Nothing)
             }
-            // Only records that this build understands are ever referred to by what it undoes.
+            // A record that this build does not understand is never undone.
             None => Ok(Left::Records),
         }
     }
 
-    /// The GPU instance that the record is of, where it is there.
+    /// The GPU instance that the record describes, if it exists.
     fn find(
         &self,
         record: &HardwareRecord,
@@ -134,9 +133,9 @@ impl Unmaker<'_> {
         }
     }
 
-    /// Puts the mode back to what it was, unless it is meant to stay or somebody else has come to rest on it.
+    /// Restores the mode, unless it is meant to stay or somebody else now relies on it.
     fn restore_mode(&self, record: &HardwareRecord, change: ModeChange) -> Result<Left, PrepareError> {
-        // Identity is of before partitions were destroyed, which does not touch the mode.
+        // `identity` was read before partitions were destroyed, which does not change the mode.
         if self.identity.mig_mode != Some(change.to) || (change.keep && record.stage == Stage::Complete) {
             return Ok(Left::Nothing);
         }

@@ -1,4 +1,4 @@
-//! What is known of the MPS daemons, to tell what is news.
+//! The last known state of the MPS daemons, to detect changes.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use tessera_mps_host::protocol::{Daemon, DaemonState};
 pub(super) struct Known {
     servers: BTreeMap<DeviceUuid, String>,
     restarts: BTreeMap<DeviceUuid, u32>,
-    /// Those that were told, by their ids.
+    /// Faults that were reported, by their ids.
     faults: BTreeMap<DeviceUuid, String>,
 }
 
-/// A daemon whose clients lost their contexts, and nobody told of it.
+/// A daemon whose clients lost their contexts without an event about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub device: DeviceUuid,
     /// The server that is gone.
     pub server: String,
-    /// The one in its place, if there is one.
+    /// The server that replaced it, if any.
     pub now: Option<String>,
 }
 
-/// What is new.
+/// Changes between two looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// How often daemons were started again.
+    /// How often daemons were restarted.
     pub restarts: u64,
-    /// Whose servers are others.
+    /// Daemons whose servers were replaced or are gone.
     pub missing: Vec<Missing>,
-    /// Whose servers have a fault that was not there before, or was not seen.
+    /// Daemons with a fault not seen before.
     pub faults: Vec<DeviceUuid>,
 }
 
 impl Known {
-    /// Begins with what an earlier instance of the plugin saw in this boot.
+    /// Starts from what an earlier instance of the plugin saw in this boot.
     pub fn of(seen: MpsServers) -> Self {
         let known = |seen: BTreeMap<String, String>| {
             seen.into_iter().filter_map(|(device, value)| Some((device.parse().ok()?, value))).collect()
@@ -45,7 +45,7 @@ impl Known {
         Self { servers: known(seen.servers), faults: known(seen.faults), ..Self::default() }
     }
 
-    /// What the next instance of the plugin must know.
+    /// What the next instance of the plugin needs to know.
     pub fn to_journal(&self) -> MpsServers {
         let seen = |known: &BTreeMap<DeviceUuid, String>| {
             known.iter().map(|(device, value)| (device.to_string(), value.clone())).collect()
@@ -53,7 +53,7 @@ impl Known {
         MpsServers { servers: seen(&self.servers), faults: seen(&self.faults) }
     }
 
-    /// Takes over what is seen now.
+    /// Takes over the present state; returns what changed.
     pub fn update(&mut self, daemons: &[Daemon]) -> Changes {
         let mut changes = Changes::default();
         for daemon in daemons {
@@ -68,7 +68,7 @@ impl Known {
                     }
                 }
             }
-            // What is being started may not be told of yet.
+            // The server of a starting daemon may not be reported yet.
             if daemon.state != DaemonState::Running {
                 continue;
             }
@@ -91,12 +91,12 @@ impl Known {
         changes
     }
 
-    /// What changed of this device until the next look was told.
+    /// Notes that changes of this device up to the next look were reported.
     pub fn is_told(&mut self, device: &DeviceUuid) {
         self.servers.remove(device);
     }
 
-    /// This fault of a client of the device was told.
+    /// Notes that this fault on the device was reported.
     pub fn fault_is_told(&mut self, device: &DeviceUuid, id: &str) {
         self.faults.insert(device.clone(), id.to_owned());
     }
@@ -125,7 +125,7 @@ mod tests {
         vec![Missing { device, server: server.to_owned(), now }]
     }
 
-    /// Restarts, and whose servers are others.
+    /// Number of restarts, and daemons whose servers were replaced or are gone.
     fn update(known: &mut Known, daemons: &[Daemon]) -> (u64, Vec<Missing>) {
         let changes = known.update(daemons);
         (changes.restarts, changes.missing)

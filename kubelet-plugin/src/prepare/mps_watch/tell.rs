@@ -1,4 +1,4 @@
-//! What users are told of MPS daemons.
+//! Events about MPS daemons.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use crate::prepare::claim_events::claim_reference;
 use crate::prepare::worker::Worker;
 use crate::prepare::{ClaimReference, blocking};
 
-/// What an Event says was being done.
+/// The `action` of these Events.
 const ACTION: &str = "ShareByMPS";
 
-/// The same of one device is told no sooner than so long after: a daemon that dies in a loop is one thing to know.
+/// Minimum pause between equal Events about one device. A daemon that dies in a loop needs one only.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// How many claims are looked up at once, and how long each may take.
+/// How many claims are looked up concurrently, and the time limit of each.
 const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Most processes that an Event names.
+/// An Event names at most this many processes.
 const MOST_PROCESSES: usize = 8;
 
-/// Tells pods what happens to the daemons that they use, or the Node where no pod is known.
+/// Sends Events about daemons to the pods that use them, or to the Node if no pod is known.
 pub(super) struct Teller {
     worker: Arc<Worker>,
     told: HashMap<(DeviceUuid, &'static str), Instant>,
-    /// Those who used a device when its end began.
+    /// Users of a device at the time when its end began.
     ending: HashMap<DeviceUuid, Users>,
 }
 
-/// Who uses a device.
+/// The users of a device.
 #[derive(Clone, Debug, Default)]
 struct Users {
-    /// Its names among devices, for messages.
+    /// The names of the device, for messages.
     names: BTreeSet<String>,
-    /// Pods, and claims whose pods could not be found out.
+    /// The pods, and claims whose pods could not be looked up.
     objects: Vec<ObjectReference>,
 }
 
-/// One thing that happened.
+/// Content of one Event.
 struct News {
     severity: Severity,
     reason: &'static str,
-    /// With the device's name for `{}`.
+    /// With `{}` in place of the device's name.
     note: String,
-    /// What tells it from all others, also to other instances of the plugin.
+    /// Distinguishes this occurrence from all others, also for other instances of the plugin.
     occurrence: String,
 }
 
@@ -63,7 +63,7 @@ impl Teller {
         Self { worker, told: HashMap::new(), ending: HashMap::new() }
     }
 
-    /// Tells of an event. What nobody need do anything about is not told.
+    /// Reports an event of mps-host, unless it needs nobody's attention.
     pub async fn happened(&mut self, Event { device, kind, id, .. }: &Event) {
         let occurrence = || id.clone().unwrap_or_else(unnamed);
         let warning = |reason, note: String| News {
@@ -104,7 +104,7 @@ impl Teller {
                 warning("MPSFailed", format!("MPS of {{}} does not run: {message}; it is tried again"))
             }
             EventKind::ClientsRemain { .. } => {
-                // The claims are forgotten before its clients have been ended.
+                // The claims' records are removed before its clients have been ended.
                 let users = self.users(device).await;
                 self.ending.insert(device.clone(), users);
                 return;
@@ -122,9 +122,9 @@ impl Teller {
         self.tell(device, &news, users, true);
     }
 
-    /// Another server is in the place of one, or none, and nobody said how that came.
+    /// Reports a server that was replaced or is gone without an event to explain it.
     pub async fn replaced(&mut self, Missing { device, server, now }: &Missing) {
-        // Whoever came since is not concerned.
+        // Shares prepared on the new server have lost nothing.
         let users = self.users_of(device, now.as_deref()).await;
         let (is, occurrence) =
             (if now.is_none() { "is gone" } else { "was replaced" }, format!("without {server}"));
@@ -132,7 +132,7 @@ impl Teller {
             "the MPS daemon of {{}} {is}, as when mps-host's pod ends: every program that was using the device has lost its \
              context and must be started again"
         );
-        // Where nobody has a share, nobody lost anything.
+        // Without shares nobody lost anything.
         self.tell(
             device,
             &News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence },
@@ -141,7 +141,7 @@ impl Teller {
         );
     }
 
-    /// Shares are without mps-host.
+    /// Reports that shares are without mps-host.
     pub fn away(&self, error: &MpsHostError, every: Duration) {
         let note =
             format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
@@ -215,12 +215,12 @@ impl Teller {
         node_reference(&self.worker.options.node_name)
     }
 
-    /// Who has a share of a device, by the journal, and which pods those are, by the API server.
+    /// The users of a device: claims with a share of it, by the journal, and their pods, by the API server.
     async fn users(&self, device: &DeviceUuid) -> Users {
         self.users_of(device, None).await
     }
 
-    /// The same, without those whose share was prepared on the server `except`.
+    /// The same, without claims whose share was prepared on the server `except`.
     async fn users_of(&self, device: &DeviceUuid, except: Option<&str>) -> Users {
         let (journal, device, except) =
             (self.worker.journal.clone(), device.clone(), except.map(str::to_owned));
@@ -262,7 +262,7 @@ impl Teller {
             .map(|claim| async move {
                 match claim::get(client, &claim, PATIENCE).await {
                     Ok(Found::Claim(found)) => claim::pods(&found),
-                    // A claim that is gone has no pods left.
+                    // A deleted claim has no pods left.
                     Ok(_) => Vec::new(),
                     Err(_) => vec![claim_reference(&claim)],
                 }
@@ -274,7 +274,7 @@ impl Teller {
     }
 }
 
-/// What a fault means to those who use the device.
+/// The text for users of a device with a fault.
 fn fault(clients: &[ClientProcess]) -> String {
     let who = match clients {
         [] => "all that were using it".to_owned(),
@@ -286,7 +286,7 @@ fn fault(clients: &[ClientProcess]) -> String {
     )
 }
 
-/// Processes for a message, the first few of them by name.
+/// Processes for a message; only the first few by name.
 fn names(clients: &[ClientProcess]) -> String {
     let mut names: Vec<String> = clients.iter().take(MOST_PROCESSES).map(ToString::to_string).collect();
     if clients.len() > MOST_PROCESSES {
@@ -295,7 +295,7 @@ fn names(clients: &[ClientProcess]) -> String {
     names.join(", ")
 }
 
-/// Of an older mps-host, which does not name what happens: then every instance of the plugin tells it.
+/// For events of an older mps-host, which have no id: every instance of the plugin then sends its own Event.
 fn unnamed() -> String {
     format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }

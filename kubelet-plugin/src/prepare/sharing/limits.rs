@@ -1,4 +1,4 @@
-//! What a share may use at most.
+//! Limits of a share.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use tessera_mps_host::protocol::{Settings, StaticShares};
 const MIB: i64 = 1 << 20;
 const NANO: i128 = 1_000_000_000;
 
-/// What one process of a claim may take of a device that is shared by MPS.
+/// Limits of one process of a claim on a device that is shared by MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct ShareLimits {
     /// MiB.
     pub memory_limit_mib: u64,
     /// 1 to 100.
     pub active_thread_percentage: u8,
-    /// What all processes have together, 1 to 100.
+    /// Of all the claim's processes together, 1 to 100.
     pub compute: u8,
 }
 
-/// Why an allocation says nothing that can be enforced.
+/// Why no limits follow from an allocation.
 #[derive(Debug, thiserror::Error)]
 #[error("the allocation consumes {capacity} {value:?}: expected {expected}")]
 pub(in crate::prepare) struct InvalidShare {
@@ -32,13 +32,13 @@ pub(in crate::prepare) struct InvalidShare {
 }
 
 impl ShareLimits {
-    /// Of what an allocation consumes. MPS limits processes, so that what is consumed is divided by the processes that the
-    /// claim declared.
+    /// The limits from the capacity that an allocation consumes. MPS limits single processes, so the capacity is
+    /// divided by the number of processes that the claim declared.
     pub fn of(consumed: Option<&BTreeMap<String, QuantityText>>) -> Result<Self, InvalidShare> {
         let number = |name: &'static str, expected: &'static str, range: std::ops::RangeInclusive<i64>| {
             let text = consumed.and_then(|consumed| consumed.get(name)).map(|text| text.0.clone());
             let quantity = text.as_ref().and_then(|text| text.parse::<Quantity>().ok());
-            // A request may ask for parts of a byte.
+            // A request may ask for a fraction of a byte.
             let value = quantity.and_then(|quantity| i64::try_from(quantity.nanos().div_euclid(NANO)).ok());
             let invalid = || InvalidShare { capacity: name, value: text.clone(), expected };
             value.filter(|value| range.contains(value)).ok_or_else(invalid)
@@ -52,7 +52,7 @@ impl ShareLimits {
         Ok(Self { memory_limit_mib, active_thread_percentage, compute })
     }
 
-    /// As a claim's record has it, before its daemon is known.
+    /// In the form of a claim's record, before the daemon is known.
     pub fn to_record(self) -> ClaimMps {
         ClaimMps {
             memory_limit_mib: Some(self.memory_limit_mib),
@@ -66,8 +66,8 @@ impl ShareLimits {
     }
 }
 
-/// What a daemon allows every process: as little as the largest of its shares needs. A container that leaves its own limits
-/// out comes to no more than that. `leaving` is the UID of a claim that does not count any more.
+/// A daemon's limits per process: the largest that any of its shares needs. A container that drops its own limits
+/// gets no more than that. `leaving` is the UID of a claim that does not count any more.
 pub(super) fn most(
     journal: &Journal,
     device: &str,
@@ -83,7 +83,7 @@ pub(super) fn most(
     Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })
 }
 
-/// All shares of a device that has multiprocessors for each of them, by their CDI names, which no two of a node have alike.
+/// All shares of a device with multiprocessors of their own, by their CDI names, which are unique on the node.
 pub(super) fn static_shares(
     journal: &Journal,
     device: &str,

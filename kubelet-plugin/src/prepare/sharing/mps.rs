@@ -1,4 +1,4 @@
-//! MPS daemons, by mps-host. Blocks: for blocking threads only.
+//! MPS daemons, through mps-host. Blocks: for blocking threads only.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tessera_mps_host::client::MpsHostError;
 use tessera_mps_host::end_abandoned;
 use tessera_mps_host::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 
-/// How long one attempt waits for mps-host. Prepare tries again as long as the kubelet waits.
+/// How long one attempt waits for mps-host. Prepare tries again until the call's deadline.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same where things go on without it.
+/// The same for calls that can go on without an answer.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long processes that outlive their claim may take to leave, seconds. The kubelet unprepares when the containers have
-/// ended, so that there should be none.
+/// Seconds for processes that outlive their claim to leave. The kubelet unprepares only after the containers have
+/// ended, so there should be none.
 const GRACE_SECONDS: u32 = 5;
 
 /// A claim's share of a device.
@@ -31,13 +31,13 @@ pub struct Share<'a> {
     pub cdi_name: &'a str,
     /// UUID of the device.
     pub uuid: &'a str,
-    /// What it may take.
+    /// Its limits.
     pub limits: ShareLimits,
 }
 
 impl Sharing {
-    /// Lets a daemon run that allows this share and all others of the device. The caller holds the card's lock, and has
-    /// recorded the claim.
+    /// Starts or changes a daemon so that it allows this share and all others of the device. The caller holds the
+    /// card's lock, and has recorded the claim.
     pub fn ensure_mps(
         &self,
         journal: &Journal,
@@ -54,7 +54,7 @@ impl Sharing {
         let static_shares = match change.static_partitions {
             true => {
                 let mut shares = static_shares(journal, device, None)?;
-                // The claim's own record may be one that can't be read.
+                // The claim's own record may be unreadable.
                 shares.insert(cdi_name.to_owned(), limits.compute);
                 Some(shares)
             }
@@ -75,8 +75,8 @@ impl Sharing {
         Ok(at(daemon, record))
     }
 
-    /// Lets a daemon run for the processes of one claim. `uuid` is the device's; the caller holds the locks of all cards
-    /// that the daemon serves.
+    /// Starts or changes the daemon of a single claim. `uuid` is the device's; the caller holds the locks of all
+    /// cards that the daemon serves.
     pub fn ensure_own_mps(
         &self,
         device: &str,
@@ -106,8 +106,8 @@ impl Sharing {
         })
     }
 
-    /// Lets a daemon allow no more than the shares that go on need, without those of the claim `leaving`. The caller holds the
-    /// card's lock.
+    /// Lowers a daemon's limits to what the remaining shares need, without those of the claim `leaving`. The caller
+    /// holds the card's lock.
     pub fn lower_mps(
         &self,
         journal: &Journal,
@@ -123,8 +123,8 @@ impl Sharing {
         self.set_mps(device, wish)
     }
 
-    /// Lets a daemon be as the shares of its device need it, where it is not among `daemons` as it should be. The caller holds
-    /// the card's lock.
+    /// Starts or changes a daemon as the shares of its device need it, unless `daemons` shows that it is so already.
+    /// The caller holds the card's lock.
     pub fn settle_mps(
         &self,
         journal: &Journal,
@@ -147,7 +147,7 @@ impl Sharing {
         self.set_mps(device, wish)
     }
 
-    /// Without the patience that a pod's start is worth.
+    /// With the short wait: no pod's start depends on it.
     fn set_mps(&self, device: &str, wish: Ensure) -> Result<(), PrepareError> {
         let answer = Handle::current().block_on(self.mps.ensure(wish, SHORT_PATIENCE));
         answer.map(drop).map_err(|error| PrepareError::Mps {
@@ -157,12 +157,12 @@ impl Sharing {
         })
     }
 
-    /// The daemons there are.
+    /// All daemons that mps-host runs.
     pub async fn mps_daemons(&self) -> Result<Vec<Daemon>, MpsHostError> {
         self.mps.list(SHORT_PATIENCE).await
     }
 
-    /// Ends the daemon of a device of `card` that no claim shares any more, or the one that a claim had for itself.
+    /// Ends a daemon of a device of `card`: one that no claim shares any more, or one of a single claim.
     pub fn release_mps(
         &self,
         nvml: &dyn Nvml,
@@ -190,8 +190,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Takes over what the static partitions of a claim are called now: a daemon that was started again has made them anew.
-    /// Whether anything changed.
+    /// Updates the names of a claim's static partitions: a daemon that was restarted has made new ones. Returns
+    /// whether any changed.
     pub fn follow_static_partitions(&self, record: &mut ClaimRecord) -> bool {
         let is_static =
             |device: &&mut ClaimDevice| device.mps.as_ref().is_some_and(|mps| mps.static_partition.is_some());
@@ -222,8 +222,8 @@ impl Sharing {
         is_changed
     }
 
-    /// Which of these devices mps-host has no daemon of, or none with the static partition that goes with it. Where it does
-    /// not answer they are taken for there: without it nothing could be done about it.
+    /// The positions of those devices for which mps-host has no daemon, or no daemon with the given static partition.
+    /// If mps-host does not answer, none: without it nothing could be repaired.
     pub fn without_mps(&self, shares: &[(usize, String, Option<String>)]) -> Vec<usize> {
         let is_there = |daemon: &Daemon, partition: &str| {
             daemon.static_partitions.iter().flatten().any(|(_, there)| there.name == partition)
@@ -245,8 +245,8 @@ impl Sharing {
     }
 }
 
-/// The daemon that the shares of a device need, without those of the claim `leaving`; none where there are no others, or
-/// their records cannot be read.
+/// The daemon that the shares of a device need, without those of the claim `leaving`; `None` if there are no others,
+/// or if their records can't be read.
 fn wish(
     journal: &Journal,
     device: &str,
@@ -265,7 +265,7 @@ fn wish(
     Ok(Some(Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) }))
 }
 
-/// What a claim's record says, with where the daemon is.
+/// A claim's record of its share, with the daemon's location added.
 fn at(daemon: Daemon, record: ClaimMps) -> ClaimMps {
     let text = |path: std::path::PathBuf| path.display().to_string();
     ClaimMps {
@@ -276,7 +276,7 @@ fn at(daemon: Daemon, record: ClaimMps) -> ClaimMps {
     }
 }
 
-/// Whether it passes by itself: mps-host comes back, a process on the card ends.
+/// Whether it passes by itself: mps-host comes back, or a process on the card ends.
 fn may_pass(error: &MpsHostError) -> bool {
     match error {
         MpsHostError::Away { .. } => true,

@@ -1,4 +1,4 @@
-//! Devices that one claim holds for itself, shared by its pods and containers.
+//! Devices that one claim holds alone and its pods and containers share.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use tessera_mps_host::protocol::{Ensure, OtherDevice, Settings};
 pub(in crate::prepare) enum OwnSharing {
     /// By time.
     TimeSlicing {
-        /// As `nvidia-smi compute-policy` numbers it.
+        /// As `nvidia-smi compute-policy` numbers intervals.
         interval: u32,
     },
     /// By MPS.
     Mps(OwnDaemon),
 }
 
-/// An MPS daemon of one claim: for all cards of one configuration object, because a process is client of one daemon only;
-/// or for one partition.
+/// An MPS daemon of one claim. It serves all cards of one configuration object, because a process can be a client of
+/// only one daemon; or it serves one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct OwnDaemon {
     /// UID of the claim.
     pub owner: String,
-    /// What its clients are held to.
+    /// Limits of its clients.
     limits: MpsSharing,
-    /// Its cards by UUID, each with its memory, MiB, where that is known; none where it is a partition's.
+    /// Its cards by UUID, each with its memory in MiB if known; empty for a partition.
     cards: BTreeMap<String, (PciBusId, Option<u64>)>,
-    /// The partition's card and memory.
+    /// The partition's card, and its memory in MiB if known.
     partition: Option<(PciBusId, Option<u64>)>,
 }
 
@@ -49,7 +49,8 @@ impl OwnSharing {
 /// How the pods of a claim share each of its devices.
 ///
 /// # Errors
-/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] where that can't be, as far as it can be told before anything is made.
+/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] if that is not possible, as far as this can be
+/// known before anything is made.
 pub(in crate::prepare) fn own_sharing(
     claim: &ClaimReference,
     driver_name: &str,
@@ -100,7 +101,8 @@ fn failed(need: &DeviceNeed, reason: String) -> PrepareError {
     PrepareError::Sharing { device: need.name.clone(), reason }
 }
 
-/// A container can be client of one daemon only, and gets all that a request was given.
+/// Refuses two partitions with daemons in one request: a container gets all devices of a request, but can be a client
+/// of only one daemon.
 fn one_partition_a_request(need: &DeviceNeed, earlier: &[DeviceNeed]) -> Result<(), PrepareError> {
     let has_daemon = |other: &DeviceNeed| {
         other.partition.is_some()
@@ -121,17 +123,17 @@ fn one_partition_a_request(need: &DeviceNeed, earlier: &[DeviceNeed]) -> Result<
 }
 
 impl OwnDaemon {
-    /// The UUID by which mps-host knows the daemon, where it is one for cards.
+    /// The UUID that mps-host knows the daemon by, if it serves cards.
     pub fn first_card(&self) -> Option<&str> {
         self.cards.keys().next().map(String::as_str)
     }
 
-    /// The UUID by which mps-host knows the daemon; `partition` is that of the partition, where it is one's.
+    /// The UUID that mps-host knows the daemon by; `partition` is the UUID of the partition, if it serves one.
     pub fn key<'a>(&'a self, partition: &'a str) -> &'a str {
         self.first_card().unwrap_or(partition)
     }
 
-    /// What each process may take of each device, MiB, in their order.
+    /// Memory limit of each process on each device, MiB, in the order of the devices.
     fn memory_limits(&self, partition: &str) -> Result<Vec<Option<u64>>, String> {
         let devices: Vec<(&str, Option<u64>)> = match self.partition {
             Some((_, memory)) => vec![(partition, memory)],
@@ -150,7 +152,7 @@ impl OwnDaemon {
         limits.into_iter().zip(devices).map(held).collect()
     }
 
-    /// What mps-host is asked for. `partition` is the UUID of the partition, where it is a daemon of one.
+    /// The request to mps-host. `partition` is the UUID of the partition, if the daemon serves one.
     pub fn wish(&self, partition: &str) -> Result<Ensure, String> {
         let limits = self.memory_limits(partition)?;
         let uuid = |uuid: &str| uuid.parse().map_err(|error| format!("{error}"));
@@ -170,8 +172,8 @@ impl OwnDaemon {
         Ok(wish)
     }
 
-    /// What a claim's record says of one of its devices. By its environment a process knows devices by position only, and
-    /// which ones a container has is not known here: with several, the daemon's limits must do.
+    /// In the form of a claim's record for one device. The environment names devices by position only, and which ones
+    /// a container has is unknown here, so with several devices only the daemon's limits apply.
     pub fn to_record(&self, wish: &Ensure) -> ClaimMps {
         ClaimMps {
             memory_limit_mib: wish.settings.memory_limit_mib.filter(|_| wish.others.is_empty()),

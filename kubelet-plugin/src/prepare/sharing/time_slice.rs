@@ -1,4 +1,4 @@
-//! Cards shared by time: any number of processes, each for a while. Blocks: for blocking threads only.
+//! Cards shared by time: any number of processes take turns. Blocks: for blocking threads only.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,15 +12,15 @@ use crate::prepare::PrepareError;
 use crate::prepare::changes::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
-/// How long the driver's tool may take. It initialises a card that nobody uses, for seconds.
+/// Time limit of the driver's tool. On an idle card it first initialises the card, for seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where installations have `nvidia-smi`, below their root.
+/// Directories below the driver root where `nvidia-smi` may be installed.
 const DIRECTORIES: &[&str] =
     &["usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin"];
 
 impl Sharing {
-    /// Lets any number of processes use the card, each for the recorded time. What was there before is recorded first.
+    /// Lets any number of processes use the card in turns of the recorded length. Records the earlier settings first.
     pub fn set_time_slice(
         &self,
         journal: &Journal,
@@ -37,13 +37,13 @@ impl Sharing {
             journal.put_hardware_unsynced(record)?;
             nvml.set_compute_mode(card, ComputeMode::Default).map_err(hardware)?;
         }
-        // The driver's own time is there already.
+        // Nothing to set: the driver's own length applies already.
         if change.interval == 0 {
             return Ok(());
         }
         let set = self.set_interval(&device, card, &record.card_uuid, change.interval);
         if set.as_ref().is_err_and(|unset| !unset.is_perhaps_set) {
-            // Nothing is to be put back, by a tool that the node may not even have.
+            // Nothing will have to be put back, with a tool that the node may not even have.
             change.interval = 0;
             record.change = tessera_journal::HardwareChange::TimeSlice(change.clone()).to_map();
             journal.put_hardware_unsynced(record)?;
@@ -51,7 +51,7 @@ impl Sharing {
         set.map_err(|unset| unset.of(&device))
     }
 
-    /// Puts back what was there before; what somebody else has set since is left.
+    /// Restores the earlier settings, except those that somebody else has changed since.
     pub fn put_back_time_slice(
         &self,
         nvml: &dyn Nvml,
@@ -74,7 +74,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// NVML has no function for it.
+    /// Sets the interval with `nvidia-smi`, because NVML has no function for it.
     fn set_interval(&self, device: &str, card: PciBusId, uuid: &str, interval: u32) -> Result<(), Unset> {
         let failed = |reason: String| Unset { reason, is_perhaps_set: false };
         let unclear = |reason: String| Unset { reason, is_perhaps_set: true };
@@ -92,7 +92,7 @@ impl Sharing {
         if let Ok(library) = tessera_nvml::find_library(root)
             && root != std::path::Path::new("/")
         {
-            // Only this one: beside it may be the libc of another system, with which this one's loader does not work.
+            // Only this library: next to it may be the libc of another system, which this one's loader can't use.
             command.env("LD_PRELOAD", library);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -102,7 +102,7 @@ impl Sharing {
         while child.try_wait().map_err(|error| unclear(error.to_string()))?.is_none() {
             if since.elapsed() > PATIENCE {
                 let _ = child.kill();
-                // It may hang in the driver for longer than anybody waits.
+                // It may hang in the driver for longer than anybody can wait.
                 std::thread::spawn(move || child.wait());
                 return Err(unclear(format!("nvidia-smi does not end within {PATIENCE:?}")));
             }
@@ -120,10 +120,10 @@ impl Sharing {
     }
 }
 
-/// A time-slice was not set.
+/// The interval was not set.
 struct Unset {
     reason: String,
-    /// It cannot be told: the tool did not come to its end.
+    /// Unknown, because the tool did not finish.
     is_perhaps_set: bool,
 }
 

@@ -1,3 +1,5 @@
+//! Fake cards with MIG.
+
 mod driver;
 mod profiles;
 
@@ -14,12 +16,12 @@ use tessera_nvml::{
 
 use profiles::{PROFILES, widest};
 
-/// Cards that say what a test wants, with MIG as an H100 with 80 GB has it.
+/// Cards that report what a test wants, with the MIG profiles of an H100 with 80 GB.
 pub struct Cards {
     state: Mutex<State>,
-    /// Told when a card that hung does so no more.
+    /// Notified when a card stops hanging.
     released: Condvar,
-    /// Where the files of capabilities lie.
+    /// Directory of the capability files.
     proc: PathBuf,
 }
 
@@ -28,11 +30,11 @@ struct State {
     delay: Duration,
     calls: usize,
     fault: Option<CallFault>,
-    /// Cards about which no call returns, and how many calls wait there.
+    /// Cards whose calls don't return, and the number of calls that wait there.
     hung: BTreeMap<PciBusId, usize>,
 }
 
-/// A card hangs until this is dropped.
+/// The card hangs until this is dropped.
 pub struct Hang<'a> {
     cards: &'a Cards,
     address: PciBusId,
@@ -40,13 +42,13 @@ pub struct Hang<'a> {
 
 struct Slot {
     identity: Result<Identity, NvmlError>,
-    /// As it was before it was lost.
+    /// Its identity before it was lost.
     before: Result<Identity, NvmlError>,
     architecture: Architecture,
-    /// The mode that the administrator has given it.
+    /// The mode that the administrator has set.
     mode: bool,
     compute_mode: ComputeMode,
-    /// The mode that it has after a reset.
+    /// The mode after the next reset.
     pending_mode: Option<bool>,
     instances: Vec<GpuInstance>,
     /// Ids of the instances that the administrator made.
@@ -57,10 +59,10 @@ struct Slot {
     made: u32,
 }
 
-/// A call that does not go well.
+/// A driver call that fails or is slow.
 #[derive(Clone, Debug)]
 struct CallFault {
-    /// Which, counted from now; `None` is every one.
+    /// Which call, counted from now; `None` for every call.
     number: Option<usize>,
     function: Option<&'static str>,
     error: Option<u32>,
@@ -115,12 +117,12 @@ impl Cards {
         self.slot(index, |slot| slot.before = std::mem::replace(&mut slot.identity, Err(lost())));
     }
 
-    /// A lost card is back.
+    /// Brings a lost card back.
     pub fn restore(&self, index: u8) {
         self.slot(index, |slot| slot.identity = slot.before.clone());
     }
 
-    /// Calls about a card don't return until the answer is dropped.
+    /// Calls for a card don't return until the result is dropped.
     pub fn hang(&self, index: u8) -> Hang<'_> {
         self.lock().hung.insert(address(index), 0);
         Hang { cards: self, address: address(index) }
@@ -134,7 +136,7 @@ impl Cards {
         }
     }
 
-    /// Another card is put into the place of one, while the machine runs.
+    /// Replaces a card by another while the machine runs.
     pub fn replace(&self, index: u8) {
         self.slot(index, |slot| {
             slot.instances.clear();
@@ -152,37 +154,37 @@ impl Cards {
         self.lock().delay = delay;
     }
 
-    /// How often a card was asked for.
+    /// Number of calls that identify a card.
     pub fn calls(&self) -> usize {
         self.lock().calls
     }
 
-    /// The `number`-th call from now fails.
+    /// Makes the `number`-th call from now fail.
     pub fn fail_call(&self, number: usize, code: u32, has_effect: bool) {
         let (number, pause) = (Some(number), Duration::ZERO);
         let fault = CallFault { number, function: None, error: Some(code), has_effect, pause, calls: 0 };
         self.lock().fault = Some(fault);
     }
 
-    /// Calls of a function take so long.
+    /// Makes calls of a function slow.
     pub fn slow_function(&self, function: &'static str, pause: Duration) {
         let function = Some(function);
         let fault = CallFault { number: None, function, error: None, has_effect: true, pause, calls: 0 };
         self.lock().fault = Some(fault);
     }
 
-    /// Calls so far that the ordered fault is for.
+    /// Calls so far that the set fault applies to.
     pub fn fault_calls(&self) -> usize {
         self.lock().fault.as_ref().map_or(0, |fault| fault.calls)
     }
 
-    /// All calls go well from now on. Whether the fault has come.
+    /// Removes the fault; returns whether it occurred.
     pub fn heal(&self) -> bool {
         let fault = self.lock().fault.take();
         fault.is_some_and(|fault| fault.number.is_none_or(|number| fault.calls >= number))
     }
 
-    /// The machine starts again: instances and modes are gone, as on Hopper.
+    /// Starts the machine again: instances and modes are gone, as on Hopper.
     pub fn boot(&self) {
         for slot in self.lock().cards.values_mut() {
             slot.instances.clear();
@@ -197,14 +199,14 @@ impl Cards {
         let _ = fs::remove_dir_all(self.proc.join("driver"));
     }
 
-    /// Gives the cards UUIDs as real ones have them, which programs of the driver take.
+    /// Gives the cards UUIDs in the form of real ones, which the driver's programs accept.
     pub fn real_uuids(&self) {
         for (index, slot) in (0..).zip(self.lock().cards.values_mut()) {
             slot.identity.as_mut().unwrap().uuid = real_uuid(index);
         }
     }
 
-    /// How many cards there are.
+    /// Number of cards.
     pub fn count(&self) -> u8 {
         u8::try_from(self.lock().cards.len()).unwrap()
     }
@@ -214,7 +216,7 @@ impl Cards {
         self.slot(index, |slot| slot.compute_mode)
     }
 
-    /// Somebody sets the compute mode of a card; what it was.
+    /// Sets a card's compute mode, as somebody else; returns the mode before.
     pub fn change_compute_mode(&self, index: u8, mode: ComputeMode) -> ComputeMode {
         self.slot(index, |slot| std::mem::replace(&mut slot.compute_mode, mode))
     }
@@ -229,7 +231,7 @@ impl Cards {
         self.change(index, |identity| identity.mig_mode = Some(on));
     }
 
-    /// The administrator makes a GPU instance, with a compute instance in it or without.
+    /// The administrator makes a GPU instance, with or without a compute instance.
     pub fn admin_instance(&self, (index, profile, start): Instance, with_compute: bool) -> u32 {
         let address = address(index);
         let (.., size, _) = PROFILES.iter().find(|known| known.0 == profile).unwrap();
@@ -241,7 +243,7 @@ impl Cards {
         made.id
     }
 
-    /// The administrator destroys an instance, whoever made it.
+    /// The administrator destroys an instance, also one of ours.
     pub fn admin_destroys(&self, index: u8, gpu_instance: u32) {
         self.slot(index, |slot| {
             slot.instances.retain(|instance| instance.id != gpu_instance);
@@ -249,12 +251,12 @@ impl Cards {
         });
     }
 
-    /// A program runs on a card, in a GPU instance or beside MIG.
+    /// Starts a program on a card, in a GPU instance or outside MIG.
     pub fn run(&self, index: u8, pid: u32, gpu_instance: Option<u32>) {
         self.slot(index, |slot| slot.processes.push(process(pid, gpu_instance)));
     }
 
-    /// A program begins or ends to run on the partition with this UUID, where there is one.
+    /// Starts or ends a program on the partition with this UUID, if there is one.
     pub fn run_on_partition(&self, uuid: &str, pid: u32, is_running: bool) {
         for slot in self.lock().cards.values_mut() {
             let has_uuid = |instance: &&GpuInstance| {
@@ -272,12 +274,12 @@ impl Cards {
         self.slot(index, |slot| slot.processes.clear());
     }
 
-    /// A monitor, which the driver does not name, opens a card.
+    /// A monitor, which the driver does not list, opens or closes a card.
     pub fn open(&self, index: u8, is_open: bool) {
         self.slot(index, |slot| slot.is_open = is_open);
     }
 
-    /// The instances on all cards, by who made them: the administrator's, and the others.
+    /// The instances on all cards: the administrator's, and all others.
     pub fn instances(&self) -> (Vec<Instance>, Vec<Instance>) {
         let mut answer = (Vec::new(), Vec::new());
         for (index, slot) in (0..).zip(self.lock().cards.values()) {
@@ -291,7 +293,7 @@ impl Cards {
         answer
     }
 
-    /// UUIDs of the instances that the administrator has not made. A GPU instance without compute instance counts too.
+    /// UUIDs of the instances that the administrator has not made. Includes GPU instances without compute instance.
     pub fn own_uuids(&self) -> BTreeSet<String> {
         let mut uuids = BTreeSet::new();
         for slot in self.lock().cards.values() {
@@ -304,7 +306,7 @@ impl Cards {
         uuids
     }
 
-    /// The records there must be of cards whose mode is not the administrator's.
+    /// Ids of the records that must exist for cards whose mode differs from the administrator's.
     pub fn switched(&self) -> BTreeSet<String> {
         let state = self.lock();
         let is_switched = |slot: &Slot| {
@@ -320,7 +322,7 @@ impl Cards {
         self.slot(index, |slot| slot.identity.as_ref().unwrap().mig_mode)
     }
 
-    /// The mode that a card has after a reset.
+    /// The mode of a card after a reset.
     pub fn mode_after_reset(&self, index: u8) -> Option<bool> {
         self.slot(index, |slot| slot.pending_mode.or(slot.identity.as_ref().unwrap().mig_mode))
     }
@@ -335,7 +337,7 @@ impl Cards {
 }
 
 impl Hang<'_> {
-    /// How many calls wait.
+    /// Number of waiting calls.
     pub fn calls(&self) -> usize {
         self.cards.lock().hung[&self.address]
     }
@@ -348,7 +350,7 @@ impl Drop for Hang<'_> {
     }
 }
 
-/// UUID of a card, as [`Cards::real_uuids`] gives it.
+/// UUID of a card, as set by [`Cards::real_uuids`].
 pub fn real_uuid(index: u8) -> String {
     format!("GPU-00000000-0000-4000-8000-{index:012x}")
 }

@@ -1,3 +1,5 @@
+//! A fake mps-host.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,15 +17,15 @@ use tessera_nvml::ComputeMode;
 
 use super::{Cards, Disk, real_uuid};
 
-/// Process id of every server.
+/// Process id of all servers.
 const SERVER: u32 = 2;
 
-/// mps-host without daemons: it only knows which there should be, and sets compute modes. It outlives the plugin, and does
-/// what a plugin that is dead cannot ask for.
+/// mps-host without daemons: it keeps a list of them, and sets compute modes. It outlives the plugin, as the real one
+/// does.
 pub struct FakeMpsHost {
     inner: Arc<Inner>,
     socket: PathBuf,
-    /// Locked, as it is while the real one works.
+    /// Locked, as by the real mps-host.
     _lock: File,
 }
 
@@ -37,9 +39,9 @@ struct Inner {
 #[derive(Default)]
 struct State {
     daemons: BTreeMap<String, Running>,
-    /// The disk of the plugin that asks.
+    /// The disk of the plugin that sends requests.
     disk: Option<Arc<Disk>>,
-    /// What cards had before anybody changed it.
+    /// The cards' compute modes set by the administrator.
     administrators: BTreeMap<u8, ComputeMode>,
     requests: usize,
     starts: usize,
@@ -75,12 +77,12 @@ impl FakeMpsHost {
         Self { inner, socket, _lock: lock }
     }
 
-    /// The plugin that asks from now on.
+    /// Sets the disk of the plugin that sends requests from now on.
     pub fn set_disk(&self, disk: Option<Arc<Disk>>) {
         self.inner.lock().disk = disk;
     }
 
-    /// The machine starts again.
+    /// Starts the machine again.
     pub fn boot(&self) {
         let mut state = self.inner.lock();
         state.daemons.clear();
@@ -97,7 +99,7 @@ impl FakeMpsHost {
         self.inner.lock().administrators.get(&card).copied().unwrap_or(ComputeMode::Default)
     }
 
-    /// The daemons there are, by device and owner.
+    /// All daemons, by device and owner.
     pub fn daemons(&self) -> BTreeSet<(String, Option<String>)> {
         let state = self.inner.lock();
         state.daemons.iter().map(|(uuid, running)| (uuid.clone(), running.daemon.owner.clone())).collect()
@@ -110,12 +112,12 @@ impl FakeMpsHost {
         Some((settings.memory_limit_mib, settings.active_thread_percentage))
     }
 
-    /// Requests so far that change something.
+    /// Number of changing requests so far.
     pub fn requests(&self) -> usize {
         self.inner.lock().requests
     }
 
-    /// Daemons that were started so far.
+    /// Number of daemons started so far.
     pub fn starts(&self) -> usize {
         self.inner.lock().starts
     }
@@ -124,7 +126,7 @@ impl FakeMpsHost {
 impl Drop for FakeMpsHost {
     fn drop(&mut self) {
         self.inner.is_over.store(true, Ordering::SeqCst);
-        // Wakes whoever waits for connections.
+        // Wakes the thread that accepts connections.
         let _ = UnixStream::connect(&self.socket);
     }
 }
@@ -215,7 +217,7 @@ impl Inner {
             restarts: 0,
         };
         state.starts += 1;
-        // As long as its server runs, a partition can't be destroyed.
+        // A partition can't be destroyed while its server runs.
         self.cards.run_on_partition(&uuid, SERVER, true);
         state.daemons.insert(uuid, Running { daemon: daemon.clone(), modes_before });
         Response::Ready(Box::new(daemon))
@@ -235,7 +237,7 @@ impl Inner {
     }
 }
 
-/// One for each share, where they are asked for.
+/// One partition for each share, if they are requested.
 fn partitions(wanted: &Ensure) -> Option<BTreeMap<String, StaticPartition>> {
     let partition = |share: &String| {
         let name = format!("{}/{share}", wanted.device);

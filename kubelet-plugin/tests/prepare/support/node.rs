@@ -1,3 +1,5 @@
+//! The node of these tests.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use super::{Api, Cards, Disk, FakeMpsHost, Fault, Loss, Seat, Seen, Stable, real
 /// A node: its directories outlive the plugin's instances.
 pub struct Node {
     path: PathBuf,
-    /// Removes the directory of a node of its own.
+    /// Removes the directory, unless it belongs to somebody else.
     _directory: Option<TempDir>,
     pub api: Api,
     pub cards: Arc<Cards>,
@@ -29,24 +31,24 @@ pub struct Node {
     pub seen: Arc<Seen>,
     /// What the node offers.
     pub config: watch::Sender<Option<Arc<NodeConfig>>>,
-    /// Who runs MPS daemons, where somebody does.
+    /// The fake mps-host, if there is one.
     pub mps: Option<FakeMpsHost>,
-    /// How long Prepare waits; not at all unless a test says so.
+    /// How long Prepare waits; not at all by default.
     pub answer_within: Duration,
     pub answer_at_the_latest: Duration,
     pub driver_answers_within: Duration,
     pub drain_within: Duration,
     /// Shortest and longest pause between two attempts.
     pub retry_pauses: (Duration, Duration),
-    /// Users are told of longer waits only.
+    /// Waits longer than this are reported to users.
     pub tell_after: Duration,
-    /// What is on the disk of all that instances of the plugin wrote.
+    /// Everything that is safe on disk, of all instances of the plugin.
     stable: Arc<Mutex<Stable>>,
 }
 
 impl Node {
     pub fn new(cards: u8) -> Self {
-        // Thousands of nodes come and go: in memory, where there is such a place, that takes a tenth of the time.
+        // In memory if possible, which takes a tenth of the time: there are thousands of nodes.
         let memory = Path::new("/dev/shm");
         let directory =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
@@ -55,7 +57,7 @@ impl Node {
         node
     }
 
-    /// A node on which cards can be shared: with mps-host, and a tool of the driver that sets time-slices.
+    /// A node whose cards can be shared: with mps-host, and with the driver's tool for time-slices.
     pub fn sharing(cards: u8) -> Self {
         let mut node = Self::new(cards);
         node.cards.real_uuids();
@@ -64,7 +66,7 @@ impl Node {
         let programs = node.path().join("driver/usr/bin");
         fs::create_dir_all(&programs).unwrap();
         fs::create_dir_all(node.path().join("driver/slices")).unwrap();
-        // A script may not be run from where the rest is; through a link it may.
+        // Scripts may not be executable in the node's directory, but a link to one elsewhere is.
         std::os::unix::fs::symlink(slice_tool(), programs.join("nvidia-smi")).unwrap();
         node
     }
@@ -75,7 +77,7 @@ impl Node {
         text.map_or(0, |text| text.trim().parse().unwrap())
     }
 
-    /// A node in a directory that someone else removes.
+    /// A node in a directory that the caller removes.
     pub fn at(path: &Path, cards: u8) -> Self {
         let cards = Arc::new(Cards::new(cards, &path.join("driver/proc")));
         let nvml: Arc<dyn Nvml> = cards.clone();
@@ -107,7 +109,7 @@ impl Node {
         &self.path
     }
 
-    /// Starts the machine: what lies in memory is gone.
+    /// Starts the machine: everything in memory is gone.
     pub fn boot(&self, id: &str) {
         let directory = self.path().join("driver/proc/sys/kernel/random");
         fs::create_dir_all(&directory).unwrap();
@@ -123,8 +125,8 @@ impl Node {
         }
     }
 
-    /// The machine loses power. What was changed on cards must be told by what is left on the disk, whatever a later start
-    /// makes of it: except where a file system may have lost what replaced an intent in the end, which need not be there.
+    /// The machine loses power. What is left on the disk must describe all changes on cards, whatever a later start
+    /// makes of it. Exception: a file system may have lost what finally replaced an intent, which need not be there.
     pub fn lose_power(&self, loss: Loss) {
         let mut stable = self.stable.lock().unwrap();
         stable.forget(&self.path().join("cdi"));
@@ -134,7 +136,7 @@ impl Node {
         }
     }
 
-    /// What the kubelet's checkpoint says.
+    /// Writes the kubelet's checkpoint with these claims.
     pub fn checkpoint(&self, claims: &[&ClaimReference]) {
         let uids: Vec<&str> = claims.iter().map(|claim| claim.uid.as_str()).collect();
         fs::write(self.path().join("kubelet/dra_manager_state"), format!("{{\"Data\":\"{uids:?}\"}}"))
@@ -166,7 +168,7 @@ impl Node {
         options
     }
 
-    /// Starts an instance of the plugin. Its disk does all but sync, which takes most of a test's time.
+    /// Starts an instance of the plugin. Its disk skips syncs, which would take most of a test's time.
     pub async fn start(&self) -> Preparer {
         if let Some(mps) = &self.mps {
             mps.set_disk(None);
@@ -174,7 +176,8 @@ impl Node {
         self.try_start(Arc::new(Disk::new(None, self.stable.clone()))).await.unwrap()
     }
 
-    /// Starts an instance whose disk fails as ordered, and so do the cards for it: one count for both.
+    /// Starts an instance whose disk fails as ordered, and whose cards fail with it: both count as one sequence of
+    /// steps.
     pub async fn start_on(&self, fault: Option<Fault>) -> (Result<Preparer, PrepareError>, Arc<Disk>) {
         let disk = Arc::new(Disk::new(fault, self.stable.clone()));
         let cards: Arc<dyn Nvml> = Arc::new(Seat { cards: self.cards.clone(), disk: disk.clone() });
@@ -217,8 +220,9 @@ impl Node {
         serde_json::from_slice(&fs::read(self.spec_path(claim)).unwrap()).unwrap()
     }
 
-    /// The claims with a complete record of this boot, and their devices. Fails where the disk says anything that a
-    /// settled node must not: intents, leftovers, specs without record, records without spec, a card of two claims.
+    /// The claims with a complete record of this boot, and their devices. Fails if the disk has anything that a
+    /// settled node must not have: intents, leftovers, specs without record, records without spec, a card of two
+    /// claims.
     pub fn settled(&self) -> BTreeMap<String, BTreeSet<String>> {
         let claims = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
         let boot = fs::read_to_string(self.path().join("driver/proc/sys/kernel/random/boot_id")).unwrap();
@@ -240,7 +244,7 @@ impl Node {
                     };
                     let card = device["card"].as_str().unwrap();
                     for slice in slices {
-                        // Shares of one device are held together.
+                        // Several claims may hold shares of one device.
                         let earlier = held.insert((card.to_owned(), slice), name.clone());
                         let is_shared = device["shareId"].is_string() && earlier.as_ref() == Some(&name);
                         assert!(earlier.is_none() || is_shared, "{name} is held twice");
@@ -260,7 +264,7 @@ impl Node {
 }
 
 impl Node {
-    /// Fails where something was changed on a card of which no record can be read.
+    /// Fails if something was changed on a card without a readable record.
     fn changes_are_told(&self) {
         let journal = self.path().join("kubelet/plugins/gpu.tessera.dev/journal");
         let read = |kind: &str| -> Vec<Value> {
@@ -296,8 +300,8 @@ impl Node {
         }
     }
 
-    /// Fails where hardware records, instances on the cards and complete claims say different things, or where the mode
-    /// of a card is neither its administrator's nor needed.
+    /// Fails if hardware records, instances on the cards and complete claims disagree, or if the mode of a card is
+    /// neither the administrator's nor needed.
     fn hardware_agrees(&self, claims: &Path) {
         let directory = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/hardware");
         let mut needed = BTreeSet::new();
@@ -328,7 +332,7 @@ impl Node {
         }
     }
 
-    /// Fails where hardware records and MPS daemons, or compute modes, or time-slices, say different things.
+    /// Fails if hardware records and MPS daemons, compute modes or time-slices disagree.
     fn shares_agree(&self, mps: &FakeMpsHost, directory: &Path) {
         let mut daemons = BTreeSet::new();
         let mut slices = BTreeMap::new();
@@ -366,7 +370,7 @@ pub fn claim(name: &str) -> ClaimReference {
     ClaimReference { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
 }
 
-/// Names in a directory, sorted, without the file of the cards' locks; none where there is no directory.
+/// Names in a directory, sorted, without the file of the card locks; empty if there is no directory.
 pub fn names(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -376,7 +380,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The one answer of a call.
+/// Prepares one claim.
 pub async fn prepare(
     preparer: &Preparer,
     claim: &ClaimReference,
@@ -386,14 +390,14 @@ pub async fn prepare(
     answers.remove(&claim.uid).unwrap()
 }
 
-/// The one answer of a call.
+/// Unprepares one claim.
 pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<(), PrepareError> {
     let mut answers = preparer.unprepare(vec![claim.clone()]).await;
     assert_eq!(answers.len(), 1);
     answers.remove(&claim.uid).unwrap()
 }
 
-/// What stands for the driver's tool: it notes the time-slice that it is told of a card.
+/// A stand-in for the driver's tool: it writes down the time-slice it is given for a card.
 fn slice_tool() -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     const SCRIPT: &str = "#!/bin/sh\necho \"$5\" >\"${0%/*}/../../slices/$3\"\n";
@@ -403,7 +407,7 @@ fn slice_tool() -> PathBuf {
     if fs::read_to_string(&path).is_ok_and(|text| text == SCRIPT) {
         return path;
     }
-    // Several tests may do this at once, each whole.
+    // Several tests may do this at once, so each writes its own file and renames it.
     let own = own.with_extension(format!("{:?}", std::thread::current().id()).replace(['(', ')'], ""));
     fs::write(&own, SCRIPT).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();

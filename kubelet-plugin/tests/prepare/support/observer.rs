@@ -1,3 +1,5 @@
+//! An observer that remembers what it was told.
+
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -17,12 +19,12 @@ impl Seen {
         self.phases.lock().unwrap().iter().map(|(phase, succeeded, _)| (*phase, *succeeded)).collect()
     }
 
-    /// What was begun and ended to be waited for.
+    /// Begins and ends of waits.
     pub fn waiting(&self) -> Vec<(&'static str, bool)> {
         self.waiting.lock().unwrap().clone()
     }
 
-    /// What came of changes of cards, in their order.
+    /// Outcomes of changes of cards, in order.
     pub fn hardware(&self, work: HardwareWork) -> Vec<&'static str> {
         let hardware = self.hardware.lock().unwrap();
         hardware.iter().filter(|(its, _)| *its == work).map(|(_, outcome)| *outcome).collect()

@@ -1,3 +1,5 @@
+//! Cards as seen by one process of the plugin.
+
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
@@ -8,7 +10,8 @@ use tessera_nvml::{
 
 use super::{Cards, Disk};
 
-/// The cards as one process sees them: it dies and fails with its disk, they live on.
+/// The cards as one process sees them. Their calls die and fail with the process's disk; the cards themselves live
+/// on.
 pub struct Seat {
     pub cards: Arc<Cards>,
     pub disk: Arc<Disk>,

@@ -1,3 +1,5 @@
+//! The driver's functions on fake cards.
+
 use std::{fs, thread};
 
 use tessera_api::PciBusId;
@@ -10,7 +12,7 @@ use super::profiles::{PROFILES, compute_profile, profile, widest};
 use super::{Cards, Slot, error, lost};
 
 impl Cards {
-    /// A call of the driver, with the fault that is ordered for it.
+    /// Makes a driver call, with the fault that is set for it.
     fn call<T>(
         &self,
         function: &'static str,
@@ -68,7 +70,7 @@ impl Cards {
             if slot.instances.iter().any(|other| other.placement.overlaps(placement)) {
                 return Err(error(function, 23));
             }
-            // The smallest free one, so that ids are used again.
+            // The smallest free id, so that ids are reused.
             let id = (1..).find(|id| slot.instances.iter().all(|other| other.id != *id)).unwrap();
             let instance = GpuInstance { id, profile_id, placement, compute_instances: Vec::new() };
             slot.instances.push(instance.clone());
@@ -201,7 +203,7 @@ impl Nvml for Cards {
             self.with(address, |slot| {
                 let instance = slot.instances.iter().find(|instance| instance.id == gpu_instance);
                 let widest = widest(instance.ok_or_else(|| error(function, 6))?.profile_id);
-                // As on an H100, 3c is not offered inside 4g.
+                // As on an H100, 3c is not available inside 4g.
                 let widths = [1, 2, 3, 4, 7].into_iter().filter(|width| *width <= widest);
                 let widths = widths.filter(|width| !(*width == 3 && widest == 4));
                 let mut profiles = vec![compute_profile(7, 1, 1)];
@@ -231,7 +233,7 @@ impl Nvml for Cards {
                     });
                 }
                 if is_ampere || busy {
-                    // The order is kept for the next reset.
+                    // The new mode is kept for the next reset.
                     slot.pending_mode = Some(on);
                     return Ok(MigModeSwitch {
                         mode: MigMode { current: *mode, pending: on },

@@ -1,3 +1,5 @@
+//! MIG profiles of an H100 with 80 GB.
+
 use tessera_nvml::{ComputeInstanceProfile, GpuInstanceProfile, Placement};
 
 /// Profiles: id, name, compute slices, size in memory slices, starts.
@@ -30,7 +32,7 @@ pub(super) fn profile(
     }
 }
 
-/// Compute instances have the number of their slices as id; the narrow variant 101.
+/// The id of a compute instance profile is its number of slices; of the narrow variant 101.
 pub(super) fn compute_profile(enumerator: u32, width: u32, most: u32) -> ComputeInstanceProfile {
     ComputeInstanceProfile {
         enumerator,
