@@ -13,7 +13,7 @@ use tessera_harness::{
     progress::{Event, Progress},
 };
 
-/// A program from crates.io's registry.
+/// A program that cargo installs from the registry of crates.
 pub struct CargoTool {
     /// Name of its crate and its program.
     pub name: &'static str,

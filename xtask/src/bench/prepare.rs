@@ -33,7 +33,7 @@ use super::quantiles::Quantiles;
 /// Concurrent claims: the most that a busy node ever starts at once.
 const AT_ONCE: usize = 64;
 
-/// Time after which the plugin's idle threads have ended: 10 s by tokio's default for blocking work.
+/// Wait until the plugin's idle threads have ended, which they do after 10 s (tokio's default for blocking work).
 const CALM: Duration = Duration::from_secs(12);
 
 /// Builds the programs for benchmarks of the node part.

@@ -95,7 +95,7 @@ fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -
     Ok(())
 }
 
-/// The card with that index, or the first one on which a daemon can run.
+/// The card with that index, if a daemon can run on it.
 fn choose(library: &Library, index: usize) -> Result<CardReadings> {
     let addresses = library.addresses().context("the driver does not say which cards there are")?;
     let address = addresses.into_iter().nth(index).with_context(|| format!("there is no card {index}"))?;
