@@ -24,10 +24,10 @@
 //! - **Tiers.** [`Tier::Scheduler`]: a real control plane on the loopback, nodes are API objects; no root. [`Tier::Node`]:
 //!   real kubelets and containerd, each node a machine of its own (process, mount, network and cgroup namespaces) with
 //!   everything in its usual place (`/var/lib/kubelet`, `/var/run/cdi`, …).
-//! - **Lifetime.** A cluster ends when its [`Cluster`] is dropped or the process ends, for any reason, and leaves nothing:
-//!   no process, mount, link, cgroup, kernel parameter or file. After a panic its logs are kept, and their path is printed.
-//! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]); pods
-//!   reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`] gives
+//! - **Lifetime.** A cluster ends when its [`Cluster`] is dropped or the process ends, for any reason, and leaves no
+//!   process, mount, link, cgroup, kernel parameter or file. After a panic its logs are kept, and their path is printed.
+//! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]).
+//!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`] gives
 //!   access to the inside: run programs, send signals, connect to its addresses and sockets.
 //! - **Programs.** All come from Go modules in `tests/tools/`, built once into the cache ([`cache`]).
 
