@@ -9,7 +9,7 @@
 {{ include "tessera.name" . }}-kubelet-plugin
 {{- end }}
 
-{{- /* Name of cluster-wide objects: includes the namespace, since releases in two namespaces may have the same name. */}}
+{{- /* Name of cluster-wide objects, with the namespace: releases in two namespaces may have the same name. */}}
 {{- define "tessera.clusterName" -}}
 {{- $name := include "tessera.kubeletPlugin.name" . -}}
 {{- if eq .Release.Namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" .Release.Namespace $name }}{{ end -}}

@@ -27,8 +27,8 @@
 //! - **Lifetime.** A cluster ends when its [`Cluster`] is dropped or the process ends, for any reason, and leaves no
 //!   process, mount, link, cgroup, kernel parameter or file. After a panic its logs are kept, and their path is printed.
 //! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]).
-//!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`] gives
-//!   access to the inside: run programs, send signals, connect to its addresses and sockets.
+//!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`]
+//!   gives access to the inside: run programs, send signals, connect to its addresses and sockets.
 //! - **Programs.** All come from Go modules in `tests/tools/`, built once into the cache ([`cache`]).
 
 pub mod cache;
