@@ -1,4 +1,4 @@
-//! Objects of a live cluster, through its API server.
+//! Objects of a running cluster, from its API server.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,34 +16,34 @@ use tessera_cluster::{Key, Objects};
 use crate::arguments::SourceArguments;
 use crate::shallow::shallow;
 
-/// Objects of one answer of the API server.
+/// Number of objects per answer of the API server.
 const PAGE: u32 = 500;
 
 /// Why the cluster could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The kubeconfig could not be read or does not say what it must.
+    /// The kubeconfig could not be read, or lacks something.
     #[error("kubeconfig: {}; name one with --kubeconfig or KUBECONFIG, or give files with -f", of_kubeconfig(.0))]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// No connection can be made with what the kubeconfig says.
+    /// The kubeconfig does not lead to a connection.
     #[error("the cluster cannot be reached: {0}")]
     Client(kube::Error),
     /// The API server refused or failed.
     #[error("{what}: {source}")]
     Request {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
-        /// What came back.
+        /// The error.
         source: Box<kube::Error>,
     },
-    /// Without this right nothing can be answered.
+    /// A right without which nothing can be answered is missing.
     #[error(
         "you may not list {resource} of the whole cluster, without which nothing can be answered; docs/kubectl-gpu.md has a ClusterRole with the rights for kubectl gpu (the API server: {message})"
     )]
     Right {
-        /// Such as `nodes` or `resourceslices.resource.k8s.io`.
+        /// For example `nodes` or `resourceslices.resource.k8s.io`.
         resource: &'static str,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
     /// Another thread cannot be started.
@@ -63,22 +63,22 @@ fn of_kubeconfig(error: &kube::config::KubeconfigError) -> String {
 pub enum Wanted {
     /// The devices alone.
     Devices,
-    /// All that decides what a pod gets.
+    /// Everything that decides what a pod gets.
     All,
 }
 
-/// What was read of the cluster.
+/// What was read from the cluster.
 #[derive(Debug)]
 pub struct Loaded {
     /// The objects.
     pub objects: Objects,
-    /// Which namespace is meant where none is named.
+    /// The default namespace.
     pub namespace: String,
-    /// What may not be read, and what that does to the answer.
+    /// What the user may not read, and how that affects the answer.
     pub warnings: Vec<String>,
 }
 
-/// Reads the cluster, or as much of it as the user may.
+/// Reads the cluster, as far as the user may.
 ///
 /// # Errors
 /// See [`ClusterError`].
@@ -190,7 +190,7 @@ impl Reader {
         })
     }
 
-    /// A list of all namespaces, or of one where that is all the user may read, or nothing. An empty `so` is no warning.
+    /// A list of all namespaces; of one, if the user may read no more; or nothing. An empty `so` gives no warning.
     async fn of_namespaces<T>(
         &mut self,
         resource: &str,
@@ -235,7 +235,7 @@ impl Reader {
         loop {
             let page = match self.page(&api, &parameters).await {
                 Ok(page) => page,
-                // The list changed so much that the API server forgot where we were: once more, in one piece.
+                // The continue token has expired because the list changed: read it once more, in one piece.
                 Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
                     found.clear();
                     parameters = ListParams::default();
@@ -284,7 +284,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// DeviceTaintRules exist only where their feature gate is on, and moved through versions of one form.
+/// DeviceTaintRules exist only where their feature gate is on, in one of several API versions of the same form.
 async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, kube::Error> {
     for version in ["v1", "v1beta2"] {
         let resource = ApiResource {

@@ -69,15 +69,15 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// What kube-scheduler would give a pod or claim, per node, without doing it
+    /// What kube-scheduler would allocate to a pod or claim on each node, as a dry run
     Allocate(AllocateArguments),
-    /// Why a pod or claim waits, and what would help; or why it got what it got
+    /// Why a pod or claim waits, and what would help; or why it got its devices
     Explain(ExplainArguments),
-    /// Which devices match a CEL selector, with the value of each of its parts for one device
+    /// Which devices match a CEL selector, with the value of each part of it for one device
     Cel(CelArguments),
 }
 
-/// How to print.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// JSON
@@ -89,14 +89,14 @@ pub enum Format {
 /// Where the objects come from.
 #[derive(Debug, Args)]
 pub struct SourceArguments {
-    /// File or folder with Kubernetes objects in YAML or JSON (several documents a file), or - for standard input;
-    /// may be repeated. Without it, the objects are those of the cluster
+    /// File or folder with Kubernetes objects in YAML or JSON (several documents per file), or - for standard input;
+    /// may be repeated. Without it, the objects are read from the cluster
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Read the folders below the folders of -f too
+    /// Also read subfolders of the folders given by -f
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Namespace of what is named, and of objects in files that name none
+    /// Namespace of the named pod or claim, and of objects in files that name none
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// The kubeconfig file of the cluster
@@ -111,7 +111,7 @@ pub struct SourceArguments {
     /// The kubeconfig's user to use
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     pub user: Option<String>,
-    /// How long to wait for the API server's answer, in seconds
+    /// Timeout for the API server's answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Cluster")]
     pub request_timeout: u64,
 }
@@ -120,13 +120,13 @@ pub struct SourceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = ALLOCATE_HELP)]
 pub struct AllocateArguments {
-    /// pod/NAME or claim/NAME. Without it, every pod that waits (without any pod, every claim that waits)
+    /// pod/NAME or claim/NAME. Without it, all waiting pods (if there are no pods at all, all waiting claims)
     #[arg(value_name = "pod/NAME|claim/NAME")]
     pub subject: Option<String>,
     /// Show all nodes
     #[arg(short, long)]
     pub verbose: bool,
-    /// Answer JSON requests on standard input, one a line (docs/allocate-protocol.md)
+    /// Answer JSON requests on standard input, one per line (docs/allocate-protocol.md)
     #[arg(long, conflicts_with_all = ["subject", "files", "output", "verbose"])]
     pub lines: bool,
     /// Print JSON or YAML instead of a table
@@ -144,7 +144,7 @@ pub struct ExplainArguments {
     /// pod/NAME or claim/NAME
     #[arg(value_name = "pod/NAME|claim/NAME")]
     pub subject: String,
-    /// Show up to 50 of what there are otherwise 4, and what is said of each device
+    /// Show up to 50 entries of each list instead of 4, and the reason for each device
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON or YAML instead of text
@@ -166,10 +166,10 @@ pub struct CelArguments {
     /// DRIVER/POOL/DEVICE
     #[arg(long, value_name = "NAME", conflicts_with = "lines")]
     pub device: Option<String>,
-    /// List the devices that do not match too
+    /// Also list devices that do not match
     #[arg(short, long)]
     pub verbose: bool,
-    /// Answer JSON requests on standard input, one a line (docs/allocate-protocol.md)
+    /// Answer JSON requests on standard input, one per line (docs/allocate-protocol.md)
     #[arg(long, conflicts_with_all = ["expression", "files", "output", "verbose"])]
     pub lines: bool,
     /// Print JSON or YAML instead of a table

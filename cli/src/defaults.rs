@@ -1,8 +1,8 @@
-//! What the API server fills into claims: objects from files have not been through it.
+//! Defaults that the API server fills into claims: objects from files lack them.
 
 use k8s_openapi::api::resource::v1::{DeviceToleration, ResourceClaimSpec};
 
-/// Fills in what the API server would: mode `ExactCount`, count 1, operator `Equal`.
+/// Fills in the API server's defaults: mode `ExactCount`, count 1, operator `Equal`.
 pub fn claim(spec: Option<&mut ResourceClaimSpec>) {
     let devices = spec.and_then(|spec| spec.devices.as_mut());
     for request in devices.into_iter().flat_map(|devices| devices.requests.iter_mut().flatten()) {

@@ -1,4 +1,4 @@
-//! The devices of slices, as the CEL environment sees them.
+//! The devices of slices, in the form that CEL evaluates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -9,7 +9,7 @@ use tessera_allocator::inventory::DeviceRef;
 use tessera_api::quantity::QuantityError;
 use tessera_cel::{PublishedAttribute, split_name};
 
-/// Names a device.
+/// Identifies a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct DeviceId {
     /// Name of the driver.
@@ -36,19 +36,19 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A device and where it is.
+/// A device and its slice.
 #[derive(Debug, Clone)]
 pub struct Place<'s> {
     /// Its name.
     pub id: DeviceId,
     /// The slice that lists it.
     pub slice: &'s ResourceSlice,
-    /// What is published of it.
+    /// The device as published.
     pub device: &'s Device,
 }
 
 impl Place<'_> {
-    /// The node it is on, or what stands for several.
+    /// Its node; for several nodes, a text in place of the name.
     pub fn node(&self) -> &str {
         let node = self.device.node_name.as_deref().or(self.slice.spec.node_name.as_deref());
         let all = self.slice.spec.all_nodes == Some(true) || self.device.all_nodes == Some(true);
@@ -56,8 +56,8 @@ impl Place<'_> {
     }
 }
 
-/// The devices in kube-scheduler's order: by driver, pool and name of the slice, and then as listed. Of each pool only
-/// the newest generation counts.
+/// The devices in kube-scheduler's order: by driver, pool and name of the slice, and then as listed. Only the newest
+/// generation of each pool counts.
 pub fn devices<'s>(slices: impl Iterator<Item = &'s ResourceSlice> + Clone) -> Vec<Place<'s>> {
     let mut newest: HashMap<(&str, &str), i64> = HashMap::new();
     for slice in slices.clone() {
@@ -109,7 +109,7 @@ pub fn for_evaluation(
         .with_capacity(&capacity)
 }
 
-/// The names of attributes and of capacities that any of the devices has, with their domains.
+/// The names, with domain, of all attributes and of all capacities of these devices.
 pub fn published_names(places: &[Place<'_>]) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut attributes, mut capacities) = (BTreeSet::new(), BTreeSet::new());
     for place in places {

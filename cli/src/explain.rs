@@ -1,5 +1,5 @@
-//! Why devices are not given, or were: for every node and request what is in the way of each device, and what would
-//! help. Whether something fits is always the allocator's own answer.
+//! Why devices are or were not allocated: the obstacle of each device for every node and request, and what would help.
+//! Whether something fits is always the allocator's own answer.
 
 mod conjuncts;
 mod constraint;
@@ -30,30 +30,30 @@ pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
 pub struct Explanation {
     /// `pod/NAME` or `claim/NAME`.
     pub subject: String,
-    /// Whether it has its devices, or some node would give them.
+    /// Whether it has its devices, or fits on some node.
     pub fits: bool,
-    /// What keeps it waiting whatever devices there are.
+    /// What keeps it waiting, independent of devices.
     pub obstacles: Vec<String>,
-    /// Names that no device has.
+    /// Names in it that no device has, with suggestions.
     pub hints: Vec<String>,
-    /// Claims with devices, and why these.
+    /// Allocated claims, with the reasons for their devices.
     pub given: Vec<Given>,
-    /// Every node, where a claim waits.
+    /// All nodes, if a claim waits.
     pub nodes: Vec<NodeDiagnosis>,
-    /// What would make it fit.
+    /// Changes after which it would fit.
     pub nearest: Vec<Nearest>,
-    /// Nodes for which not every change was tried, because that would have taken too long.
+    /// Nodes for which not all changes were tried, because of the time that would take.
     pub untried: Vec<String>,
 }
 
-/// What would make it fit, and where.
+/// A change after which it would fit, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Nearest {
-    /// Such as `claim default/a (pod p) ends`; of many claims the first are named.
+    /// For example `claim default/a (pod p) ends`; of many claims the first are named.
     pub change: String,
     /// All claims that would have to end.
     pub claims: Vec<String>,
-    /// The nodes where that would do.
+    /// The nodes on which the change is enough.
     pub nodes: Vec<String>,
 }
 
@@ -64,14 +64,14 @@ pub struct NodeDiagnosis {
     /// The allocator's answer.
     #[serde(flatten)]
     pub outcome: NodeOutcome,
-    /// What is in the way, by request; empty where it fits or the node does not take the pod.
+    /// The obstacles by request; empty where it fits or the node does not take the pod.
     pub requests: Vec<RequestDiagnosis>,
-    /// What is in the way of requests together.
+    /// Obstacles of several requests together.
     pub together: Vec<String>,
 }
 
 impl NodeDiagnosis {
-    /// Devices that the node lacks, each request looked at alone.
+    /// Number of missing devices, each request looked at alone.
     pub fn missing(&self) -> usize {
         let of_request = |request: &RequestDiagnosis| {
             request.wanted.unwrap_or(request.devices).saturating_sub(request.free)
@@ -83,7 +83,7 @@ impl NodeDiagnosis {
 /// Explains.
 ///
 /// # Errors
-/// An object has something in it that the API server would not accept.
+/// An object contains something that the API server would not accept.
 pub fn explain(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Explanation, ObjectError> {
     let mut explanation = Explanation {
         subject: subject::title(subject),

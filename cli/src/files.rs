@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tessera_cluster::Objects;
 
-/// Largest file that is read, in bytes: a hostile or mistaken path ends in an error, not in all memory taken.
+/// Largest file that is read, in bytes: a wrong or hostile path then ends in an error instead of using up the memory.
 const FILE_LIMIT: u64 = 1 << 30;
 
 /// Why files could not be used.
@@ -20,30 +20,30 @@ pub enum FileError {
     Read {
         /// The path as given.
         file: String,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file is larger than is read.
+    /// A file is too large.
     #[error("{file}: is larger than 1 GiB; split it")]
     TooLarge {
         /// The path as given.
         file: String,
     },
-    /// A folder has nothing to read.
+    /// A folder has no files to read.
     #[error("{file}: no file here ends in .yaml, .yml or .json{}", if *.recursive { "" } else { "; folders below are read with -R" })]
     EmptyFolder {
         /// The path as given.
         file: String,
-        /// Whether the folders below were read too.
+        /// Whether subfolders were read too.
         recursive: bool,
     },
-    /// Nothing is in the file but comments and space.
+    /// The file has only comments and white space.
     #[error("{file}: has no Kubernetes object in it")]
     Empty {
         /// The path as given, or `standard input`.
         file: String,
     },
-    /// A document is not what it should be.
+    /// A document is invalid.
     #[error("{file}, document {document}, line {line}: {reason}")]
     Document {
         /// The path as given, or `standard input`.
@@ -57,7 +57,7 @@ pub enum FileError {
     },
 }
 
-/// What files hold, and what about them deserves a word.
+/// The content of files, with warnings.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// The objects.
@@ -66,7 +66,7 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// The text of a file and where it comes from.
+/// The text of a file, and where it comes from.
 #[derive(Debug)]
 pub struct Text {
     file: String,
@@ -95,8 +95,8 @@ pub fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Text>, FileError> 
     Ok(texts)
 }
 
-/// All objects of the texts. Objects without a namespace are in `namespace`. A file without any object is warned of, and
-/// an error where there is no other.
+/// All objects of the texts. Objects without a namespace get `namespace`. A file without any object gives a warning, or
+/// an error if there are no objects at all.
 ///
 /// # Errors
 /// See [`FileError`].
@@ -161,7 +161,7 @@ fn expand(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FileError> {
             let kind = entry.file_type().map_err(failed)?;
             let found = entry.path();
             let extension = found.extension().and_then(|extension| extension.to_str());
-            // A folder that is a link is not followed: it may lead back up.
+            // Links to folders are not followed: they may lead back up.
             if kind.is_dir() {
                 if recursive {
                     folders.push(found);

@@ -1,4 +1,4 @@
-//! "Did you mean": names that no device has, and the nearest that some have.
+//! "Did you mean": names that no device has, and the most similar published ones.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tessera_cel::Selector;
 
 use crate::devices::{Place, published_names};
 
-/// What to tell of a selector whose names no device has.
+/// Hints for a selector with names that no device has.
 pub fn unknown_names(selector: &Selector, places: &[Place<'_>]) -> Vec<String> {
     let (attributes, capacities) = published_names(places);
     let reads = selector.reads();
@@ -45,7 +45,7 @@ pub fn unknown(kind: &str, wanted: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
-/// The known name with the fewest letters to change, if they are few; names in the wrong domain count as near.
+/// The known name with the fewest different letters, if they are few; names in the wrong domain count as similar.
 pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str> {
     let id = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let same_id = known.iter().find(|name| id(name) == id(wanted));

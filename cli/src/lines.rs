@@ -1,4 +1,4 @@
-//! One JSON request a line, one JSON answer a line: `docs/allocate-protocol.md`.
+//! One JSON request per line, one JSON answer per line: `docs/allocate-protocol.md`.
 
 pub mod allocate;
 pub mod cel;
@@ -15,11 +15,12 @@ pub trait Answers {
     /// The answer to one request.
     ///
     /// # Errors
-    /// The request is not one; the text says why.
+    /// The request is invalid; the text says why.
     fn answer(&mut self, request: Value) -> Result<Value, String>;
 }
 
-/// Answers every line until the end. A line that is no request gets an object with `error`, and its `id` if it has one.
+/// Answers every line until the end. For an invalid request, the answer has `error`, and the request's `id` if there
+/// is one.
 ///
 /// # Errors
 /// A stream failed.
@@ -45,7 +46,7 @@ pub fn serve(input: impl Read, output: impl Write, server: &mut dyn Answers) -> 
         };
         serde_json::to_writer(&mut output, &answer)?;
         output.write_all(b"\n")?;
-        // A caller that waits for each answer gets it; one that writes ahead is served in batches.
+        // A caller that waits for each answer gets it at once; one that writes ahead gets answers in batches.
         if input.buffer().is_empty() {
             output.flush()?;
         }

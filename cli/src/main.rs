@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Ok(Verdict::No) => ExitCode::from(1),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell where standard error is gone.
+            // If standard error is closed, there is nobody left to tell.
             let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(2)
         }

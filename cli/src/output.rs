@@ -1,4 +1,4 @@
-//! What is printed: tables, JSON, YAML, colours.
+//! Output: tables, JSON, YAML, colours.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::arguments::Format;
 
-/// The answer that the exit code tells.
+/// The answer in the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It fits.
@@ -22,25 +22,25 @@ pub enum CommandError {
     /// Files could not be used.
     #[error(transparent)]
     File(#[from] crate::files::FileError),
-    /// The cluster did not answer as it should.
+    /// The cluster could not be read.
     #[error(transparent)]
     Cluster(#[from] crate::api_server::ClusterError),
-    /// An object cannot be what an API server has.
+    /// An object is not one that an API server would have.
     #[error(transparent)]
     Object(#[from] tessera_cluster::ObjectError),
     /// Standard output or input failed.
     #[error("{0}")]
     Stream(#[from] std::io::Error),
-    /// The answer could not be written in the format asked for.
+    /// The answer could not be written in the requested format.
     #[error("could not be written: {0}")]
     Write(String),
-    /// What was asked for cannot be answered; the text says why and what to do.
+    /// The request cannot be answered; the text says why and what to do.
     #[error("{0}")]
     Asked(String),
 }
 
 impl CommandError {
-    /// The reader of standard output went away, which is its right.
+    /// Whether the reader of standard output has gone away, which is not an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CommandError::Stream(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
@@ -78,7 +78,7 @@ pub fn print(text: &str) -> Result<(), CommandError> {
 pub fn warn(warnings: &[String]) {
     let mut out = std::io::stderr().lock();
     for warning in warnings {
-        // Nobody is left to tell where standard error is gone.
+        // If standard error is closed, there is nobody left to warn.
         let _ = writeln!(out, "warning: {warning}");
     }
 }
@@ -102,7 +102,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     text
 }
 
-/// Text of others without what would steer the terminal or break the lines of a table.
+/// Foreign text without characters that would control the terminal or break the lines of a table.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|letter| {
@@ -113,12 +113,12 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Colours, at a terminal only.
+/// Colours, only on a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint(bool);
 
 impl Paint {
-    /// For standard output: colours at a terminal that has them, unless `NO_COLOR` is set.
+    /// For standard output: colours if it is a terminal that has them, unless `NO_COLOR` is set.
     pub fn standard_output() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Turns bare numbers where quantities belong into text: Kubernetes reads both, the types here text alone.
+/// Turns bare numbers where quantities belong into strings: Kubernetes accepts both, the types used here only strings.
 pub fn as_text(object: &mut Value) {
     walk(object, "", "");
 }
@@ -14,7 +14,7 @@ fn walk(value: &mut Value, key: &str, above: &str) {
         || matches!(key, "default" | "min" | "max" | "step")
             && matches!(above, "requestPolicy" | "validRange")
         || above == "validValues";
-    // Of attributes and opaque parameters any name and number is right as it is.
+    // In attributes and opaque parameters, any name and number is left as it is.
     if matches!(key, "attributes" | "parameters") {
         return;
     }

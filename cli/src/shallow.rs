@@ -1,16 +1,16 @@
-//! JSON that is nested without end.
+//! Cuts JSON that is nested too deep.
 
-/// Nesting that every reader of this program takes: serde_json stops at 128.
+/// A depth that every reader of this program accepts: serde_json stops at 128.
 const DEEPEST: usize = 100;
 
-/// `json` with `null` in place of what is nested deeper than [`DEEPEST`]; `None` where nothing is.
+/// `json` with `null` in place of everything nested deeper than [`DEEPEST`]; `None` if there is nothing to cut.
 ///
-/// Opaque parameters of a claim may be nested thousands of times, which the API server takes: one such claim must not keep
-/// everybody from seeing the others.
+/// The API server accepts opaque parameters of a claim that are nested thousands of times. One such claim must not hide
+/// all others.
 pub fn shallow(json: &str) -> Option<String> {
     let mut kept = String::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
-    // Until where `json` is in `kept`, and where what is too deep began.
+    // Position in `json` up to which it is in `kept`, and where the part that is too deep began.
     let (mut done, mut cut) = (0, None);
     for (at, byte) in json.bytes().enumerate() {
         if in_string {

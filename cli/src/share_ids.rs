@@ -1,4 +1,4 @@
-//! Ids of shares that nobody gets: they only must differ.
+//! Ids of hypothetical shares: they only need to differ.
 
 use tessera_cluster::Asker;
 
@@ -7,7 +7,7 @@ pub fn share_id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
 
-/// Asks a cluster, with such ids.
+/// An [`Asker`] with such ids.
 pub fn asker() -> Asker {
     let mut shares = 0;
     Asker::new(move || {

@@ -1,4 +1,4 @@
-//! Objects of the cluster or of files, as the command line says.
+//! Objects from the cluster or from files, depending on the command line.
 
 use tessera_cluster::Objects;
 
@@ -12,14 +12,14 @@ use crate::output::{CommandError, warn};
 pub struct Source {
     /// The objects.
     pub objects: Objects,
-    /// Namespace of what is named on the command line.
+    /// Namespace of names on the command line.
     pub namespace: String,
-    /// The objects of the files alone, where those of the cluster were added.
+    /// The objects of the files alone, if those of the cluster were added.
     pub given: Option<Objects>,
 }
 
 impl Source {
-    /// Reads what is wanted: files alone where they have devices or nodes, else files and cluster.
+    /// Reads the wanted objects: only from files if these have devices or nodes, else from files and cluster.
     ///
     /// # Errors
     /// Files or cluster could not be read.
@@ -36,7 +36,7 @@ impl Source {
         if !loaded.objects.slices.is_empty() || !loaded.objects.nodes.is_empty() {
             return Ok(Source { objects: loaded.objects, namespace: default, given: None });
         }
-        // Without nodes and devices of their own, the files are about those of the cluster.
+        // Files without nodes and devices refer to those of the cluster.
         let api_server::Loaded { mut objects, namespace, warnings } = api_server::load(arguments, wanted)
             .map_err(|error| {
                 CommandError::Asked(format!(

@@ -1,4 +1,4 @@
-//! What the command line names, and how it is called.
+//! Finds the object that the command line names, and names it in the output.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use tessera_cluster::{Key, Objects};
 use crate::hints;
 use crate::output::CommandError;
 
-/// What `pod/NAME` or `claim/NAME` names.
+/// The object that `pod/NAME` or `claim/NAME` names.
 ///
 /// # Errors
-/// It names nothing.
+/// There is no such object.
 pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, CommandError> {
     let Some((kind, name)) = name.split_once('/') else {
         return Err(CommandError::Asked(format!("{name:?} names nothing; write pod/{name} or claim/{name}")));
@@ -53,7 +53,7 @@ pub fn title(subject: &Subject) -> String {
     }
 }
 
-/// What keeps it waiting whatever devices there are.
+/// What keeps it waiting, independent of devices.
 pub fn obstacles(objects: &Objects, subject: &Subject) -> Vec<String> {
     let said = subject.obstacles.iter().map(|obstacle| {
         let PodObstacle::NoExtendedResource(resource) = obstacle else { return obstacle.to_string() };

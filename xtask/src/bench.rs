@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what is on the path of a pod's start, measured.
+//! `cargo xtask bench`: measures the steps of a pod's start.
 
 mod allocator;
 mod mig;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `cargo xtask bench` takes.
+/// Arguments of `cargo xtask bench`.
 #[derive(Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
@@ -21,13 +21,13 @@ pub struct BenchArguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// The allocator against Kubernetes' own, on the same requests.
+    /// Our allocator and Kubernetes' own, on the same requests.
     Allocator(allocator::AllocatorArguments),
     /// The kubelet plugin alone, over its socket: making and destroying MIG partitions, all cards at once.
     Mig(mig::MigArguments),
-    /// How much of what is asked for fits on MIG cards, by the order in which placements are tried.
+    /// How much of the requested compute fits on MIG cards, by the order in which placements are tried.
     MigOrder(mig_order::MigOrderArguments),
-    /// Shares by MPS: the kubelet plugin over its socket, and mps-host alone.
+    /// MPS shares: the kubelet plugin over its socket, and mps-host alone.
     Mps(mps::MpsArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),
@@ -36,7 +36,7 @@ enum What {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// When it cannot be run; a slow result is no error.
+/// When it cannot run; a slow result is not an error.
 pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
         What::Allocator(arguments) => allocator::run(&arguments),

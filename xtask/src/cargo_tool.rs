@@ -1,4 +1,4 @@
-//! Tools for cargo that others wrote, installed on first use.
+//! Third-party cargo tools, installed on first use.
 
 use std::{
     fs::{self, File},
@@ -13,23 +13,23 @@ use tessera_harness::{
     progress::{Event, Progress},
 };
 
-/// A program from the registry of crates.
+/// A program that cargo installs from the registry of crates.
 pub struct CargoTool {
-    /// Its crate and its program.
+    /// Name of its crate and its program.
     pub name: &'static str,
-    /// The version that is used: another one may answer otherwise.
+    /// The pinned version: another one may give other results.
     pub version: &'static str,
     /// More arguments of `cargo install`.
     pub arguments: &'static [&'static str],
-    /// What building it took elsewhere on two processors, from nothing.
+    /// Duration of a full build on two processors of another machine.
     pub expected: Duration,
 }
 
 impl CargoTool {
-    /// Its program in the cache; installed there on first use.
+    /// Path of its program in the cache; installs it on first use.
     ///
     /// # Errors
-    /// When it is not there and cannot be installed, as without a network.
+    /// When it is not installed and cannot be, for example without a network.
     pub fn find(&self) -> Result<PathBuf> {
         let Self { name, version, .. } = self;
         let folder = cache_directory()?.join(format!("{name}-{version}"));
@@ -51,7 +51,7 @@ impl CargoTool {
         let start = Instant::now();
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        // cargo puts the program into its place when it is whole.
+        // cargo moves the program into place only when it is complete.
         let output = Command::new(cargo)
             .args(["install", "--quiet", "--locked", "--root"])
             .arg(&folder)

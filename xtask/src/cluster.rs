@@ -1,4 +1,4 @@
-//! `cargo xtask cluster up|status|down`: the test cluster, left running for development.
+//! `cargo xtask cluster up|status|down`: a test cluster that keeps running for development.
 
 use std::{
     fmt::Write as _,
@@ -27,24 +27,25 @@ pub struct ClusterArguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Starts a cluster that stays until `down`, and prints how to use kubectl on it.
+    /// Starts a cluster that runs until `down`, and prints how to use kubectl on it.
     Up(UpArguments),
-    /// Shows the processes of the cluster that is up.
+    /// Shows the processes of the running cluster.
     Status,
-    /// Ends the cluster and removes all of it.
+    /// Ends the cluster and removes everything of it.
     Down,
 }
 
 #[derive(Args)]
 struct UpArguments {
-    /// How much of it is real: with `scheduler`, nodes are API objects and no pod runs, but no root is needed.
+    /// How much of it is real: with `scheduler`, nodes are API objects and pods do not run, but no root is needed.
     /// [default: node, where it can run]
     #[arg(long)]
     tier: Option<TierName>,
     /// Number of nodes.
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// Makes each node this emulated machine (`gpu-emulator hardware` lists the names) and installs Tessera.
+    /// Makes each node an emulated machine with this hardware (`gpu-emulator hardware` lists the names) and installs
+    /// Tessera.
     #[arg(long)]
     hardware: Option<String>,
 }
@@ -86,12 +87,12 @@ async fn up(arguments: UpArguments) -> Result<()> {
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
     let text = format!("{}{}", cluster.timings(), usage(&cluster)?);
-    // Before anything is printed: a reader that has gone away must not take the cluster with it.
+    // Before anything is printed: if the reader is gone, the cluster must still be kept.
     leave(cluster)?;
     show(&text)
 }
 
-/// Fails when a cluster is up already: `down` knows of one only.
+/// Fails when a cluster is running already: `down` knows only one.
 pub async fn refuse_second() -> Result<()> {
     if let Some(state) = recorded()?
         && Cluster::attach(&state).await.is_ok()
@@ -101,9 +102,9 @@ pub async fn refuse_second() -> Result<()> {
     Ok(())
 }
 
-/// Lets the cluster live on until `cargo xtask cluster down`.
+/// Lets the cluster outlive this process, until `cargo xtask cluster down`.
 pub fn leave(cluster: Cluster) -> Result<()> {
-    // Written before it is let go: a cluster nobody knows of could not be ended.
+    // Written before the release: an unrecorded cluster could not be ended.
     let record = record_path()?;
     fs::write(&record, cluster.state().as_os_str().as_encoded_bytes())
         .with_context(|| format!("cannot write {}", record.display()))?;
@@ -126,7 +127,7 @@ fn usage(cluster: &Cluster) -> Result<String> {
     Ok(text)
 }
 
-/// Prints, unless the reader has gone away.
+/// Prints; it is no error if the reader is gone.
 fn show(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
@@ -166,7 +167,7 @@ async fn down() -> Result<()> {
     Ok(())
 }
 
-/// File that names the directory of the cluster that is up.
+/// Path of the file that names the running cluster's directory.
 fn record_path() -> Result<PathBuf> {
     Ok(cache_directory()?.join("development-cluster"))
 }

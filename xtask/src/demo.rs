@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job on a real cluster with emulated cards.
+//! `cargo xtask demo`: the main use case on a real cluster with emulated cards.
 
 mod manifests;
 mod screen;
@@ -37,17 +37,17 @@ use self::{
 };
 
 const NAMESPACE: &str = "demo";
-/// Of the chart.
+/// Chart values.
 const VALUES: [&str; 4] = [
     "extendedResourceNames.enabled=true",
     "sharing.mps.enabled=true",
     "nodeConfigs.default=shared",
     "nodeConfigs.configs.shared.sharing.mps.defaultShares=4",
 ];
-/// Several times what the slowest step takes on a busy machine.
+/// Timeout: several times what the slowest step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What `cargo xtask demo` takes.
+/// Arguments of `cargo xtask demo`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask demo                           eight emulated H100, eight kinds of pods, then everything is removed
@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
-    /// Leave the cluster up afterwards, and print how to use kubectl on it and how to end it.
+    /// Leave the cluster running, and print how to use kubectl on it and how to end it.
     #[arg(long)]
     keep: bool,
     /// The emulated machine.
@@ -80,7 +80,7 @@ struct Summary {
     claims: Vec<ClaimUse>,
 }
 
-/// When each step of the demo was over, since the command was typed.
+/// The end of each step of the demo, counted from the start of the command.
 struct Clock {
     started: Instant,
     steps: Vec<(&'static str, Duration)>,
@@ -92,7 +92,7 @@ impl Clock {
         eprintln!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Adds the phases of something that began when the last step was over.
+    /// Adds the phases of something that began at the end of the last step.
     fn add(&mut self, timings: &Timings) {
         let begin = self.steps.last().map_or(Duration::ZERO, |(_, after)| *after);
         for (phase, after) in timings.phases() {
@@ -105,7 +105,7 @@ impl Clock {
 /// Runs the demo.
 ///
 /// # Errors
-/// When something that shall work does not.
+/// When something does not work.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
     if arguments.keep {
@@ -176,7 +176,7 @@ async fn published(client: &Client) -> Result<usize> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
         let published = slices.list(&ListParams::default()).await?.items;
-        // Of the node's only pool.
+        // The node has only one pool.
         let is_complete = |slice: &ResourceSlice| {
             usize::try_from(slice.spec.pool.resource_slice_count) == Ok(published.len())
         };
@@ -246,7 +246,7 @@ async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the demo's pods again and again, and shows them.
+/// Polls the demo's pods and shows them.
 struct Watch<'a> {
     client: &'a Client,
     screen: Screen,
@@ -282,7 +282,7 @@ async fn observe(client: &Client) -> Result<Vec<ClaimUse>> {
     Ok(claim_uses(&pods.items, &claims.items))
 }
 
-/// Complete, or refused for lack of cards on a smaller machine.
+/// Whether the job is complete, or refused for lack of cards on a smaller machine.
 async fn job_over(client: &Client, uses: &[ClaimUse]) -> Result<bool> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
     let job = jobs.get("training").await?;
@@ -293,7 +293,7 @@ async fn job_over(client: &Client, uses: &[ClaimUse]) -> Result<bool> {
     Ok(status.completion_time.is_some() || uses.iter().any(waits))
 }
 
-/// Whether the pod waits for good: nothing it could get is free.
+/// Whether the pod waits with no progress possible: no suitable device is free.
 fn waits(claim_use: &ClaimUse) -> bool {
     settled(claim_use) && claim_use.node.is_none()
 }

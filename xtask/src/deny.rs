@@ -1,4 +1,4 @@
-//! `cargo xtask deny`: whether dependencies keep to `deny.toml`.
+//! `cargo xtask deny`: checks dependencies against `deny.toml`.
 
 use std::{
     process::{Command, ExitCode, Stdio},
@@ -14,12 +14,12 @@ use crate::cargo_tool::CargoTool;
 const TOOL: CargoTool = CargoTool {
     name: "cargo-deny",
     version: "0.20.2",
-    // Its speed does not matter, that of its building does.
+    // Fast to build; its own speed does not matter.
     arguments: &["--debug", "--no-default-features"],
     expected: Duration::from_secs(180),
 };
 
-/// What `cargo xtask deny` takes.
+/// Arguments of `cargo xtask deny`.
 #[derive(Args)]
 #[command(
     after_help = "Licences, sources and bans are read from Cargo.lock and the registry's crates; known vulnerabilities need RustSec's
@@ -29,15 +29,15 @@ without that network is no fault of the code.
 Exit code: 0 when nothing that ran found anything, else 1."
 )]
 pub struct DenyArguments {
-    /// What cannot run fails.
+    /// Fail if a check cannot run.
     #[arg(long)]
     strict: bool,
 }
 
-/// Runs cargo-deny, each part that can run here; the last lines on standard output say which did.
+/// Runs those checks of cargo-deny that can run here; the last lines on standard output say which did.
 ///
 /// # Errors
-/// When cargo-deny is there and cannot be started.
+/// When cargo-deny is installed and cannot be started.
 pub fn run(arguments: &DenyArguments) -> Result<ExitCode> {
     let tool = match TOOL.find() {
         Ok(tool) => tool,
@@ -48,7 +48,7 @@ pub fn run(arguments: &DenyArguments) -> Result<ExitCode> {
     };
     let deny = |words: &[&str]| {
         let mut command = Command::new(&tool);
-        // The directory of the clone; cargo-deny finds deny.toml there.
+        // The clone's root, where cargo-deny finds deny.toml.
         command.current_dir(workspace::root()).args(words).stdin(Stdio::null());
         command
     };

@@ -1,6 +1,6 @@
-//! `cargo xtask gpu-check`: what our NVML crate reads of this machine's cards, beside what `nvidia-smi -q -x` says.
+//! `cargo xtask gpu-check`: compares what our NVML crate reads of this machine's cards with `nvidia-smi -q -x`.
 //!
-//! Reads only: nothing on the cards or in the driver is changed. With `--mps` a private MPS daemon is tried instead.
+//! Read-only: nothing on the cards or in the driver is changed. With `--mps` a private MPS daemon is tried instead.
 
 mod compare;
 pub mod mps;
@@ -18,7 +18,7 @@ use tessera_nvml::{Library, Nvml};
 
 use self::compare::{Comparison, Verdict};
 
-/// What `cargo xtask gpu-check` takes.
+/// Arguments of `cargo xtask gpu-check`.
 #[derive(Args)]
 #[command(
     after_help = "Reads only; changes nothing on the cards or in the driver. With --mps it starts an MPS daemon of its own, in a directory of
@@ -40,10 +40,10 @@ pub struct GpuCheckArguments {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Try whether MPS holds its clients to their limits, instead.
+    /// Try instead whether MPS enforces its clients' limits.
     #[arg(long)]
     mps: bool,
-    /// The card to try MPS on, as the driver counts them.
+    /// Index of the card to try MPS on, in the driver's order.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "mps")]
     card: usize,
     /// CUDA's library; without this, the one beside NVML's.
@@ -51,7 +51,7 @@ pub struct GpuCheckArguments {
     libcuda: Option<PathBuf>,
 }
 
-/// Compares, and prints what came of it. Fails when something differs.
+/// Compares and prints the result. Fails when something differs.
 ///
 /// # Errors
 /// When there is no driver, no card or no usable `nvidia-smi` to compare with, or no MPS to try.
@@ -89,7 +89,7 @@ fn try_mps(library: &Library, arguments: &GpuCheckArguments) -> Result<ExitCode>
     Ok(if is_otherwise { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A reader that had enough, such as `head`, is no error.
+/// Prints; it is no error if the reader, such as `head`, is gone.
 fn print(text: &str) -> Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

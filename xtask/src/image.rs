@@ -16,7 +16,7 @@ use tessera_harness::{Architecture, Image, Written, workspace, write_archive, wr
 
 use self::programs::Program;
 
-/// What `cargo xtask image` takes.
+/// Arguments of `cargo xtask image`.
 #[derive(Args)]
 #[command(
     after_help = "Writes an OCI image layout with all images in it: a directory, or with a name that ends in .tar an archive. An image
@@ -45,16 +45,16 @@ pub struct ImageArguments {
     /// The images to make. [default: all]
     #[arg(value_enum, value_name = "PROGRAM")]
     programs: Vec<Program>,
-    /// Where to: a directory, or an archive if the name ends in .tar. [default: images.tar in the target folder]
+    /// Output: a directory, or an archive if the name ends in .tar. [default: images.tar in the target folder]
     #[arg(long, value_name = "DIR|FILE.tar")]
     output: Option<PathBuf>,
-    /// What comes before the program in an image's name: the chart's image.repository.
+    /// Prefix of the images' names, before the program: the chart's image.repository.
     #[arg(long, default_value = "tessera", value_name = "NAME")]
     repository: String,
     /// Tag of the images: the chart's image.tag.
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
     tag: String,
-    /// Processors to build for. [default: this machine's]
+    /// Architecture to build for. [default: this machine's]
     #[arg(long, value_parser = architecture)]
     arch: Option<Architecture>,
     /// `text` for people; with `json` standard output is one line of JSON with path and digests.

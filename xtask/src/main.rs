@@ -1,4 +1,4 @@
-//! `cargo xtask`: everything one does with this repository.
+//! `cargo xtask`: all development tasks of this repository.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Everything one does with the Tessera repository.
+/// All development tasks of the Tessera repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 120)]
 struct Arguments {
@@ -28,28 +28,28 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the main job on a real cluster with emulated cards.
+    /// Shows the main use case on a real cluster with emulated cards.
     Demo(demo::DemoArguments),
     /// Starts, shows or ends a cluster for development.
     Cluster(cluster::ClusterArguments),
-    /// Measures what is on the path of a pod's start.
+    /// Measures the steps of a pod's start.
     Bench(bench::BenchArguments),
-    /// Asks our allocator and Kubernetes' own the same, any number of times.
+    /// Compares our allocator with Kubernetes' own on generated requests.
     Oracle(oracle::OracleArguments),
-    /// Runs every check and test, and ends with one line: `N passed, N failed`.
+    /// Runs all checks and tests, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
-    /// Holds dependencies to deny.toml: licences, sources, known vulnerabilities; says what it could not check.
+    /// Checks dependencies against deny.toml: licences, sources, known vulnerabilities; says what it could not check.
     Deny(deny::DenyArguments),
     /// Writes what the shipped programs are made of: a software bill of materials for each.
     Sbom(sbom::SbomArguments),
     /// Changes the node agent in one place after another, and says which changes no test notices.
     Mutants(mutants::MutantsArguments),
-    /// Lets NVML clients that others wrote read the emulated machines; says which of them it did not find.
+    /// Lets NVML clients written by others read the emulated machines; lists those that it did not find.
     Strangers(strangers::StrangersArguments),
     /// Builds the images that the chart names, without a container engine.
     Image(image::ImageArguments),
-    /// Compares what Tessera reads of this machine's NVIDIA cards with what nvidia-smi says; read-only. With --mps, tries
-    /// whether MPS holds its clients to their limits.
+    /// Compares what Tessera reads of this machine's NVIDIA cards with nvidia-smi; read-only. With --mps, tries
+    /// whether MPS enforces its clients' limits.
     GpuCheck(gpu_check::GpuCheckArguments),
     /// A CUDA program for gpu-check --mps.
     #[command(name = gpu_check::mps::client::COMMAND, hide = true)]

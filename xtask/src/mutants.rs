@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: leaves out or turns around one thing after another in the part of the node agent that must not be
-//! wrong, and says which changes no test notices.
+//! `cargo xtask mutants`: mutation tests of the part of the node agent that must not be wrong: changes the code in one
+//! place after another, and lists the changes that no test notices.
 
 use std::io;
 use std::path::Path;
@@ -24,20 +24,20 @@ const TOOL: CargoTool = CargoTool {
 /// The package whose code is changed.
 const PLUGIN: &str = "tessera-kubelet-plugin";
 
-/// Tests that are left out, by parts of their names: they take minutes and see little that the quick ones don't.
+/// Excluded tests, by parts of their names: they take minutes and notice little that quick ones don't.
 const SLOW: [&str; 6] =
     ["interleavings::", "load::", "killed::", "share_crash::every", "share_crash::power", "mig_crash::every"];
 
-/// Longest that one mutant's tests may take, in seconds: several times what they take on two busy processors.
+/// Timeout of one mutant's tests, in seconds: several times their duration on two busy processors.
 const LONGEST_TESTS: &str = "300";
 
-/// Longest that cargo-mutants may take to end when it is told to.
+/// Timeout for cargo-mutants to end after a signal.
 const LONGEST_END: Duration = Duration::from_secs(30);
 
-/// Exit codes of cargo-mutants: all mutants were noticed, some were not, some made tests hang.
+/// Exit codes of cargo-mutants: all mutants were noticed; some were not; some made tests hang.
 const FINISHED: [i32; 3] = [0, 2, 3];
 
-/// What `cargo xtask mutants` takes.
+/// Arguments of `cargo xtask mutants`.
 #[derive(Args)]
 #[command(
     after_help = "Works in a copy of the repository: first the tests without any change, for some minutes, then each mutant, for a
@@ -57,13 +57,13 @@ Examples:
 Exit code: 0 when every mutant that was tried was noticed, 1 when one was not."
 )]
 pub struct MutantsArguments {
-    /// Change this part only (may be repeated). [default: all]
+    /// Mutate only this part (may be repeated). [default: all]
     #[arg(long = "in", value_enum, value_name = "PART")]
     parts: Vec<Part>,
-    /// Change only files of this name.
+    /// Mutate only files of this name.
     #[arg(long, value_name = "NAME")]
     file: Option<String>,
-    /// End after so many minutes for each part; mutants are taken at random.
+    /// End after this many minutes for each part; mutants are chosen at random.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     minutes: Option<u64>,
     /// Try one of N equal parts, counted from 0: `0/8`.
@@ -102,7 +102,7 @@ impl Part {
         }
     }
 
-    /// The tests that are to notice, for `cargo test`; the quick ones first.
+    /// The tests that should notice, as arguments of `cargo test`; the quick ones first.
     const fn tests(self) -> &'static [&'static str] {
         match self {
             Self::Journal => &["--lib", "--test=journal", "--test=prepare"],
@@ -115,7 +115,7 @@ impl Part {
 /// Tries the mutants; those that no test noticed are the last lines on standard output.
 ///
 /// # Errors
-/// When cargo-mutants can't be had or does not work, as where the tests fail without any change.
+/// When cargo-mutants is missing or does not work, for example when tests fail without any change.
 pub fn run(arguments: &MutantsArguments) -> Result<ExitCode> {
     let program = TOOL.find()?;
     let output = workspace::target()?.join("mutants");
@@ -152,7 +152,7 @@ fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Pa
     let (package, sources) = part.sources();
     let mut command = Command::new(program);
     command.arg("mutants").current_dir(workspace::root()).args(["--package", package]);
-    // The plugin's tests are those of all parts.
+    // The plugin's tests cover all parts.
     command.args(["--test-package", package, "--test-package", PLUGIN]);
     match &arguments.file {
         Some(file) => command.arg("--file").arg(format!("{sources}/**/{file}")),
@@ -169,22 +169,22 @@ fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Pa
         command.arg("--shuffle");
     }
     command.args(["--timeout", LONGEST_TESTS, "--output"]).arg(output);
-    // To all calls of cargo, else it would build every test.
+    // For all calls of cargo, which would build every test otherwise.
     command.args(part.tests().iter().map(|test| format!("--cargo-arg={test}")));
     command.args(["--", "--"]).args(SLOW.iter().flat_map(|slow| ["--skip", slow]));
-    // Standard output is for what survives.
+    // Standard output is reserved for surviving mutants.
     command.stdout(Stdio::from(io::stderr()));
     command
 }
 
-/// Lets it run so long; how it ended, and whether that was because the time was over.
+/// Waits until it ends or the time is over; returns its status, and whether the time was over.
 fn wait(mut command: Command, longest: Option<Duration>) -> Result<(ExitStatus, bool)> {
     let mut child = command.spawn().context("cannot start cargo-mutants")?;
     let Some(longest) = longest else { return Ok((child.wait()?, false)) };
     if let Some(status) = wait_for(&mut child, longest)? {
         return Ok((status, false));
     }
-    // As from the keyboard: it ends what it started, and its lists are whole.
+    // Like Ctrl-C: it ends its child processes, and its lists are complete.
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)
         .context("cannot interrupt cargo-mutants")?;
     match wait_for(&mut child, LONGEST_END)? {
@@ -207,13 +207,13 @@ fn wait_for(child: &mut Child, longest: Duration) -> io::Result<Option<ExitStatu
     Ok(None)
 }
 
-/// What came of the mutants of a part.
+/// Results of a part's mutants.
 struct Outcome {
     tried: usize,
     survivors: Vec<String>,
 }
 
-/// Reads the lists that cargo-mutants leaves, one mutant a line.
+/// Reads the lists that cargo-mutants writes, one mutant per line.
 fn read(results: &Path) -> Result<Outcome> {
     let list = |name: &str| -> Result<Vec<String>> {
         let path = results.join(name);

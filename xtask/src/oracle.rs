@@ -1,4 +1,4 @@
-//! `cargo xtask oracle`: any number of generated requests to our allocator and to Kubernetes' own.
+//! `cargo xtask oracle`: compares our allocator with Kubernetes' own on generated requests.
 
 mod shrink;
 
@@ -11,27 +11,27 @@ use tessera_allocator::selectors::SelectorCache;
 use tessera_harness::workspace;
 use tessera_oracle::{Generator, Oracle, ours};
 
-/// What `cargo xtask oracle` takes.
+/// Arguments of `cargo xtask oracle`.
 #[derive(Args)]
 pub struct OracleArguments {
     /// Seed of the requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many requests.
+    /// Number of requests.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
 }
 
-/// Both answers to a request, as they are compared.
+/// Both answers to a request, in the form that is compared.
 fn answers(oracle: &mut Oracle, selectors: &mut SelectorCache, request: &Value) -> Result<[Value; 2]> {
     let theirs: Value = serde_json::from_str(&oracle.ask(&request.to_string()))?;
-    // Half of the requests leave out what they can from the start.
+    // Half of the requests prune from the start.
     let patience = request["id"].as_u64().unwrap_or(0).is_multiple_of(2).then_some(0);
     let ours = ours::answer(request, selectors, patience);
     Ok([ours::comparable(&ours), ours::comparable(&theirs)])
 }
 
-/// Compares; a disagreement is made small and kept among the allocator's test cases.
+/// Compares; a disagreement is shrunk and added to the allocator's test cases.
 ///
 /// # Errors
 /// When the oracle does not answer or a case cannot be written.

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: formatting, lints, documentation, and every test, with one closing line.
+//! `cargo xtask test`: formatting, lints, documentation, and all tests, with a summary line at the end.
 
 mod suites;
 mod tally;
@@ -21,7 +21,7 @@ use self::{
     times::Times,
 };
 
-/// What `cargo xtask test` takes.
+/// Arguments of `cargo xtask test`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask test                        everything, as CI does
@@ -29,10 +29,10 @@ use self::{
   cargo xtask test --only tests -p tessera-inventory
   CI=true cargo xtask test                a tier this machine cannot run is a failure, not a skip")]
 pub struct TestArguments {
-    /// Run one part only.
+    /// Run only one part.
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Test this package only (may be repeated); formatting and lints still cover the workspace.
+    /// Test only this package (may be repeated); formatting and lints still cover the workspace.
     #[arg(long, short, value_name = "PACKAGE")]
     package: Vec<String>,
 }
@@ -42,24 +42,24 @@ pub struct TestArguments {
 enum Part {
     /// `cargo fmt --check`.
     Formatting,
-    /// `cargo clippy`, warnings being errors.
+    /// `cargo clippy`, with warnings as errors.
     Lints,
-    /// `cargo doc`, warnings being errors.
+    /// `cargo doc`, with warnings as errors.
     Documentation,
     /// Unit, property, emulator and end-to-end tests.
     Tests,
 }
 
-/// The packages whose tests start clusters. One after another: two cores carry one cluster at a time.
+/// The packages whose tests start clusters. They run one after another: two cores can run one cluster at a time.
 const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
 
-/// What is run so far.
+/// The state of the run.
 struct Run {
     tally: Tally,
     times: Times,
 }
 
-/// Runs what is asked for; the last line on standard output is the tally.
+/// Runs the requested parts; the last line on standard output is the tally.
 ///
 /// # Errors
 /// When a command cannot be started at all. A failing check or test is counted, not an error.
@@ -89,7 +89,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
 }
 
 impl Run {
-    /// A check that is one test: it passes when the command succeeds.
+    /// A check that counts as one test: it passes when the command succeeds.
     fn check(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
         println!("\n== {name}: cargo {}", arguments.join(" "));
         let status = self.times.part(name, || {
@@ -103,7 +103,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everything is built once, by one command and so with one set of features; cargo's own `test` would build again for
+    /// Builds everything once, by one command and so with one set of features; cargo's own `test` would build again for
     /// each selection of packages. The tests start the plugin and load the emulator as a user would: from the binaries.
     fn tests(&mut self, packages: &[String]) -> Result<()> {
         println!("\n== build: the workspace with its tests");
@@ -113,7 +113,7 @@ impl Run {
             return Ok(());
         }
         let skips = skips();
-        // Clusters last: what a quick test finds is known early.
+        // Clusters last, so that failures of quick tests are known early.
         let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
             build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
         for suite in others {
@@ -160,7 +160,7 @@ impl Run {
         let before = self.tally.failures();
         let succeeded =
             suites::read(command, &mut self.tally, &mut self.times, package, suite, one_at_a_time)?;
-        // What ends without its closing line, as by a signal, has counted no failure.
+        // A suite that ends without its summary line, for example by a signal, has counted no failure.
         if !succeeded && self.tally.failures() == before {
             self.tally.check(suite, false);
         }
@@ -172,7 +172,7 @@ fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Where tests write what they skip and why (`tessera_harness` does, one line each).
+/// File to which tests (by `tessera_harness`) write what they skip and why, one line each.
 fn skips() -> PathBuf {
     env::temp_dir().join(format!("tessera-skips-{}", std::process::id()))
 }

@@ -1,4 +1,4 @@
-{{- /* Name of everything of this release: its own name, with the chart's where that is not in it. */}}
+{{- /* Base of all names of this release: its own name, followed by the chart's if that is not in it. */}}
 {{- define "tessera.name" -}}
 {{- $name := .Release.Name -}}
 {{- if not (contains .Chart.Name $name) }}{{ $name = printf "%s-%s" $name .Chart.Name }}{{ end -}}
@@ -9,7 +9,7 @@
 {{ include "tessera.name" . }}-kubelet-plugin
 {{- end }}
 
-{{- /* Cluster-wide objects: two releases in two namespaces may have one name. */}}
+{{- /* Name of cluster-wide objects, with the namespace: releases in two namespaces may have the same name. */}}
 {{- define "tessera.clusterName" -}}
 {{- $name := include "tessera.kubeletPlugin.name" . -}}
 {{- if eq .Release.Namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" .Release.Namespace $name }}{{ end -}}
@@ -53,7 +53,7 @@ app.kubernetes.io/component: mps-host
 {{ $access }}
 {{- end }}
 
-{{- /* What a schema cannot say clearly. */}}
+{{- /* Checks that the schema cannot express, or not with a clear message. */}}
 {{- define "tessera.validate" -}}
 {{- range $name := list "driverRoot" "kubeletDirectory" "cdiDirectory" "sysfsRoot" "procRoot" -}}
 {{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}

@@ -1,4 +1,4 @@
-//! `kubectl gpu allocate`: what kube-scheduler would give, per node, without doing it.
+//! `kubectl gpu allocate`: what kube-scheduler would allocate on each node, as a dry run.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// The objects could not be read, or nothing is asked.
+/// The objects could not be read, or there is no subject.
 pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
     if arguments.lines {
         let mut server = lines::allocate::Server::default();
@@ -43,7 +43,7 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         Some(name) => vec![subject::named(&objects, name, &namespace)?],
         None => waiting(given.as_ref().unwrap_or(&objects))
             .into_iter()
-            // Again from all objects: a template may be in the cluster.
+            // Looked up again among all objects: a template may be in the cluster.
             .map(|subject| subject.pod.as_ref().map_or(subject.clone(), |pod| of_pod(&objects, pod)))
             .collect(),
     };
@@ -158,7 +158,7 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
     text
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of the others.
 pub fn some_of(names: &[&str], shown: usize) -> String {
     let mut text = names.iter().take(shown).copied().collect::<Vec<_>>().join(", ");
     if names.len() > shown {

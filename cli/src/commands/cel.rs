@@ -35,9 +35,9 @@ struct Answer {
 #[serde(rename_all = "camelCase")]
 struct Report {
     expression: String,
-    /// The most that it may cost, as the API server estimates it.
+    /// Upper bound of its cost, by the API server's estimate.
     max_cost: u64,
-    /// What the API server says when an object with the expression is written, where it refuses that.
+    /// The API server's error on writing an object with this expression, if it would refuse that.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     devices: Vec<Answer>,
@@ -52,7 +52,7 @@ struct Part {
     value: String,
 }
 
-/// Every part's value for one device.
+/// The value of every part for one device.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeviceReport {
@@ -77,7 +77,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
         return Ok(Verdict::Yes);
     }
     let expression = arguments.expression.as_deref().unwrap_or_default();
-    // A wrong expression is told before a cluster is asked.
+    // Compiled before the cluster is read, so that an invalid expression is reported at once.
     let selector = Selector::compile(expression)
         .map_err(|error| CommandError::Asked(format!("the expression is no selector: {error}")))?;
     let slices: Vec<ResourceSlice> =
@@ -98,7 +98,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
     }
 }
 
-/// What the API server says when an object with the expression is written, where it refuses what kube-scheduler would
+/// The API server's error on writing an object with the expression, if it would refuse one that kube-scheduler would
 /// evaluate.
 fn refused(expression: &str) -> Option<String> {
     let error = Selector::compile_new(expression, Features::default()).err()?;
@@ -261,7 +261,8 @@ fn answer(selector: &Selector, place: &Place<'_>) -> (Answer, u64, Option<tesser
     (Answer { id: place.id.clone(), node: place.node().to_owned(), matches, error }, cost, device)
 }
 
-/// The device of a name: `device`, `node/device`, `pool/device` or `driver/pool/device`; names of pools may have slashes themselves.
+/// The device with this name: `device`, `node/device`, `pool/device` or `driver/pool/device`; pool names may have
+/// slashes.
 fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, CommandError> {
     let found: Vec<&Place<'_>> = places
         .iter()
@@ -291,7 +292,7 @@ fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, Co
     }
 }
 
-/// The most that it may cost.
+/// The upper bound of its cost.
 fn at_most(selector: &Selector) -> String {
     match selector.max_cost() {
         u64::MAX => "without bound".to_owned(),

@@ -1,4 +1,4 @@
-//! `kubectl gpu explain`: why a pod or claim waits, or why it got what it got.
+//! `kubectl gpu explain`: why a pod or claim waits, or why it got its devices.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,15 +16,15 @@ use crate::share_ids::asker;
 use crate::source::Source;
 use crate::subject;
 
-/// Groups of nodes, reasons, helps and names of a list that are shown without `-v`.
+/// Number of entries (groups of nodes, reasons, changes, names) that are shown without `-v`.
 const SHOWN: usize = 4;
-/// The same with `-v`: a fleet has thousands of devices, which `-o json` has for programs.
+/// The same with `-v`: a fleet has thousands of devices; programs get all with `-o json`.
 const SHOWN_WITH_VERBOSE: usize = 50;
 
 /// Runs the command.
 ///
 /// # Errors
-/// The objects could not be read, or it names nothing.
+/// The objects could not be read, or the named one does not exist.
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, api_server::Wanted::All)?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
@@ -98,7 +98,7 @@ impl Screen {
         text
     }
 
-    /// Nodes with the same answer are told of once, those that lack the least first.
+    /// Nodes with the same answer are shown together, those with the fewest missing devices first.
     fn nodes(&self, text: &mut String, explanation: &Explanation) {
         let fitting: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
@@ -119,7 +119,7 @@ impl Screen {
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         let mut lacking: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| !node.outcome.fits).collect();
-        // What does not take the pod at all lacks nothing, and is no help.
+        // A node that does not take the pod at all has no missing devices, but is of no use either.
         lacking.sort_by_key(|node| (node.requests.is_empty(), node.missing()));
         for node in lacking {
             let body = self.node(node);
@@ -178,7 +178,7 @@ impl Screen {
         }
     }
 
-    /// Devices of which the same is said, together, in their order.
+    /// Devices with the same verdict are shown together, in their order.
     fn verdicts(&self, text: &mut String, verdicts: &[DeviceVerdict]) {
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
@@ -224,7 +224,7 @@ impl Screen {
         }
     }
 
-    /// A reason, with whose claims it is about.
+    /// A reason, with the claims behind it.
     fn said(&self, reason: &str, by: &[String]) -> String {
         if by.is_empty() {
             return reason.to_owned();
@@ -291,7 +291,7 @@ impl Screen {
         if self.verbose { "-o json" } else { "-v" }
     }
 
-    /// What kube-scheduler itself wrote to the pod, last.
+    /// kube-scheduler's own message in the pod's status, last.
     fn scheduler_says(&self, text: &mut String, subject: &Subject) {
         let conditions = subject
             .pod

@@ -32,7 +32,7 @@ pub fn split(expression: &str) -> Vec<&str> {
     parts.into_iter().flat_map(|part| inside_parentheses(part).map_or(vec![part], split)).collect()
 }
 
-/// Place of the quote that ends the string which begins at `at`.
+/// Position of the quote that ends the string which begins at `at`.
 fn end_of_string(bytes: &[u8], at: usize, quote: u8) -> usize {
     let is_raw = at > 0 && matches!(bytes[at - 1], b'r' | b'R');
     let is_triple = bytes.get(at + 1) == Some(&quote) && bytes.get(at + 2) == Some(&quote);
@@ -52,7 +52,7 @@ fn end_of_string(bytes: &[u8], at: usize, quote: u8) -> usize {
     bytes.len()
 }
 
-/// What is in parentheses that surround all of it.
+/// The inside of parentheses around the whole part.
 fn inside_parentheses(part: &str) -> Option<&str> {
     let inside = part.strip_prefix('(')?.strip_suffix(')')?;
     let bytes = inside.as_bytes();

@@ -1,4 +1,4 @@
-//! All devices with what is known of each, for finding what is in the way.
+//! All devices with what is known of them, for finding obstacles.
 
 mod counters;
 mod selectors;
@@ -17,7 +17,7 @@ use super::Obstacle;
 use crate::devices::{self, DeviceId, Place};
 use crate::hints;
 
-/// Devices, who uses counters, and selectors.
+/// Devices, users of counters, and selectors.
 pub struct Fleet<'s> {
     /// All devices in kube-scheduler's order.
     pub places: Vec<Place<'s>>,
@@ -52,7 +52,7 @@ impl<'s> Fleet<'s> {
         Fleet { by_id, evaluated, classes, counters, selectors: Selectors::default(), places }
     }
 
-    /// Place of the device in the fleet.
+    /// Index of the device in the fleet.
     pub fn place(&self, id: &DeviceId) -> Option<usize> {
         self.by_id.get(id).copied()
     }
@@ -62,7 +62,7 @@ impl<'s> Fleet<'s> {
         self.classes.contains_key(name)
     }
 
-    /// Whether the device, or something that it has in common with others, is in use.
+    /// Whether the device, or a counter that it shares with others, is in use.
     pub fn is_touched(&self, place: usize) -> bool {
         self.counters.is_touched(&self.places[place])
     }
@@ -84,7 +84,7 @@ impl<'s> Fleet<'s> {
         of_class.chain(request.selectors.iter().flatten().map(|expression| expression.to_string())).collect()
     }
 
-    /// The allocator's reason, with the part of the selector that is false and whose claims use up a counter.
+    /// The allocator's reason, with the false part of the selector and the claims that use up a counter.
     pub fn obstacle(&mut self, id: &DeviceId, reason: Reason) -> Obstacle {
         let (mut part, mut users) = (None, Users::default());
         match &reason {

@@ -1,4 +1,4 @@
-//! Why an allocated claim got what it got.
+//! Why an allocated claim got its devices.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
@@ -20,41 +20,41 @@ use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted
 pub struct Given {
     /// `namespace/name`
     pub claim: String,
-    /// Who uses it: pods, as a rule.
+    /// Its users: usually pods.
     pub reserved_for: Vec<String>,
-    /// The node whose devices it has, where it is one.
+    /// The node of its devices, if it is a single one.
     pub node: Option<String>,
     /// Its devices.
     pub devices: Vec<GivenDevice>,
-    /// What kube-scheduler would give it today if it had nothing, in words.
+    /// What kube-scheduler would allocate today if the claim had nothing, in words.
     pub today: String,
 }
 
-/// A device and why this one.
+/// An allocated device, and why this one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GivenDevice {
-    /// Request it was given for.
+    /// The request that it was allocated for.
     pub request: String,
     /// Driver, pool and name.
     pub device: String,
-    /// What it is.
+    /// A description for people.
     pub description: String,
-    /// What is in the way of the devices before it in kube-scheduler's order, today and without this claim.
+    /// The obstacles, today and without this claim, of the devices before it in kube-scheduler's order.
     pub passed_over: Vec<ReasonCount>,
-    /// Devices before it with nothing in the way today: given back since, or ruled out by a constraint or another
+    /// Number of devices before it without an obstacle today: freed since, or ruled out by a constraint or another
     /// request.
     pub free_before: usize,
     /// Whether it is still published.
     pub published: bool,
-    /// Every device before it that the claim does not have too.
+    /// The devices before it, without those of the claim itself.
     pub before: Vec<DeviceVerdict>,
 }
 
 /// The allocated claims of a pod, or the claim.
 ///
 /// # Errors
-/// A claim has something in it that is not a quantity.
+/// A claim contains something that is not a quantity.
 pub fn of(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Vec<Given>, ObjectError> {
     let mut given = Vec::new();
     for wanted in &subject.claims {
@@ -141,7 +141,7 @@ fn is_of(verdict: &DeviceVerdict, result: &DeviceRequestAllocationResult) -> boo
     id.driver == result.driver && id.pool == result.pool && id.device == result.device
 }
 
-/// What people know a device by.
+/// A description of a device for people.
 fn describe(device: &tessera_cel::Device) -> String {
     let driver = device.driver();
     let text = |name: &str| match device.attribute(driver, name) {
@@ -151,7 +151,7 @@ fn describe(device: &tessera_cel::Device) -> String {
     [text("type"), text("profile"), text("productName")].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether kube-scheduler would give the same again.
+/// Whether kube-scheduler would allocate the same again.
 fn today(
     cluster: &Cluster,
     node: &Node,

@@ -1,4 +1,4 @@
-//! What would make it fit: every change is tried with the allocator.
+//! Changes after which it would fit: each is tried with the allocator.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,28 +14,28 @@ use tessera_cluster::{Asker, Cluster, ObjectError, reference};
 use super::fleet::requests;
 use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
 
-/// Allocations that are tried in all: an explanation must not take longer than its reader waits.
+/// Largest number of allocations that are tried, so that the user need not wait long.
 pub const TRIES: usize = 400;
 
-/// Claims of one node that are thought away.
+/// Largest number of a node's claims that are hypothetically removed.
 const CLAIMS_OF_NODE: usize = 48;
 
-/// Claims that a change names.
+/// Largest number of claims that a change names.
 const CLAIMS_NAMED: usize = 3;
 
 struct Search<'c> {
     cluster: &'c Cluster,
     asker: &'c mut Asker,
     tries: usize,
-    /// Whether something was not tried for lack of tries.
+    /// Whether something was not tried because the limit was reached.
     ran_out: bool,
-    /// The largest count that some node has, by claim and request: a node that has less helps no more.
+    /// The largest count that fits on some node, by claim and request: a node with less adds nothing.
     counts: HashMap<(usize, usize), i64>,
     found: Vec<Nearest>,
 }
 
-/// The changes that would do and the nodes where each would; the nodes for which there were not tries enough. Nodes where
-/// the fewest devices are missing come first.
+/// The changes that help, each with the nodes where it does; and the nodes for which the limit of tries was reached.
+/// Nodes with the fewest missing devices come first.
 pub fn of(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,
@@ -148,7 +148,7 @@ impl Search<'_> {
         }
     }
 
-    /// One claim that would have to end; where none suffices alone, the fewest that were found to.
+    /// One claim that would have to end; if no single one suffices, the smallest set that was found.
     fn claims_end(
         &mut self,
         node: &Node,
@@ -184,7 +184,7 @@ impl Search<'_> {
         if !self.fits(node, claims, &self.cluster.held_without(&needed)?) {
             return Ok(());
         }
-        // The last in order stay if they can.
+        // Keep the last ones in order, if possible.
         for claim in all.iter().rev() {
             let fewer: Vec<&ResourceClaim> =
                 needed.iter().copied().filter(|kept| !std::ptr::eq(*kept, claim)).collect();
@@ -253,7 +253,7 @@ fn for_each_request(ask: &mut Ask, change: impl Fn(&mut DeviceRequest)) {
     }
 }
 
-/// For requests that no device is meant by: the device that misses the fewest parts of the selectors, and its values.
+/// For requests that match no device: the device that fails the fewest parts of the selectors, and its values.
 fn nearest_devices(
     fleet: &mut Fleet<'_>,
     diagnoses: &[NodeDiagnosis],
@@ -278,7 +278,7 @@ fn nearest_devices(
                 continue;
             }
             let selectors = fleet.selectors_of(request);
-            // What others have is no help: of devices that miss as much, the first that nobody uses.
+            // A device in use is no help: among devices with as many failing parts, take the first free one.
             let mut best: Option<(Vec<String>, usize, &str, String)> = None;
             let mut fewest = (usize::MAX, true);
             for (node, verdict) in verdicts {

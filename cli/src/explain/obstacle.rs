@@ -1,4 +1,4 @@
-//! What is in the way of one device for one request: the allocator's reason, in words and with who is behind it.
+//! What keeps one device from one request: the allocator's reason in words, and the claims behind it.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -7,19 +7,19 @@ use tessera_api::Quantity;
 
 use super::fleet::Users;
 
-/// The first thing that keeps a device from being given.
+/// The first reason why a device cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What the allocator says.
+    /// The allocator's reason.
     pub reason: Reason,
     /// The part of the selector that is false.
     pub part: Option<String>,
-    /// Who uses up the counter of which too little is left.
+    /// The claims and devices that use up the counter.
     pub users: Users,
 }
 
 impl Obstacle {
-    /// The same text for what is counted together.
+    /// The text under which devices are counted together.
     pub fn summary(&self) -> String {
         match &self.reason {
             Reason::Selector { .. } => format!("not `{}` ({})", self.expression(), self.owner()),
@@ -30,7 +30,7 @@ impl Obstacle {
         }
     }
 
-    /// Whose claims are in the way.
+    /// The claims that are in the way.
     pub fn by(&self) -> &[String] {
         match &self.reason {
             Reason::InUse(by) => by,
@@ -40,12 +40,12 @@ impl Obstacle {
         }
     }
 
-    /// Devices of those claims that use up a counter.
+    /// Those claims' devices that use up a counter.
     pub fn beside(&self) -> &[String] {
         if matches!(self.reason, Reason::Counter { .. }) { &self.users.devices } else { &[] }
     }
 
-    /// Whether a selector rules the device out: it is not what was asked for.
+    /// Whether a selector rules the device out: it does not match the request.
     pub fn is_selector(&self) -> bool {
         matches!(self.reason, Reason::Selector { .. } | Reason::SelectorFails(_))
     }
@@ -138,7 +138,7 @@ impl Serialize for Obstacle {
     }
 }
 
-/// Whether two quantities are the same, however they are written.
+/// Whether two quantities are equal, however they are written.
 fn is_same(one: &str, other: &str) -> bool {
     match (Quantity::parse(one), Quantity::parse(other)) {
         (Ok(one), Ok(other)) => one == other,

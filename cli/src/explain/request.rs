@@ -1,4 +1,4 @@
-//! What is in the way of one request on one node.
+//! The obstacles of one request on one node.
 
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
@@ -19,31 +19,31 @@ pub struct RequestDiagnosis {
     pub request: String,
     /// Its class.
     pub class: String,
-    /// Whether there is such a class.
+    /// Whether the class exists.
     pub class_exists: bool,
-    /// Number of devices; None for all that match.
+    /// Number of devices; `None` for all that match.
     pub wanted: Option<usize>,
-    /// Devices of the node.
+    /// Number of devices of the node.
     pub devices: usize,
-    /// Devices that nothing is in the way of.
+    /// Number of devices without an obstacle.
     pub free: usize,
-    /// How many devices have what in their way, most first.
+    /// The reasons, each with its number of devices, most first.
     pub reasons: Vec<ReasonCount>,
     /// Every device.
     pub verdicts: Vec<DeviceVerdict>,
 }
 
-/// How many devices something keeps away.
+/// A reason, and how many devices it rules out.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReasonCount {
-    /// What.
+    /// The reason.
     pub reason: String,
-    /// How many devices.
+    /// Number of devices.
     pub devices: usize,
-    /// Whose claims, where claims are in the way.
+    /// The claims that are in the way, if any.
     pub by: Vec<String>,
-    /// Devices of those claims that leave too little of what is shared with them: a card that is in use whole or in
+    /// Those claims' devices that use up what they share with the devices counted here: a card in use as a whole or in
     /// part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
@@ -56,9 +56,9 @@ pub struct DeviceVerdict {
     /// Its name.
     #[serde(flatten)]
     pub id: DeviceId,
-    /// The first thing in its way.
+    /// Its first obstacle.
     pub obstacle: Option<Obstacle>,
-    /// Its place in the fleet.
+    /// Its index in the fleet.
     #[serde(skip)]
     pub place: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub fn diagnose(
     asker: &mut Asker,
 ) -> (Vec<Vec<RequestDiagnosis>>, Vec<String>) {
     let Ok(report) = cluster.explain(node, claims, held, asker) else {
-        // The allocator's answer for the node is this same error.
+        // The allocator's answer for the node is the same error.
         return (vec![Vec::new(); claims.len()], Vec::new());
     };
     let mut diagnoses = vec![Vec::new(); claims.len()];
@@ -126,11 +126,11 @@ pub fn request_of<'c>(claim: &'c Claim, name: &str) -> Option<&'c DeviceRequest>
     }
 }
 
-/// Reasons with how many devices each keeps away, most first.
+/// The reasons, each with the number of devices that it rules out, most first.
 pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
     let mut reasons: Vec<ReasonCount> = Vec::new();
     for obstacle in verdicts.iter().filter_map(|verdict| verdict.obstacle.as_ref()) {
-        // A card has many counters and a fleet many cards: what counts is who has them.
+        // Grouped by claims: a card has many counters, and a fleet many cards.
         let beside = obstacle.beside();
         let reason = if beside.is_empty() { obstacle.summary() } else { "too little is left".to_owned() };
         let is_same = |counted: &&mut ReasonCount| {

@@ -1,4 +1,4 @@
-//! One document of a file, with the line of everything in it.
+//! One document of a file, with line numbers.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 
 use super::FileError;
 
-/// A document: what it says, and where.
+/// A document: its content and its position.
 #[derive(Debug)]
 pub struct Document<'f> {
     /// The path as given.
@@ -42,12 +42,12 @@ impl Document<'_> {
         FileError::Document { file: self.file.to_owned(), document: self.number, line, reason: reason.into() }
     }
 
-    /// What the document says, without its places.
+    /// The content, without positions.
     pub fn value(&self) -> Value {
         self.root.value.to_json()
     }
 
-    /// Line in the file of what is at the path, or of the nearest thing around it.
+    /// Line in the file of the value at the path, or of the nearest one that contains it.
     pub fn line_of(&self, path: &[Step]) -> usize {
         let mut node = &self.root;
         let mut line = node.referenced.line();
@@ -92,13 +92,13 @@ fn without_places(value: Value) -> Spanned<Node> {
     Spanned::new(node, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }
 
-/// Bytes of stack for reading a document as deep as is allowed, many times over.
+/// Stack size in bytes: many times what a document of the largest allowed depth needs.
 const STACK: usize = 64 << 20;
 
 /// The documents of a file. Empty ones are left out, but counted.
 pub fn split<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
     let failed = |source| FileError::Read { file: file.to_owned(), source };
-    // The deserializer calls itself for each level, and the caller's stack may be small.
+    // The deserializer is recursive, and the caller's stack may be small.
     std::thread::scope(|scope| {
         let reader = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || read(text, file));
         match reader.map_err(failed)?.join() {
@@ -117,7 +117,7 @@ fn read<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
             json(part, first_line, file, &mut number, &mut documents)?;
             continue;
         }
-        // What precedes the first marker is a document only if there is something in it.
+        // The text before the first marker is a document only if it has content.
         let empty = part.lines().all(|line| {
             let line = line.trim();
             line.is_empty() || line.starts_with('#') || line == "---" || line.starts_with("--- #")
@@ -132,7 +132,7 @@ fn read<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
     Ok(documents)
 }
 
-/// The text cut at document markers, which YAML allows only at the start of a line; with the line each part begins at.
+/// The text, split at document markers, which YAML allows only at the start of a line; each part with its first line.
 fn parts(text: &str) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
@@ -148,7 +148,7 @@ fn parts(text: &str) -> Vec<(usize, &str)> {
     parts
 }
 
-/// One or more JSON objects after each other, as `kubectl` reads them too.
+/// One or more concatenated JSON objects, which `kubectl` accepts too.
 fn json<'f>(
     part: &str,
     first_line: usize,
@@ -180,7 +180,7 @@ fn json<'f>(
         let text = whole.trim_start();
         let skipped = &part[..begin + (whole.len() - text.len())];
         let line = first_line + skipped.matches('\n').count();
-        // Read as YAML it tells its lines; what only JSON allows is read as JSON.
+        // Parsed as YAML, for line numbers; as JSON where only JSON is valid.
         let document = match yaml(text, line, file, *number) {
             Ok(document) => document,
             Err(error) => match serde_json::from_str::<Value>(text) {
@@ -199,7 +199,7 @@ fn json<'f>(
 fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Result<Document<'f>, FileError> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            // A file as large as is read at all may hold as many nodes as fit; aliases stay limited, so nothing grows.
+            // A file of the allowed size may have any number of nodes; aliases stay limited, so nothing expands.
             max_events: usize::MAX,
             max_nodes: usize::MAX,
             max_total_scalar_bytes: usize::MAX,
@@ -212,9 +212,9 @@ fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Resu
         .map_err(|error| {
             let line = error.location().map_or(1, |location| location.line().max(1) as usize);
             let text = error.without_snippet().to_string();
-            // The place in the text counts from the document's first line, which would mislead.
+            // That position counts from the document's first line, which would mislead.
             let text = text.split(" at line ").next().unwrap_or(&text);
-            // What a limit of the reader says is for programmers.
+            // The library's text about its limits is for programmers.
             let text = if text.starts_with("budget breached") {
                 "it has more aliases, levels or values than are read; write out what aliases stand for, or split it"
             } else {

@@ -1,4 +1,4 @@
-//! From a document to a Kubernetes object.
+//! Turns a document into Kubernetes objects.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub fn add(
     found.add(None, namespace, loaded, unused)
 }
 
-/// A value and where it was found.
+/// A value, and where it was found.
 struct Found<'d, 'f> {
     document: &'d Document<'f>,
     path: Vec<Step>,
@@ -39,7 +39,7 @@ impl Found<'_, '_> {
         self.document.error(self.document.line_of(&path), reason)
     }
 
-    /// `of_list`: apiVersion and kind that the list gives its items, which carry none of their own.
+    /// `of_list`: the apiVersion and kind of a typed list's items, which have none of their own.
     fn add(
         mut self,
         of_list: Option<(&str, &str)>,
@@ -66,7 +66,7 @@ impl Found<'_, '_> {
         if let Some(item_kind) = kind.strip_suffix("List")
             && let Some(Value::Array(items)) = fields.get_mut("items").map(Value::take)
         {
-            // A plain List says nothing of its items.
+            // A plain List does not name its items' type.
             let of_list = (!item_kind.is_empty()).then_some((version.as_str(), item_kind));
             for (index, value) in items.into_iter().enumerate() {
                 let mut path = self.path.clone();
@@ -199,7 +199,7 @@ fn display(path: &[Step]) -> String {
     text
 }
 
-/// Paths that are in `given` and not in what was understood of it. Null and empty values mean nothing.
+/// Paths that are in `given` but not in `understood`. Null and empty values are ignored.
 fn not_understood(given: &Value, understood: &Value, path: &mut Vec<Step>, unknown: &mut Vec<Vec<Step>>) {
     match (given, understood) {
         (Value::Object(given), Value::Object(understood)) => {

@@ -31,7 +31,7 @@ struct Request {
     claims: Option<Vec<ResourceClaim>>,
 }
 
-/// Answers allocate requests; keeps the selectors it compiled.
+/// Answers allocate requests; caches compiled selectors.
 #[derive(Debug, Default)]
 pub struct Server {
     selectors: SelectorCache,

@@ -11,7 +11,7 @@ use super::Answers;
 use crate::devices;
 use crate::quantities;
 
-/// Compiled expressions that are kept; kube-scheduler keeps 10.
+/// Number of cached compiled expressions; kube-scheduler keeps 10.
 const KEPT: usize = 1024;
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Request {
     list_type_attributes: bool,
 }
 
-/// Answers CEL requests; keeps what it compiled.
+/// Answers CEL requests; caches compiled expressions.
 #[derive(Debug, Default)]
 pub struct Server {
     compiled: HashMap<(String, bool), Result<Selector, CompileError>>,

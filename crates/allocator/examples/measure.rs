@@ -1,8 +1,8 @@
-//! Times allocate lines: one JSON request a line on standard input, `{"id","p50_ns","p99_ns",…}` a line on standard
+//! Times allocations: one JSON request per line on standard input, `{"id","p50_ns","p99_ns",…}` per line on standard
 //! output. The counterpart of `oracle -measure`, for `cargo xtask bench allocator`.
 //!
 //! Each repetition has a fresh allocator; compiled selectors and what a watch would keep (inventory, what is held,
-//! classes, claims) are there before.
+//! classes, claims) exist before.
 
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use tessera_api::quantity::{Quantity, QuantityError};
 
-/// Billionths of a unit, as Kubernetes quantities have no finer ones.
+/// Billionths of a unit: Kubernetes quantities have no finer ones.
 pub type Nanos = i128;
 
 const NANO: Nanos = 1_000_000_000;
 
-/// Beyond this (10^28 units, in billionths) amounts are cut, so that adding up cannot overflow.
+/// Amounts are capped at this (10^28 units, in billionths), so that sums cannot overflow.
 const LARGEST: Nanos = 10i128.pow(37);
 
-/// A quantity with what the search needs of it at hand: its value as one number, because the search adds and compares
-/// millions of them, and its text, because results repeat it and Kubernetes compares a policy's default by it.
+/// A quantity with what the search needs of it: its value as one number, because the search adds and compares millions
+/// of them, and its text, because results repeat it and Kubernetes compares a policy's default by it.
 #[derive(Debug, Clone)]
 pub struct Amount {
     nanos: Nanos,
@@ -23,7 +23,7 @@ pub struct Amount {
 }
 
 impl PartialEq for Amount {
-    /// Whether the two are written alike.
+    /// Whether both are written the same way.
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
@@ -49,7 +49,7 @@ impl Amount {
         Ok(Amount { nanos, text: Arc::from(text), quantity })
     }
 
-    /// What upstream computes as a whole number of units: `resource.NewQuantity(units, BinarySI)`.
+    /// A whole number of units, as upstream computes it: `resource.NewQuantity(units, BinarySI)`.
     pub(crate) fn from_units(units: i64) -> Self {
         let mut suffix = 0;
         let mut shown = units;
@@ -61,12 +61,12 @@ impl Amount {
         Amount { nanos: Nanos::from(units) * NANO, text, quantity: Quantity::binary(units) }
     }
 
-    /// The amount in billionths of a unit, cut at 10^28 units.
+    /// The amount in billionths of a unit, capped at 10^28 units.
     pub fn nanos(&self) -> Nanos {
         self.nanos
     }
 
-    /// The amount as it was written.
+    /// The amount as written.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -76,12 +76,12 @@ impl Amount {
         &self.quantity
     }
 
-    /// Whether upstream's `==` on the two holds: same value, unit and, in canonical form, same text.
+    /// Upstream's `==`: same value, unit and, in canonical form, same text.
     pub(crate) fn same_struct(&self, other: &Self) -> bool {
         self.quantity.is_same_struct(&self.text, &other.quantity, &other.text)
     }
 
-    /// The amount in whole units, rounded away from zero, as upstream's `Value`.
+    /// The amount in whole units, rounded away from zero, like upstream's `Value`.
     pub(crate) fn units(&self) -> i64 {
         let (whole, rest) = (self.nanos / NANO, self.nanos % NANO);
         let rounded = whole + if rest == 0 { 0 } else { self.nanos.signum() };

@@ -1,4 +1,4 @@
-//! What a claim asks for, as the allocator takes it.
+//! A claim's requests, in the allocator's form.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub struct Claim {
 pub struct Request {
     /// Name, unique in the claim.
     pub name: String,
-    /// What to allocate.
+    /// What it asks for.
     pub ask: Ask,
 }
 
-/// What a request wants.
+/// What a request asks for.
 #[derive(Debug, Clone)]
 pub enum Ask {
     /// `exactly`
@@ -51,7 +51,7 @@ pub struct DeviceRequest {
     pub class: String,
     /// Expressions of the selectors; None for a selector of an unknown kind.
     pub selectors: Vec<Option<Arc<str>>>,
-    /// `allocationMode`, as it stands there.
+    /// `allocationMode`, as written.
     pub allocation_mode: String,
     /// `count`; 0 where it is not set.
     pub count: i64,
@@ -66,13 +66,13 @@ pub struct DeviceRequest {
 /// A constraint between devices.
 #[derive(Debug, Clone)]
 pub struct Constraint {
-    /// Names of requests (`request` or `request/subrequest`) that it is about; all if empty.
+    /// Names of the requests (`request` or `request/subrequest`) that it applies to; all if empty.
     pub requests: Vec<String>,
-    /// What must hold.
+    /// The rule.
     pub rule: Rule,
 }
 
-/// What must hold between devices.
+/// A rule between devices.
 #[derive(Debug, Clone)]
 pub enum Rule {
     /// All have the attribute with the same value.
@@ -86,7 +86,7 @@ pub enum Rule {
 /// Configuration from the claim.
 #[derive(Debug, Clone)]
 pub struct ClaimConfiguration {
-    /// `requests`: whom it is for; all if empty.
+    /// `requests`: the requests it is for; all if empty.
     pub requests: Vec<String>,
     /// `opaque`
     pub opaque: Option<OpaqueDeviceConfiguration>,
@@ -111,7 +111,7 @@ impl FromIterator<Class> for Classes {
     fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
         let mut all = HashMap::new();
         for class in classes {
-            // Of two with one name the first counts.
+            // Of two with the same name, the first counts.
             all.entry(class.name.clone()).or_insert(class);
         }
         Classes(all)
@@ -119,12 +119,12 @@ impl FromIterator<Class> for Classes {
 }
 
 impl Classes {
-    /// Puts a class in, in place of one with its name.
+    /// Adds a class, replacing one of its name.
     pub fn insert(&mut self, class: Class) {
         self.0.insert(class.name.clone(), class);
     }
 
-    /// Takes out the class with this name.
+    /// Removes the class with this name.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
@@ -147,7 +147,7 @@ impl Claim {
 }
 
 impl Constraint {
-    /// The attribute that it is about; None for a constraint of an unknown kind.
+    /// The constraint's attribute; `None` for a constraint of an unknown kind.
     pub fn attribute(&self) -> Option<&str> {
         match &self.rule {
             Rule::MatchAttribute(name) | Rule::DistinctAttribute(name) => Some(name),

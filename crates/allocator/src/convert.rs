@@ -1,4 +1,4 @@
-//! From Kubernetes' objects to this crate's types.
+//! Conversion from Kubernetes' objects to this crate's types.
 
 mod claim;
 mod node;
@@ -7,10 +7,10 @@ mod slice;
 /// Why an object cannot be used. The API server accepts no such object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
-    /// A quantity is not one.
+    /// An invalid quantity.
     #[error("{at}: {reason}: write a quantity such as 40Gi or 500m")]
     Quantity {
-        /// Where in the object.
+        /// Its path in the object.
         at: String,
         /// What is wrong with it.
         reason: tessera_api::quantity::QuantityError,

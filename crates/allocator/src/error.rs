@@ -7,7 +7,7 @@ pub enum AllocateError {
     /// A claim, a class, a selector or a pool makes an answer impossible.
     #[error("{0}")]
     Fatal(String),
-    /// The claims do not fit on this node, and it has invalid pools. Another node may do.
+    /// The claims do not fit on this node, and it has invalid pools. Another node may fit.
     #[error("invalid resource pools were encountered")]
     InvalidPools,
     /// The search was given up, see [`crate::upstream::Allocator::effort_limit`]. kube-scheduler gives up after ten seconds.

@@ -1,4 +1,4 @@
-//! Why devices can or cannot be had: each device alone, against what is allocated now.
+//! Why devices are or are not available: each device alone, against what is allocated now.
 
 use crate::amount::{self, Amount};
 use crate::claim::Claim;
@@ -8,14 +8,14 @@ use crate::node::Node;
 use crate::selectors::SelectorCache;
 use crate::validity::{Assignment, Basis, untolerated};
 
-/// Why a device cannot be had for a request.
+/// Why a device is not available to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// A selector says no.
+    /// A selector does not match.
     Selector {
-        /// Name of the class that the selector is of; None for the request's own.
+        /// Name of the selector's class; `None` for the request's own selector.
         class: Option<String>,
-        /// Place among the selectors there.
+        /// Index among the selectors there.
         place: usize,
         /// The expression.
         expression: String,
@@ -28,11 +28,11 @@ pub enum Reason {
     InUse(Vec<String>),
     /// It does not have a capacity that is requested.
     NoSuchCapacity(String),
-    /// The policy of a capacity forbids the amount that is requested.
+    /// The policy of a capacity forbids the requested amount.
     Policy {
         /// Name of the capacity.
         name: String,
-        /// What is requested, as it is written.
+        /// The requested amount, as written.
         requested: String,
         /// What the policy allows, in words: `only 1`, `1 to 10`, `one of 1Gi, 2Gi`.
         allowed: String,
@@ -41,7 +41,7 @@ pub enum Reason {
     Capacity {
         /// Name of the capacity.
         name: String,
-        /// What is requested, as it is written; None where the device's default is taken.
+        /// The requested amount, as written; `None` where the device's default applies.
         requested: Option<String>,
         /// What the request would take, a quantity.
         needed: String,
@@ -72,54 +72,55 @@ pub enum Reason {
     },
     /// A constraint needs an attribute that the device does not have.
     NoSuchAttribute {
-        /// Place among the claim's constraints.
+        /// Index among the claim's constraints.
         constraint: usize,
         /// Name of the attribute.
         attribute: String,
     },
 }
 
-/// A device, and why it cannot be had.
+/// A device, and why it is not available.
 #[derive(Debug, Clone)]
 pub struct DeviceReport<'i> {
     /// The device.
     pub device: DeviceRef<'i>,
-    /// The first thing that is in the way; None if the device alone could be had.
+    /// The first obstacle; `None` if the device alone is available.
     pub reason: Option<Reason>,
 }
 
-/// What a request, or an alternative of one, finds on a node.
+/// The devices of a node for a request, or for an alternative of one.
 #[derive(Debug, Clone)]
 pub struct RequestReport<'i> {
     /// Index of the claim.
     pub claim: usize,
     /// Name of the request: `request` or `request/subrequest`.
     pub request: String,
-    /// How many devices it wants; for `All`, how many there are.
+    /// Number of devices it wants; for `All`, the number that exist.
     pub count: i64,
     /// All devices of usable pools, in the order in which they are tried.
     pub devices: Vec<DeviceReport<'i>>,
 }
 
-/// A pool from which nothing can be taken.
+/// A pool whose devices cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusablePool {
     /// Name of the driver.
     pub driver: String,
     /// Name of the pool.
     pub pool: String,
-    /// What is wrong with it; None if slices are missing because the driver is updating it.
+    /// What is wrong with it; `None` if slices are missing because the driver is updating it.
     pub fault: Option<String>,
 }
 
-/// What claims find on a node.
+/// The devices of a node for claims.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation<'i> {
     /// Pools that are incomplete or invalid.
     pub unusable_pools: Vec<UnusablePool>,
-    /// What each request and alternative finds, in the claims' order.
+    /// One entry for each request and alternative, in the claims' order.
     pub requests: Vec<RequestReport<'i>>,
-    /// What ends the attempt before any device is tried, such as a missing class; requests after it are not reported.
+    /// The error that ends the attempt before any device is tried, such as a missing class; later requests are not
+    /// reported.
     pub error: Option<AllocateError>,
 }
 
@@ -146,7 +147,7 @@ pub(crate) fn explain<'a>(
     let error = assignment.prepare().err();
     let mut requests = Vec::new();
     for slot in 0..assignment.slots.len() {
-        // A claim with a fault has no constraints to look at.
+        // A claim with an error has no constraints.
         if assignment.constraints.len() > assignment.slots[slot].claim as usize {
             requests.push(report(inventory, &mut assignment, slot));
         }
@@ -218,7 +219,7 @@ impl<'a> Assignment<'a, '_> {
         None
     }
 
-    /// Which selector refuses a device that is not selectable.
+    /// Which selector excludes a device that is not selectable.
     fn refusal(&mut self, slot: usize, candidate: u32) -> Reason {
         let device = self.device(candidate);
         for place in 0..self.slots[slot].selectors.len() {

@@ -1,4 +1,4 @@
-//! Gates of Kubernetes, and its bugs.
+//! Feature gates and bugs of Kubernetes.
 
 /// Feature gates that the allocator knows; all are on by default in Kubernetes 1.36.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +41,10 @@ impl Features {
         consumable_capacity: false,
     };
 
-    /// Turns on the gate with this name: one of those that the allocate protocol lists, such as `AdminAccess`.
+    /// Turns on the gate with this name, as listed by the allocate protocol, such as `AdminAccess`.
     ///
     /// # Errors
-    /// There is no such gate; the text says so as the oracle does.
+    /// There is no such gate; the text is the oracle's.
     pub fn enable(&mut self, name: &str) -> Result<(), String> {
         match name {
             "AdminAccess" => self.admin_access = true,
@@ -65,20 +65,20 @@ pub struct UpstreamBugs {
     /// Counters are kept by the pool's name without its driver (kubernetes/kubernetes#140434): of two drivers with
     /// pools of the same name, the second one's counters are checked against the first one's.
     pub counters_ignore_driver: bool,
-    /// One counter with less than nothing left keeps every counter-consuming device of its pool from being allocated,
+    /// One counter with less than zero left keeps every counter-consuming device of its pool from being allocated,
     /// also those that do not use it.
     pub overcommitted_counter_blocks_pool: bool,
-    /// distinctAttribute remembers one value a request: with a count of 3 the values a, b, a pass; and what the search
-    /// tries and takes back makes it forget.
+    /// distinctAttribute remembers only one value per request: with a count of 3, the values a, b, a pass. It also
+    /// forgets values when the search backtracks.
     pub distinct_attribute_forgets: bool,
     /// Configuration in the claim that names several requests is emitted once for each.
     pub claim_configuration_repeats: bool,
-    /// Whether a capacity is its policy's default is decided by how it is written: 1Gi and 1024Mi differ.
+    /// A capacity is compared with its policy's default as text: 1Gi and 1024Mi differ.
     pub default_compared_as_written: bool,
 }
 
 impl UpstreamBugs {
-    /// As Kubernetes 1.36.3 is.
+    /// As in Kubernetes 1.36.3.
     pub const ALL: UpstreamBugs = UpstreamBugs {
         counters_ignore_driver: true,
         overcommitted_counter_blocks_pool: true,
@@ -87,7 +87,7 @@ impl UpstreamBugs {
         default_compared_as_written: true,
     };
 
-    /// As it should be.
+    /// None of the bugs.
     pub const NONE: UpstreamBugs = UpstreamBugs {
         counters_ignore_driver: false,
         overcommitted_counter_blocks_pool: false,

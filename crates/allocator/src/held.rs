@@ -1,4 +1,4 @@
-//! What claims hold already.
+//! What claims hold.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::inventory::{Change, DeviceIndex, DeviceRef, Inventory};
 /// What claims hold of an inventory's devices, by the rules of kube-scheduler: admin access holds nothing, a share of
 /// a device holds its consumed capacity, anything else the whole device.
 ///
-/// Kept by the devices' ids, and so also for devices that the inventory does not have, or not yet. Beside that it knows
-/// where in one inventory these devices are: hand it every [`Change`] of that inventory, see [`Self::follow`].
+/// Keyed by the devices' ids, so it also covers devices that the inventory does not have (yet). It caches the places of
+/// these devices in one inventory: pass it every [`Change`] of that inventory, see [`Self::follow`].
 #[derive(Debug, Clone, Default)]
 pub struct Held {
-    /// What is held of the devices of which this says nothing.
+    /// Used for devices that have no entry here.
     base: Option<Arc<Held>>,
-    /// Over a base also devices of which nothing is held any more.
+    /// With a base, also has entries for devices of which nothing is held any more.
     by_id: HashMap<DeviceId, Arc<HeldDevice>>,
-    /// The same by place in the inventory.
+    /// The same by index in the inventory.
     by_index: HashMap<DeviceIndex, Arc<HeldDevice>>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct HeldDevice {
     pub capacity_shares: u32,
     /// Sum of consumed capacity by name, with how many shares name it.
     consumed: Vec<(Box<str>, Nanos, u32)>,
-    /// Who holds it: `namespace/name` of claims, one entry a result, in order.
+    /// Its holders: `namespace/name` of claims, one entry per result, in order.
     pub holders: Vec<String>,
 }
 
@@ -94,13 +94,13 @@ impl Held {
         Self::default()
     }
 
-    /// What `base` holds, to be changed without copying it: for asking what would be if a claim ended. It does not follow
-    /// changes of the inventory.
+    /// A copy-on-write overlay of `base`, for asking what would be if a claim ended. It does not follow changes of the
+    /// inventory.
     pub fn over(base: Arc<Held>) -> Self {
         Held { base: Some(base), ..Held::default() }
     }
 
-    /// Takes what `claim.status.allocation` says.
+    /// Adds what `claim.status.allocation` holds.
     ///
     /// # Errors
     /// A consumed capacity is not a quantity; nothing of the claim is then held.
@@ -108,7 +108,7 @@ impl Held {
         self.change(inventory, claim, true)
     }
 
-    /// Gives back what [`Self::add`] took for the same claim with the same allocation.
+    /// Undoes [`Self::add`] for the same claim with the same allocation.
     ///
     /// # Errors
     /// As for [`Self::add`].
@@ -116,7 +116,7 @@ impl Held {
         self.change(inventory, claim, false)
     }
 
-    /// Finds the held devices again after a change of the inventory.
+    /// Updates the devices' indices after a change of the inventory.
     pub fn follow(&mut self, inventory: &Inventory, change: &Change) {
         if change.all {
             self.by_index.clear();
@@ -206,7 +206,7 @@ impl Held {
         self.by_id.is_empty() && self.base.as_ref().is_none_or(|base| base.is_empty())
     }
 
-    /// Number of devices of which something is held, whether or not the inventory has them.
+    /// Number of devices of which something is held, whether or not they are in the inventory.
     pub fn device_count(&self) -> usize {
         self.all().len()
     }
@@ -218,7 +218,7 @@ impl Held {
         all
     }
 
-    /// Who holds a device, wholly or a share of it: `namespace/name` of claims.
+    /// The claims that hold a device or a share of it: `namespace/name`.
     pub fn holders(&self, device: DeviceRef<'_>) -> &[String] {
         self.get(device.index).map_or(&[], |held| &held.holders)
     }

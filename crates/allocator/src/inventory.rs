@@ -1,4 +1,4 @@
-//! All devices that drivers publish, small enough to hold a large cluster's.
+//! All published devices, compact enough for a large cluster.
 
 mod change;
 mod compact;
@@ -17,16 +17,17 @@ pub use device::DeviceRef;
 pub(crate) use device::{Device, DeviceIndex, Extra, NO_EXTRA, Taint};
 pub(crate) use value::{Capacity, Consumption, Distinct, Policy, Range, Shape, Value, Values, Version};
 
-/// Devices of all slices, with indexes by node and pool. Slices go in by [`Self::add`] and [`Self::update`] and out by
-/// [`Self::remove`] while it lives; it answers as one made anew of the slices it has, in their order: a slice that is
-/// updated keeps its place.
+/// Devices of all slices, with indexes by node and pool. Slices are added by [`Self::add`], replaced by
+/// [`Self::update`] and removed by [`Self::remove`] at any time. It always answers like an inventory built anew from
+/// its slices in their order; a slice that is updated keeps its place.
 ///
-/// A device's index stays the same until its slice is updated or removed. Then and when more was taken out than is left,
-/// indices change; every change says which, as a [`Change`], and what refers to devices by index must follow it: a
-/// [`crate::held::Held`] does so by its `follow`. A [`DeviceRef`] borrows the inventory and so cannot outlive any of this.
+/// A device's index stays the same until its slice is updated or removed. Indices also change when more garbage than
+/// devices has built up. Every change returns a [`Change`] that says which indices changed, and whatever refers to
+/// devices by index must follow it, as [`crate::held::Held`] does by its `follow`. A [`DeviceRef`] borrows the
+/// inventory and so cannot outlive a change.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// Tells this inventory from others: memoised answers of selectors are about one inventory.
+    /// Identifies this inventory: selectors' cached answers are valid for one inventory.
     pub(crate) identity: Arc<()>,
     pub(crate) names: Names,
     pub(crate) values: Values,
@@ -42,21 +43,21 @@ pub struct Inventory {
     /// Slices by name.
     pub(crate) by_name: HashTable<u32>,
     pub(crate) by_id: HashTable<DeviceIndex>,
-    /// Further devices with an id that another device has, too.
+    /// Further devices whose id another device has as well.
     pub(crate) same_id: HashMap<DeviceIndex, Vec<DeviceIndex>>,
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) defects: HashMap<DeviceIndex, String>,
     /// Slices and devices of slices.
     in_use: usize,
-    /// Slices and devices that were taken out and take memory still.
+    /// Slices and devices that were removed but still take memory.
     garbage: usize,
 }
 
-/// A ResourceSlice without its devices, which are `inventory.devices[first_device..end_device]`. The default stands for
-/// one that was taken out.
+/// A ResourceSlice without its devices, which are `inventory.devices[first_device..end_device]`. The default value
+/// stands for a removed slice.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
-    /// It was put in, and not taken out.
+    /// Added, and not removed.
     pub is_there: bool,
     pub name: String,
     pub pool: u32,
@@ -79,7 +80,7 @@ impl Slice {
         self.end_device - self.first_device
     }
 
-    /// The node that alone it concerns.
+    /// The node, if the slice is for one node only.
     fn own_node(&self, names: &Names) -> Option<Name> {
         self.node_name.filter(|name| !names.text(*name).is_empty() && self.counter_sets.is_empty())
     }
@@ -92,7 +93,7 @@ pub(crate) struct CounterSet {
     pub counters: Vec<(Name, i128)>,
 }
 
-/// All slices of one driver's pool, of every generation, in the order in which they were given.
+/// All slices of one driver's pool, of every generation, in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct PoolSlices {
     pub driver: Name,
@@ -104,12 +105,12 @@ pub(crate) struct PoolSlices {
     is_faultless: OnceLock<bool>,
 }
 
-/// How many bytes an inventory takes.
+/// Memory of an inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Number of devices.
     pub devices: usize,
-    /// Bytes in all, on the heap.
+    /// Bytes on the heap.
     pub bytes: usize,
 }
 
@@ -159,7 +160,7 @@ impl Inventory {
         self.names.text(name)
     }
 
-    /// What it takes in memory.
+    /// Its memory.
     pub fn footprint(&self) -> Footprint {
         let slices: usize = self
             .slices

@@ -1,9 +1,9 @@
-//! What kube-scheduler would allocate: Kubernetes' structured allocator, result for result, and why.
+//! What kube-scheduler would allocate: Kubernetes' structured allocator, with the same results, and why.
 //!
 //! Pure: no I/O, no clock, no threads; ids of shares come from the caller.
 //!
-//! Read slices with [`inventory::Inventory::add`], what is allocated with [`held::Held::add`], claims with
-//! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then ask
+//! Read slices with [`inventory::Inventory::add`], existing allocations with [`held::Held::add`], claims with
+//! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then call
 //! [`upstream::Allocator::allocate`].
 
 pub mod amount;

@@ -1,14 +1,14 @@
-//! Interned text: each different text is kept once, and elsewhere four bytes stand for it.
+//! Interned text: each distinct text is stored once and represented by four bytes.
 
 use std::hash::BuildHasher as _;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// A text of one [`Names`]; of another table it means nothing.
+/// A text in one [`Names`] table; not valid in another table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub(crate) u32);
 
-/// A table of texts. It only grows: replace it with the inventory that it belongs to.
+/// A table of texts. It only grows: replace it together with its inventory.
 #[derive(Debug, Default)]
 pub struct Names {
     text: String,
@@ -44,7 +44,7 @@ impl Names {
         slice(&self.text, &self.ends, name.0)
     }
 
-    /// Gives back memory that is kept for further texts.
+    /// Frees spare capacity.
     pub fn shrink_to_fit(&mut self) {
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();

@@ -1,8 +1,8 @@
-//! A node and the selectors that choose it.
+//! Nodes and node selectors.
 
 use std::collections::BTreeMap;
 
-/// A node: what selectors read of it.
+/// The part of a node that selectors read.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Name.
@@ -23,7 +23,7 @@ pub struct NodeSelector {
 pub struct NodeSelectorTerm {
     /// About the node's labels.
     pub expressions: Vec<NodeSelectorRequirement>,
-    /// About the node's fields, of which there is one: `metadata.name`.
+    /// About the node's fields; the only one is `metadata.name`.
     pub fields: Vec<NodeSelectorRequirement>,
 }
 
@@ -42,7 +42,7 @@ impl NodeSelector {
     /// Whether the node matches.
     ///
     /// # Errors
-    /// A requirement makes no sense; the API server refuses such selectors.
+    /// A requirement is invalid; the API server refuses such selectors.
     pub fn matches(&self, node: &Node) -> Result<bool, String> {
         let mut errors = Vec::new();
         for (index, term) in self.terms.iter().enumerate() {
@@ -68,7 +68,7 @@ impl NodeSelectorTerm {
         if self.expressions.is_empty() && self.fields.is_empty() {
             return false;
         }
-        // A node without a name has no fields, and then they are not compared.
+        // A node without a name has no fields, and these are then not compared.
         self.expressions.iter().all(|requirement| requirement.matches_label(node))
             && (node.name.is_empty() || self.fields.iter().all(|requirement| requirement.matches_field(node)))
     }

@@ -1,4 +1,4 @@
-//! Compiled selectors, and the answers they gave.
+//! Compiled selectors and their cached answers.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::inventory::{DeviceRef, Inventory};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SelectorIndex(u32);
 
-/// Most expressions that are kept; then all are forgotten.
+/// Largest number of expressions that are kept; then all are dropped.
 const MOST_SELECTORS: usize = 4_096;
 
-/// Most answers that are kept; then all are forgotten.
+/// Largest number of answers that are kept; then all are dropped.
 const MOST_ANSWERS: usize = 1 << 20;
 
-/// Compiled selectors by their text, and their answers by what they read: keep one as long as there are allocations to
-/// compute.
+/// Compiled selectors by their text, and their answers by the values they read. Keep it for as long as allocations are
+/// computed.
 #[derive(Debug, Default)]
 pub struct SelectorCache {
     by_text: HashMap<Arc<str>, SelectorIndex>,
     selectors: Vec<Result<Selector, CompileError>>,
-    /// The inventory whose devices the answers are about.
+    /// The inventory that the answers are for.
     inventory: Option<Arc<()>>,
     plans: Vec<Plan>,
     plan_index: HashMap<(SelectorIndex, u32), u32>,
-    /// The plan that was used last: most devices in a row have one shape.
+    /// The plan used last: most consecutive devices have the same shape.
     last: Option<((SelectorIndex, u32), u32)>,
     answers: usize,
 }
 
 type Answer = Result<bool, EvaluationError>;
 
-/// How a selector answers for devices of one shape.
+/// How a selector is answered for devices of one shape.
 #[derive(Debug)]
 struct Plan {
-    /// Which of the device's cells the answer depends on.
+    /// The device's cells that the answer depends on.
     cells: Vec<u32>,
     answers: Answers,
 }
@@ -47,11 +47,11 @@ enum Answers {
     /// It reads one or two cells.
     Short(HashMap<u64, Answer>),
     Long(HashMap<Box<[u32]>, Answer>),
-    /// It reads too much to remember.
+    /// It reads too many cells to cache answers.
     None,
 }
 
-/// Most cells to remember answers by.
+/// Largest number of cells for which answers are cached.
 const MOST_CELLS: usize = 16;
 
 impl SelectorCache {
@@ -60,7 +60,7 @@ impl SelectorCache {
         Self::default()
     }
 
-    /// Readies the cache for an allocation in an inventory; forgets answers about another one.
+    /// Prepares the cache for an allocation in an inventory; drops answers about another one.
     pub(crate) fn begin(&mut self, inventory: &Inventory) {
         let is_same = self.inventory.as_ref().is_some_and(|known| Arc::ptr_eq(known, &inventory.identity));
         if !is_same || self.answers > MOST_ANSWERS || self.selectors.len() > MOST_SELECTORS {

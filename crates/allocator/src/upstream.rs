@@ -1,7 +1,7 @@
 //! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
-//! the same order, with the same errors. The search differs, the first solution in Kubernetes' order is the answer.
+//! the same order, with the same errors. The search differs, but the answer is the first solution in Kubernetes' order.
 //!
-//! This is the enumeration: in which order devices are tried. What may be tried together, `validity` says.
+//! This is the enumeration: the order in which devices are tried. `validity` decides what is allowed together.
 
 mod bounds;
 mod mix;
@@ -22,7 +22,7 @@ use crate::validity::{Assignment, Basis};
 
 use search::{Limits, Search};
 
-/// An allocator for one state of the cluster: cheap to make, one for every pod.
+/// An allocator for one state of the cluster. Cheap: make one for every pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Allocator<'a> {
     /// All devices.
@@ -35,20 +35,20 @@ pub struct Allocator<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
-    /// How many devices may be tried, again and again, before the search is given up.
+    /// Number of device trials after which the search is given up.
     pub effort_limit: u64,
-    /// After how many devices tried the search begins again and leaves out what cannot succeed. Changes no answer.
+    /// Number of device trials after which the search starts again with pruning. Changes no answer.
     pub patience: u64,
 }
 
-/// Ten seconds of trying devices, roughly; kube-scheduler gives up after ten seconds, too.
+/// Roughly ten seconds of trials; kube-scheduler gives up after ten seconds, too.
 const EFFORT_LIMIT: u64 = 50_000_000;
 
 /// Most allocations need less.
 const PATIENCE: u64 = 128;
 
 impl<'a> Allocator<'a> {
-    /// An allocator as kube-scheduler 1.36.3 with default gates has it.
+    /// An allocator like kube-scheduler 1.36.3 with default gates.
     pub fn new(inventory: &'a Inventory, held: &'a Held, classes: &'a Classes) -> Self {
         Allocator {
             inventory,
@@ -61,7 +61,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// What the claims of one pod would get on this node: one result for each claim, or None where they do not fit.
+    /// What the claims of one pod would get on this node: one result per claim, or `None` where they do not fit.
     ///
     /// `share_id` makes the id of each new share of a device: a UUID that was never used.
     ///
@@ -87,11 +87,11 @@ impl<'a> Allocator<'a> {
         Ok(None)
     }
 
-    /// Why each device can or cannot be had for each request on this node. A device is looked at alone: what other
+    /// Why each device is or is not available to each request on this node. Each device is looked at alone: what other
     /// requests of the same claims would take is not counted.
     ///
     /// # Errors
-    /// The node's pools cannot be told; see [`AllocateError`].
+    /// The node's pools cannot be determined; see [`AllocateError`].
     pub fn explain(
         &self,
         node: &Node,

@@ -1,9 +1,9 @@
-//! Which devices claims may have together: constraints, counters, capacities, taints and selectors, as Kubernetes 1.36
-//! judges them.
+//! Which devices claims may have together: constraints, counters, capacities, taints and selectors, by the rules of
+//! Kubernetes 1.36.
 //!
-//! An [`Assignment`] begins empty and grows device by device ([`Assignment::take`], [`Assignment::undo`]); each step is
-//! allowed or not. In which order devices are tried, and which whole assignment is the answer, is decided above, by an
-//! enumeration such as [`crate::upstream`].
+//! An [`Assignment`] begins empty and grows device by device ([`Assignment::take`], [`Assignment::undo`]); each step
+//! is allowed or not. An enumeration such as [`crate::upstream`] decides in which order devices are tried, and which
+//! complete assignment is the answer.
 
 mod assignment;
 mod basis;

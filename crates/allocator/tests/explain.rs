@@ -1,4 +1,4 @@
-//! Why devices cannot be had: each reason, and that reasons and allocations agree.
+//! Reasons why devices are not available: each reason, and that reasons and allocations agree.
 #![allow(clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -259,8 +259,8 @@ fn failing_selectors_and_other_nodes() {
     assert!(explanation.requests.is_empty());
 }
 
-/// One device for one request: it is allocated if and only if nothing is in the way of some device, and it is the first
-/// such device.
+/// One device for one request: it is allocated if and only if some device has no obstacle, and it is the first such
+/// device.
 #[test]
 fn reasons_and_allocations_agree() {
     let mut generator = Generator::new(91);
@@ -281,7 +281,7 @@ fn reasons_and_allocations_agree() {
             .allocate(&world.node, &world.claims, &mut selectors, &mut || "share".to_owned());
         let answer = match answer {
             Ok(answer) => answer,
-            // Then there is no solution; the fault of a pool says why.
+            // There is no solution then; the fault of a pool says why.
             Err(AllocateError::InvalidPools) => None,
             Err(_) => continue,
         };

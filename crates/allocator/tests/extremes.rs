@@ -1,4 +1,4 @@
-//! Input beyond what the API server lets through: the same answers as Kubernetes' own code, in bounded time and memory.
+//! Input that the API server would reject: the same answers as Kubernetes' own code, in bounded time and memory.
 #![allow(clippy::expect_used)]
 
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn simple() -> Value {
     request(&[slice(&devices)], &[claim(&json!([exactly("r", 1)]))])
 }
 
-/// Asks both sides; an answer to what is no request says so, in words of its own.
+/// Asks both sides. For something that is not a request, each side has its own error text.
 fn compare(oracle: &mut Oracle, request: &Value) -> Result<Value, String> {
     let both = |answer: Value| {
         let refused = answer["error"].as_str().is_some_and(|text| text.starts_with("bad request"));
@@ -63,7 +63,7 @@ fn oracle() -> Oracle {
     Oracle::start()
 }
 
-/// Texts of quantities: numbers of every size, and what looks like one.
+/// Texts of quantities: numbers of every size, and near misses.
 const QUANTITIES: [&str; 43] = [
     "NaN",
     "nan",
@@ -211,8 +211,8 @@ fn numbers_and_lists_beyond_limits_agree() {
         ]}, exactly("s", 1)]))]);
         cases.push(case);
     }
-    // Limits of the API: 128 devices a slice, 32 attributes and capacities a device, 32 requests and constraints a
-    // claim, 8 alternatives, 16 taints, 63 characters of a name.
+    // Limits of the API: 128 devices per slice, 32 attributes and capacities per device, 32 requests and constraints
+    // per claim, 8 alternatives, 16 taints, 63 characters of a name.
     let many = |count: usize| -> Vec<Value> {
         (0..count)
             .map(|index| {
@@ -243,7 +243,7 @@ fn numbers_and_lists_beyond_limits_agree() {
         "name": format!("s{}", index % 3), "deviceClassName": "any", "allocationMode": "ExactCount", "count": 33 - index / 2,
     })).collect::<Vec<_>>()}]))]);
     cases.push(case);
-    // Names: not ASCII, empty, long, the same.
+    // Names: not ASCII, empty, long, duplicate.
     for name in ["", " ", "Gerät-0", "世界", "\u{202e}x", "a/b", "a\u{0}b", "\u{10ffff}", &"x".repeat(20_000)]
     {
         let mut case = simple();
@@ -341,7 +341,7 @@ fn a_million_devices() {
     let singles: Vec<Value> = (0..32).map(|index| exactly(&format!("r{index}"), 1)).collect();
     let (one, took_one) = allocate(json!([exactly("r", 32)]), none());
     assert!(one.expect("no error").is_some());
-    // A selector that one device in 12,500 matches, the last one of the first slice.
+    // A selector that matches one device in 12,500: the last one of the first slice.
     let last = "device.attributes[\"gpu.example.com\"].group == 12499";
     let (some, took_some) = allocate(selector(last), none());
     assert!(some.expect("no error").is_some());
@@ -366,7 +366,7 @@ fn a_million_devices() {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // Each pair of groups has a device of its own, so that no two devices are alike and no bound sees that it fails.
+    // Each pair of groups has its own device, so that no two devices are alike and no bound detects the failure.
     let devices: Vec<Value> = (0..40)
         .map(|index| {
             json!({"name": format!("d{index}"), "attributes": {

@@ -1,4 +1,4 @@
-//! An inventory that slices went into and out of is as one made anew of the slices that are left.
+//! An inventory after additions and removals equals one built anew from the remaining slices.
 
 #![allow(clippy::expect_used)]
 
@@ -14,13 +14,13 @@ use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 use tessera_oracle::Generator;
 
-/// What is done to the inventory.
+/// A step that changes the inventory.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// The slice is updated, or put in: its place among those that the requests have, and what its form is taken from.
+    /// Updates or adds a slice: its index among the requests' slices, and the index of the one whose content it gets.
     Update(usize, usize),
     Remove(usize),
-    /// Some claims' devices are held, or given back.
+    /// Holds or releases the devices of some claims.
     Hold(usize),
 }
 
@@ -64,7 +64,7 @@ impl Asked {
         }
     }
 
-    /// All that an inventory says to this.
+    /// Everything that an inventory answers to this.
     fn answers(&self, inventory: &Inventory, held: &Held, selectors: &mut SelectorCache) -> String {
         let allocator = Allocator::new(inventory, held, &self.classes);
         let mut shares = 0;
@@ -169,8 +169,8 @@ proptest! {
     }
 }
 
-/// A fleet whose slices are replaced again and again, each time with texts that were never there: memory stays within a
-/// few times that of an inventory made anew.
+/// Replaces the slices of a fleet again and again, each time with new texts: memory stays within a few times that of an
+/// inventory built anew.
 #[test]
 fn memory_follows_what_is_left() {
     let slice = |node: usize, round: usize| -> ResourceSlice {

@@ -29,7 +29,7 @@ fn generated_requests_agree() {
     for id in 0..count {
         let request = generator.request(id);
         let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
-        // Half of the cases leave out what they can from the start.
+        // Half of the cases prune from the start.
         let patience = id.is_multiple_of(2).then_some(0);
         let ours = ours::comparable(&ours::answer(&request, &mut selectors, patience));
         match (&theirs["error"], &theirs["allocations"]) {
@@ -54,7 +54,7 @@ fn generated_requests_agree() {
     );
 }
 
-/// Cases that once disagreed, or that deserve to be kept.
+/// Cases that once disagreed, or that are worth keeping.
 #[test]
 fn kept_cases_agree() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases"));

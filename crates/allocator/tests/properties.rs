@@ -1,4 +1,4 @@
-//! What must hold of every allocation, whatever Kubernetes says.
+//! Properties of every allocation, independent of Kubernetes.
 
 #![allow(clippy::expect_used)]
 
@@ -28,7 +28,7 @@ fn the_same_request_has_the_same_answer() {
     }
 }
 
-/// The places of devices in the order in which they are tried.
+/// The devices' positions in the order in which they are tried.
 fn places(request: &Value) -> HashMap<[String; 3], usize> {
     let mut inventory = Inventory::new();
     for slice in request["slices"].as_array().expect("a list") {
@@ -54,8 +54,8 @@ fn places(request: &Value) -> HashMap<[String; 3], usize> {
     devices.enumerate().map(|(place, device)| (id(device), place)).collect()
 }
 
-/// A solution as upstream's order compares solutions: for each device in turn, which alternative of its request it is for,
-/// and its place among the devices.
+/// A solution in the form that upstream's order compares: for each device in turn, the alternative of its request, and
+/// the device's position.
 fn choices(answer: &Value, places: &HashMap<[String; 3], usize>) -> Vec<(usize, usize)> {
     let results = answer["allocations"].as_array().into_iter().flatten();
     let results = results.flat_map(|result| result["devices"]["results"].as_array().into_iter().flatten());
@@ -70,17 +70,18 @@ fn choices(answer: &Value, places: &HashMap<[String; 3], usize>) -> Vec<(usize, 
         .collect()
 }
 
-/// Devices that are tried after all others do not make an answer worse in upstream's order, and change none that they have
-/// no part in. Exactly: where there was a solution there is one, and either it is the same, or it has a new device and is
-/// *before* the old one: at the first device in which the two differ it has an earlier alternative or an earlier device.
+/// Devices that are tried after all others do not make an answer worse in upstream's order, and change no answer that
+/// they have no part in. Precisely: if there was a solution, there still is one. Either it is the same, or it has a new
+/// device and is *before* the old one: at the first device in which the two differ it has an earlier alternative or an
+/// earlier device.
 ///
 /// It need not be the same: upstream takes the first solution, and an earlier first choice that led nowhere may now lead
-/// somewhere, with a new device as a later choice. So for one device in all (one request, no alternatives, a count of 1)
+/// to one, with a new device as a later choice. With a single device (one request, no alternatives, a count of 1)
 /// it is the same.
 ///
-/// That is for requests whose devices are searched for one by one. "All" means new devices, too; a selector that fails on
-/// a new device ends the attempt; and a distinctAttribute constraint over several devices of a request forgets by what was
-/// tried in vain (docs/upstream-allocator.md), new devices included.
+/// This holds for requests whose devices are searched one by one. "All" includes new devices; a selector that fails on
+/// a new device ends the attempt; and a distinctAttribute constraint over several devices of a request forgets
+/// depending on failed attempts (docs/upstream-allocator.md), those with new devices included.
 #[test]
 fn free_devices_at_the_end_change_no_solution_but_for_an_earlier_one() {
     let mut generator = Generator::new(72);
@@ -96,7 +97,7 @@ fn free_devices_at_the_end_change_no_solution_but_for_an_earlier_one() {
         if !before["allocations"].is_array() {
             continue;
         }
-        // Pools with binding conditions come after all others, and in the order of their names.
+        // Pools with binding conditions come after all others, ordered by name.
         let devices: Vec<Value> = (0..4)
             .map(|index| {
                 json!({

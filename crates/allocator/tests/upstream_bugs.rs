@@ -1,5 +1,5 @@
-//! Each bug of Kubernetes that changes results (docs/upstream-allocator.md): with it and without it. That Kubernetes has
-//! them is shown by `tests/oracle.rs`, which puts the same cases to its own code.
+//! Each bug of Kubernetes that changes results (docs/upstream-allocator.md): with it and without it. `tests/oracle.rs`
+//! shows that Kubernetes has these bugs, by running the same cases in its own code.
 #![allow(clippy::expect_used)]
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Kubernetes' own table of allocator tests, every case of it: `data/upstream-table.jsonl`, see `data/README.md`.
+//! All cases of Kubernetes' own table of allocator tests: `data/upstream-table.jsonl`, see `data/README.md`.
 
 #![allow(clippy::expect_used)]
 
@@ -10,16 +10,16 @@ use tessera_oracle::ours;
 
 const TABLE: &str = include_str!("data/upstream-table.jsonl");
 
-/// Cases of a gate that is off by default in 1.36, and which the variant of the allocator that default gates select
-/// does not know.
+/// Cases of a gate that is off by default in 1.36, and that the allocator variant selected by default gates does not
+/// know.
 const FEATURE_OF_OTHER_VARIANT: &str = "ListTypeAttributes";
 
 fn cases() -> Vec<Value> {
     TABLE.lines().map(|line| serde_json::from_str(line).expect("a case is JSON")).collect()
 }
 
-/// In these upstream's context is over before the search begins. Ours has no clock; what ends it is
-/// `Allocator::effort_limit` (see `tests/properties.rs`). They are the request of `interrupt/off`, and answered alike.
+/// In these, upstream's context ends before the search begins. Ours has no clock; what ends it is
+/// `Allocator::effort_limit` (see `tests/properties.rs`). They have the request of `interrupt/off` and the same answer.
 const INTERRUPTED: [&str; 3] = ["interrupt/cancel", "interrupt/deadline", "interrupt/timeout"];
 
 fn needs_other_variant(case: &Value) -> bool {
@@ -62,7 +62,7 @@ fn every_case_has_upstreams_answer() {
     );
 }
 
-/// The cases that are not ours to answer are these and no others, and are refused for what they need.
+/// Exactly these cases are out of scope, and each is refused with the name of what it needs.
 #[test]
 fn cases_of_another_variant_are_refused_by_their_gate() {
     let all = cases();

@@ -5,14 +5,14 @@ use std::path::Path;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-/// Most processes that an error names.
+/// Largest number of processes that an error names.
 const MOST: usize = 8;
 
-/// Longest name of a program, as Linux cuts it (`TASK_COMM_LEN`), without its end.
+/// Longest program name, as Linux truncates it (`TASK_COMM_LEN`), without the final NUL.
 const LONGEST_NAME: usize = 15;
 
-/// Who uses a card, or one of its GPU instances, for an error: `process 4711 (python3)`. `proc` is procfs as this process
-/// sees it: the names of programs are there. Blocks for calls of the driver.
+/// The processes that use a card, or one of its GPU instances, for an error: `process 4711 (python3)`. `proc` is
+/// procfs as this process sees it, for the names of programs. Blocks for calls of the driver.
 #[must_use]
 pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Option<u32>) -> String {
     let processes = nvml.processes(card).ok().flatten().unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Optio
 }
 
 fn describe(proc: &Path, pid: u32) -> String {
-    // Of a process of another namespace there is nothing to be read.
+    // A process of another namespace can't be read.
     let name = fs::read(proc.join(pid.to_string()).join("comm")).unwrap_or_default();
     let name: String = String::from_utf8_lossy(&name)
         .chars()

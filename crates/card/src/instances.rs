@@ -2,8 +2,9 @@ use tessera_nvml::{GpuInstance, GpuInstanceProfile};
 
 use tessera_journal::PartitionChange;
 
-/// Whether an instance is what the change has made, or was making when it was cut off. An id is given again, and so is the
-/// UUID of an instance at the same place: only together do they tell it from one that somebody made since.
+/// Whether an instance is the one that the change has made, or was making when it was interrupted. The driver reuses
+/// ids, and the UUID of an instance at the same place: only both together distinguish it from one made by somebody
+/// else since.
 #[must_use]
 pub fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> bool {
     let is_it = match &change.made {

@@ -1,11 +1,11 @@
-//! What is done to a card, for claims and for static layouts alike, under the card's lock.
+//! Changes of a card, for claims and for static layouts alike, under the card's lock.
 //!
 //! ```text
 //! locks ─> mig_mode ─> partition ─> … ─> partition ─> mig_mode
 //!          switch on   make              destroy      switch off
 //! ```
 //!
-//! [`clients()`] says who is in the way. Nothing is recorded here: who changes a card says so in the journal before.
+//! [`clients()`] lists the processes that use the card. Nothing is recorded here: the caller writes the journal first.
 #![forbid(unsafe_code)]
 
 mod clients;

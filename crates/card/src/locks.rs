@@ -21,17 +21,17 @@ pub struct LockError {
     action: &'static str,
     /// The file.
     path: PathBuf,
-    /// The operating system's answer.
+    /// The operating system's error.
     source: Arc<io::Error>,
 }
 
-/// Locks of claims and cards, held against other tasks of this process and against other instances of the plugin on the
-/// node. The claims are the driver's own; the cards the node's, so that two installations under different driver names
-/// exclude each other too.
+/// Locks of claims and cards, against other tasks of this process and against other instances of the plugin on the
+/// node. Claim locks belong to the driver; card locks to the node, so that two installations with different driver
+/// names exclude each other too.
 ///
-/// Between instances a lock is one byte of a file, at an offset made from what it locks (an open file
-/// description lock, fcntl(2)): the system releases it when its holder dies, however; a lock never needs space on the
-/// disk; and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
+/// Between instances, a lock is one byte of a file, at an offset hashed from what it locks (an open file description
+/// lock, fcntl(2)). The system releases it when its holder dies in any way, a lock never needs space on the
+/// disk, and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
 /// they only wait for each other.
 pub struct Locks {
     claims: PathBuf,
@@ -39,26 +39,26 @@ pub struct Locks {
     cards: Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A lock against other instances, released when dropped.
+/// A lock against other instances; released when dropped.
 #[must_use]
 pub struct FileLock {
     description: File,
     byte: libc::flock,
 }
 
-/// The lock of a card, released when dropped.
+/// The lock of a card; released when dropped.
 #[must_use]
 pub struct CardLock {
-    // Released first: whoever waits in this process then finds the file lock free.
+    // Dropped first: the next task of this process then finds the file lock free.
     _instances: FileLock,
     _process: OwnedMutexGuard<()>,
 }
 
-/// Locks of cards, held as long as anyone has a copy: the task that works on a claim, and each thread on which a call of
-/// the driver is running for it, which goes on when the task is dropped.
+/// Locks of cards, held while any copy exists: by the task that works on a claim, and by each thread in a driver call
+/// for it, which goes on when the task is dropped.
 pub type CardLocks = Arc<Vec<CardLock>>;
 
-/// Pauses between two looks at a lock that another instance holds. Only during an upgrade is there another instance.
+/// Pauses between two attempts at a lock that another instance holds. There is another instance only during an upgrade.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -69,8 +69,8 @@ impl LockError {
 }
 
 impl Locks {
-    /// Opens the lock files, making them where they are missing: `claims` is one for the driver, `cards_of_node` one for all
-    /// drivers of the node.
+    /// Opens the lock files, creating missing ones: `claims` is one per driver, `cards_of_node` one for all drivers of
+    /// the node.
     ///
     /// # Errors
     /// [`LockError`]
@@ -80,7 +80,7 @@ impl Locks {
         Ok(Self { claims, cards_of_node, cards: Mutex::default() })
     }
 
-    /// Waits for a claim's lock. Within this process, work on one claim is already one after the other.
+    /// Waits for a claim's lock. Within this process, work on one claim is sequential already.
     ///
     /// # Errors
     /// [`LockError`]
@@ -88,7 +88,7 @@ impl Locks {
         wait(&self.claims, &claim_key(uid)).await
     }
 
-    /// A claim's lock, or `None` where someone works on the claim.
+    /// A claim's lock; `None` while it is taken.
     ///
     /// # Errors
     /// [`LockError`]
@@ -96,8 +96,8 @@ impl Locks {
         try_lock(&self.claims, &claim_key(uid))
     }
 
-    /// Waits for the locks of some cards. Claims of one card queue: who waits first has it first. Whoever needs several
-    /// waits for one at a time and holds none meanwhile, so that no card stands still for another.
+    /// Waits for the locks of some cards. Waiters for one card are served in order. A task that needs several cards
+    /// waits for one at a time and holds none meanwhile, so that no card is idle because of another.
     ///
     /// # Errors
     /// [`LockError`]
@@ -119,7 +119,7 @@ impl Locks {
         Ok(Vec::new())
     }
 
-    /// The locks of some cards, or `None` where someone works on one of them.
+    /// The locks of some cards; `None` while one of them is taken.
     ///
     /// # Errors
     /// [`LockError`]
@@ -133,7 +133,7 @@ impl Locks {
         Ok(CardLock { _instances: instances, _process: process })
     }
 
-    /// All of them at once, or the first that someone has.
+    /// All of them at once, or the first card that is taken.
     fn try_all(&self, cards: &BTreeSet<PciBusId>) -> Result<Result<Vec<CardLock>, PciBusId>, LockError> {
         let mut locks = Vec::with_capacity(cards.len());
         for card in cards {
@@ -195,7 +195,7 @@ fn open(path: &Path) -> Result<File, LockError> {
 }
 
 fn try_lock(path: &Path, key: &str) -> Result<Option<FileLock>, LockError> {
-    // Each lock has its own open file description: so tasks of one process exclude each other too.
+    // Every lock has its own open file description, so that tasks of one process exclude each other too.
     let description = open(path)?;
     let byte = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -256,7 +256,7 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
-        // Another card is not waited for.
+        // Another card is free at once.
         assert_eq!(other.cards(&cards(&["0000:5e:00.0"])).await.unwrap().len(), 1);
         drop(held);
         assert_eq!(waiting.await.unwrap().unwrap(), 1);

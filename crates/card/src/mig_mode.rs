@@ -1,27 +1,27 @@
 use tessera_api::PciBusId;
 use tessera_nvml::{Architecture, Nvml, NvmlError};
 
-/// What to do with an order that the driver keeps for the card's next reset.
+/// What to do with a switch that the driver postpones to the card's next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// Leave it: the mode comes with the reset.
+    /// Leave it pending: the mode changes with the reset.
     Keep,
     /// Take it back: the mode is wanted now or not at all.
     TakeBack,
 }
 
-/// What came of an order to switch.
+/// Result of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switched {
-    /// The card is in the mode.
+    /// The card is in the new mode.
     Now,
-    /// It will be after its next reset. With [`Pending::TakeBack`] the order was taken back.
+    /// It will be after its next reset. With [`Pending::TakeBack`], the switch was taken back.
     WithReset,
-    /// The driver took the order, and nothing came of it.
+    /// The driver accepted the switch, but the mode is neither active nor pending.
     Not,
 }
 
-/// Whether a card switches its MIG mode without a reset: from Hopper on. An unknown one is not tried.
+/// Whether a card switches its MIG mode without a reset: from Hopper on. `false` for an unknown architecture.
 ///
 /// # Errors
 /// [`NvmlError`] where the card does not answer.
@@ -30,10 +30,10 @@ pub fn switches_at_once(nvml: &dyn Nvml, card: PciBusId) -> Result<bool, NvmlErr
     Ok(architecture.is_some_and(|architecture| architecture >= Architecture::HOPPER))
 }
 
-/// Switches a card's MIG mode, and sees that it is switched (`nvmlDeviceSetMigMode`). Blocks, for about a second.
+/// Switches a card's MIG mode and checks the result (`nvmlDeviceSetMigMode`). Blocks for about a second.
 ///
 /// # Errors
-/// [`NvmlError`] where the driver refuses, or says why the mode is not active. No order stays then.
+/// [`NvmlError`] where the driver refuses, or says why the mode is not active. No switch stays pending then.
 pub fn switch_mig_mode(
     nvml: &dyn Nvml,
     card: PciBusId,
@@ -46,7 +46,7 @@ pub fn switch_mig_mode(
     }
     let is_ordered = switch.mode.pending == on;
     if is_ordered && (pending == Pending::TakeBack || switch.not_active.is_some()) {
-        // Else it would come with the next reset, whatever is wanted then.
+        // Otherwise it would come with the next reset, whatever is wanted then.
         let _ = nvml.set_mig_mode(card, !on);
     }
     match switch.not_active {

@@ -4,25 +4,25 @@ use tessera_api::PciBusId;
 use tessera_api::facts::Placement;
 use tessera_nvml::{ComputeInstance, ComputeInstanceProfile, GpuInstance, Nvml, NvmlError};
 
-/// Why a partition could not be made. What was made of it by then stays, for whoever recorded the intent to find.
+/// Why a partition could not be made. Instances made before the error stay; the recorded intent leads to them.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// The driver did not make the GPU instance.
     #[error(transparent)]
     GpuInstance(NvmlError),
-    /// The driver did not say which compute instances there can be, or did not make one.
+    /// The driver did not list the possible compute instances, or did not make one.
     #[error(transparent)]
     ComputeInstance(NvmlError),
-    /// The GPU instance offers no compute instance of the width that was asked for.
+    /// The GPU instance has no compute instance of the requested width.
     #[error("the GPU instance offers no compute instance of that width; it offers {offered}")]
     NoComputeInstance {
-        /// The widths there are, in compute slices.
+        /// The possible widths, in compute slices.
         offered: String,
     },
 }
 
-/// Makes a GPU instance at a placement and one compute instance in it, of `compute_slices` or of all. Blocks, for about a
-/// second.
+/// Makes a GPU instance at a placement and one compute instance in it, of `compute_slices` or of all. Blocks for about
+/// a second.
 ///
 /// # Errors
 /// [`MakeError`]
@@ -35,7 +35,7 @@ pub fn make_partition(
 ) -> Result<(GpuInstance, ComputeInstance), MakeError> {
     let instance = nvml.create_gpu_instance(card, profile_id, placement).map_err(MakeError::GpuInstance)?;
     if instance.placement != placement || instance.profile_id != profile_id {
-        // By its placement it could not be found again.
+        // It could not be found again by its placement.
         let _ = nvml.destroy_gpu_instance(card, instance.id);
         return Err(MakeError::GpuInstance(NvmlError::Nonsense {
             function: "nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -54,11 +54,10 @@ pub fn make_partition(
     Ok((instance, compute))
 }
 
-/// Destroys a GPU instance and the compute instances in it. What is gone already need not be destroyed. Blocks, for about
-/// a second.
+/// Destroys a GPU instance and the compute instances in it, as far as they still exist. Blocks for about a second.
 ///
 /// # Errors
-/// [`NvmlError`] where the driver refuses, as while a program uses it.
+/// [`NvmlError`] where the driver refuses, for example while a program uses it.
 pub fn destroy_partition(nvml: &dyn Nvml, card: PciBusId, instance: &GpuInstance) -> Result<(), NvmlError> {
     let gone = |error: NvmlError| if error.is_not_found() { Ok(()) } else { Err(error) };
     for compute in &instance.compute_instances {
@@ -75,8 +74,8 @@ mod tests {
 
     use super::*;
 
-    /// An A100 by its compute instance profiles (NVIDIA/k8s-dra-driver-gpu#1480): two count seven slices. Remembers which
-    /// was made last.
+    /// The compute instance profiles of an A100 (NVIDIA/k8s-dra-driver-gpu#1480): two have seven slices. Remembers
+    /// which was made last.
     #[derive(Default)]
     struct A100(Mutex<Option<u32>>);
 

@@ -1,4 +1,4 @@
-//! Prints what a selector takes per device, amortised over a fleet: `cargo run --profile dist -p tessera-cel --example
+//! Prints the time of a selector per device, averaged over a fleet: `cargo run --profile dist -p tessera-cel --example
 //! nanoseconds_per_device`.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! From syntax tree to types: which functions exist, which overloads fit, what the expression evaluates to.
+//! Checks a syntax tree: existing functions, matching overloads, and the expression's type.
 
 pub(crate) mod checker;
 pub(crate) mod declarations;

@@ -1,4 +1,4 @@
-//! What a selector sees of a device.
+//! Devices as selectors see them.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub trait DeviceView {
     /// Domain, name and value of the capacity at `index`, which is below [`Self::capacity_count`].
     fn capacity_at(&self, index: usize) -> (&str, &str, &Quantity);
 
-    /// The attribute of this domain and name; by default found by going through all.
+    /// The attribute of this domain and name; by default found by a linear search.
     fn attribute(&self, domain: &str, name: &str) -> Option<AttributeValue<'_>> {
         (0..self.attribute_count()).map(|index| self.attribute_at(index)).find_map(
             |(found_domain, found_name, value)| {
@@ -59,7 +59,7 @@ pub trait DeviceView {
         )
     }
 
-    /// The capacity of this domain and name; by default found by going through all.
+    /// The capacity of this domain and name; by default found by a linear search.
     fn capacity(&self, domain: &str, name: &str) -> Option<&Quantity> {
         (0..self.capacity_count()).map(|index| self.capacity_at(index)).find_map(
             |(found_domain, found_name, value)| {
@@ -185,7 +185,7 @@ impl Device {
     }
 }
 
-/// Domain and name of a published name; without a domain it is the driver's.
+/// Domain and name of a published name; without a domain, that of the driver.
 pub fn split_name<'n>(name: &'n str, driver: &'n str) -> (&'n str, &'n str) {
     name.split_once('/').unwrap_or((driver, name))
 }

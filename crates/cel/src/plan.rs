@@ -1,6 +1,6 @@
-//! From checked tree to program: folds constants, resolves variables to slots, picks implementations.
+//! Turns a checked tree into a program: folds constants, resolves variables to slots, picks implementations.
 //!
-//! What upstream folds decides what it refuses and what it counts, so exactly that is folded here.
+//! Folds exactly what upstream folds, because that decides what is refused and what is counted.
 
 mod calls;
 mod collections;
@@ -16,7 +16,7 @@ use crate::evaluate::program::{Op, Program};
 use crate::evaluate::value::Value;
 use crate::syntax::ast::{Ast, Kind, NodeId, operators};
 
-/// What a selector reads of a device: two devices that agree in this get the same answer.
+/// What a selector reads of a device: devices that agree in this get the same answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reads {
     /// The driver's name.
@@ -37,7 +37,7 @@ pub struct Reads {
     pub all_capacity: bool,
 }
 
-/// Plans a program. With `marks` it shows the value of every node that has text.
+/// Plans a program. With `marks`, it reports the value of every node that has text.
 pub(crate) fn plan(ast: &Ast, checked: &Checked, marks: bool) -> Result<(Program, Reads), String> {
     let mut planner = Planner {
         ast,
@@ -68,7 +68,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, marks: bool) -> Result<(Program
 
 type Scope = Option<u32>;
 
-/// A variable that is visible.
+/// A visible variable.
 struct Binding {
     name: Arc<str>,
     slot: u32,
@@ -83,7 +83,7 @@ enum Task {
         free: bool,
     },
     Op(Op),
-    /// Names the next instruction's address.
+    /// Sets the label to the next instruction's address.
     Label(u32),
 }
 
@@ -93,13 +93,13 @@ struct Planner<'a> {
     marks: bool,
     program: Program,
     reads: Reads,
-    /// Values of the nodes that are constants.
+    /// Values of constant nodes.
     constants: Vec<Option<Value<'static>>>,
     /// Addresses by label; instructions name labels until they are linked.
     labels: Vec<u32>,
     scopes: Vec<Binding>,
     tasks: Vec<Task>,
-    /// Variables whose code is yet to be made.
+    /// Variables whose code is still to be generated.
     lazy: Vec<(u32, NodeId, Scope)>,
 }
 

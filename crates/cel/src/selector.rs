@@ -16,17 +16,17 @@ use crate::syntax::ast::Ast;
 use crate::syntax::parser;
 use crate::syntax::source;
 
-/// What an evaluation may cost: CELSelectorExpressionMaxCost of Kubernetes 1.36.
+/// Cost limit of an evaluation: CELSelectorExpressionMaxCost of Kubernetes 1.36.
 pub const COST_LIMIT: u64 = 1_000_000;
 
-/// Bytes that an expression may have: CELSelectorExpressionMaxLength of Kubernetes 1.36.
+/// Length limit of an expression in bytes: CELSelectorExpressionMaxLength of Kubernetes 1.36.
 pub const LENGTH_LIMIT: usize = 10 * 1024;
 
-/// Why an expression is not a selector. The texts are Kubernetes', except for what its parser generator says about
-/// syntax.
+/// Why an expression is not a selector. The texts are Kubernetes', except for syntax errors, whose texts come from its
+/// parser generator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// It does not parse or its types do not fit; one error a line with its place in the source.
+    /// It does not parse or its types do not fit; one error per line with its position in the source.
     #[error("compilation failed: {0}")]
     Invalid(String),
     /// It evaluates to something other than a bool or an attribute's value.
@@ -41,7 +41,7 @@ pub enum CompileError {
     /// [`Selector::compile_new`]: it could cost more than [`COST_LIMIT`], whatever it costs for real devices.
     #[error("Forbidden: too complex, exceeds cost limit")]
     TooComplex {
-        /// The most that an evaluation may cost.
+        /// Upper bound of an evaluation's cost.
         estimate: u64,
     },
 }
@@ -58,17 +58,17 @@ pub enum EvaluationError {
     NotBool {
         /// Name of the value's CEL type.
         type_name: String,
-        /// What Kubernetes says about it.
+        /// Kubernetes' error text.
         reason: String,
     },
     /// The evaluation cost more than [`COST_LIMIT`].
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// The evaluation would have allocated or compared too much. Kubernetes has no such limit; a selector that comes
-    /// here would have taken hundreds of megabytes or a second or more there, for each device.
+    /// The evaluation would have allocated or compared too much. Kubernetes has no such limit; there, such a selector
+    /// would take hundreds of megabytes, or a second or more, for each device.
     #[error("operation cancelled: memory limit exceeded")]
     MemoryLimit,
-    /// What is a panic in Kubernetes' library, and aborts there too.
+    /// Kubernetes' library panics here, which also ends the attempt there.
     #[error("internal error: {0}")]
     Internal(String),
     /// The device itself cannot be evaluated, such as `attribute x: unsupported attribute value`.
@@ -76,7 +76,7 @@ pub enum EvaluationError {
     Device(String),
 }
 
-/// The answer for one device and what it cost.
+/// The answer for one device and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     /// Whether the device matches.
@@ -88,11 +88,11 @@ pub struct Evaluation {
 /// The value of a part of the expression for one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubExpression {
-    /// Where its text begins in the source, in bytes.
+    /// Start of its text in the source, in bytes.
     pub start: usize,
-    /// Where its text ends.
+    /// End of its text.
     pub end: usize,
-    /// Its value as CEL would write it, or `error: …`. Of a part in a loop, the last value.
+    /// Its value in CEL's syntax, or `error: …`. For a part in a loop, the last value.
     pub value: String,
 }
 
@@ -126,8 +126,8 @@ struct Compiled {
 pub struct Selector(Arc<Compiled>);
 
 impl Selector {
-    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults, as kube-scheduler does with what
-    /// the API server holds: whatever it costs.
+    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults, as kube-scheduler does with objects
+    /// that the API server has accepted: without a cost limit.
     ///
     /// # Errors
     /// Kubernetes 1.36 would refuse the expression too.
@@ -173,8 +173,8 @@ impl Selector {
     /// expression is changed.
     ///
     /// # Errors
-    /// The API server would refuse the expression: beside what [`Self::compile_with`] refuses, what is too long, what
-    /// could cost too much, and `includes` without the gate DRAListTypeAttributes.
+    /// The API server would refuse the expression: in addition to [`Self::compile_with`], if it is too long, could cost
+    /// too much, or uses `includes` without the gate DRAListTypeAttributes.
     pub fn compile_new(expression: &str, features: Features) -> Result<Self, CompileError> {
         if expression.len() > LENGTH_LIMIT {
             return Err(CompileError::TooLong);
@@ -188,7 +188,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Functions that stored expressions may use and new ones may not.
+    /// Refuses functions that only stored expressions may use.
     fn refuse_gated(&self, features: Features) -> Result<(), CompileError> {
         if features.list_type_attributes {
             return Ok(());
@@ -208,8 +208,7 @@ impl Selector {
         }
     }
 
-    /// The most that evaluating it for any device may cost, as the API server estimates it; `u64::MAX` where there is
-    /// no bound.
+    /// Upper bound of its cost for any device, as the API server estimates it; `u64::MAX` where there is no bound.
     pub fn max_cost(&self) -> u64 {
         estimate::most(&self.0.ast, &self.0.checked)
     }
@@ -219,7 +218,7 @@ impl Selector {
         &self.0.source
     }
 
-    /// What it reads of a device: an answer may be reused for another device that agrees in this.
+    /// What it reads of a device: an answer can be reused for another device that agrees in this.
     pub fn reads(&self) -> &Reads {
         &self.0.reads
     }
@@ -251,12 +250,12 @@ impl Selector {
     /// The values of the expression's parts for one device, in the order in which they were computed; parts that were
     /// not needed are missing.
     pub fn explain(&self, device: &dyn DeviceView) -> Vec<SubExpression> {
-        // What compiled without marks compiles with them.
+        // Cannot fail: it compiled without marks.
         let Ok((program, _)) = plan::plan(&self.0.ast, &self.0.checked, true) else { return Vec::new() };
         let mut parts: Vec<SubExpression> = Vec::new();
         let mut place_of = std::collections::HashMap::new();
         let mut machine = Machine::new(device, &program, COST_LIMIT);
-        // A result that is an error is the last part's value.
+        // An error result is the last part's value.
         let _ = machine.trace(&mut |node, machine, value| {
             let node_text = &self.0.ast.nodes[node as usize];
             let place = *place_of.entry(node).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! From text to syntax tree.
+//! Parses text into a syntax tree.
 
 pub(crate) mod ast;
 pub(crate) mod lexer;

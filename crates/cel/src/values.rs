@@ -1,4 +1,4 @@
-//! What values are beyond numbers, texts and collections: read, written and compared without a machine.
+//! Values other than numbers, texts and collections: reads, writes and compares them without a machine.
 
 pub(crate) mod format_clause;
 pub(crate) mod named_format;

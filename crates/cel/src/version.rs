@@ -21,7 +21,7 @@ pub struct Version {
     pre_release: Box<[Identifier]>,
 }
 
-/// Why a text is not a version; upstream's text.
+/// Why a text is not a version; upstream's error text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VersionError(String);
@@ -88,7 +88,7 @@ impl Version {
 }
 
 impl Ord for Version {
-    /// Build metadata has no part in it.
+    /// Ignores build metadata.
     fn cmp(&self, other: &Self) -> Ordering {
         (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch)).then_with(
             || match (self.pre_release.is_empty(), other.pre_release.is_empty()) {

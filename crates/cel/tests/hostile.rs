@@ -1,15 +1,15 @@
-//! Expressions made to hurt: each ends, within bounded time, memory and stack.
+//! Hostile expressions: each ends, within bounded time, memory and stack.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::time::{Duration, Instant};
 
 use tessera_cel::{CompileError, Device, EvaluationError, Features, Selector};
 
-/// Stack of the threads that run the expressions: half of the default of Rust's threads, and an eighth where the build
-/// is optimised, as it is wherever a stranger's expression runs.
+/// Stack of the threads that run the expressions: half of the default of Rust's threads; an eighth in optimised builds,
+/// which are the ones that run expressions of strangers.
 const STACK: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
 
-/// What any of these may take, on a machine that does ten other things: what has no bound takes longer than that.
+/// Time limit for each, generous for a busy machine: an unbounded one takes longer than that.
 const LONGEST: Duration = Duration::from_secs(20);
 
 fn run(expression: String) -> Result<Result<bool, EvaluationError>, CompileError> {
@@ -19,7 +19,7 @@ fn run(expression: String) -> Result<Result<bool, EvaluationError>, CompileError
         .stack_size(STACK)
         .spawn(move || {
             let selector = Selector::compile(&expression)?;
-            // The estimate is made from hostile expressions too, in the API server's place.
+            // The API server also estimates hostile expressions.
             let _ = Selector::compile_new(&expression, Features::default());
             let device = Device::new("gpu.tessera.dev");
             let _ = selector.explain(&device);
@@ -232,10 +232,10 @@ fn bombs_end_in_an_error() {
     ] {
         let _ = run(expression);
     }
-    // Short texts cost nothing to go through.
+    // Traversing short texts costs nothing.
     let texts = run(doubling("['']", "@ + @", "@.indexOf('a') > 0", 100));
     assert_eq!(texts, Ok(Err(EvaluationError::MemoryLimit)));
-    // A long list and the same one moved by an element: nothing of them is shared, and their comparison costs 1.
+    // A long list and the same one shifted by an element: they share nothing, and their comparison costs 1.
     let moved = "lists.range(1000).all(i, [@ + ['']] == [[''] + @])";
     assert_eq!(run(doubling("['']", "@ + @", moved, 20)), Ok(Err(EvaluationError::MemoryLimit)));
     let limit = run("lists.range(1000).all(x, lists.range(1000).all(y, true))".to_owned());

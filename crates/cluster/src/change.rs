@@ -1,4 +1,4 @@
-//! Objects in and out of a cluster.
+//! Adds, updates and deletes objects of a cluster.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::error::ObjectError;
 use crate::objects::{Key, Objects, key};
 use crate::project;
 
-/// Declares the kinds, each with its type, and how an object of the type becomes an [`Object`].
+/// Declares the kinds: each with its type, and the conversion to an [`Object`].
 macro_rules! kinds {
     ($($kind:ident: $type:ty,)*) => {
-        /// An object that a cluster is made of.
+        /// An object of a cluster.
         #[derive(Debug, Clone)]
         #[allow(clippy::large_enum_variant, reason = "never kept: it is taken apart where it arrives")]
         #[allow(missing_docs, reason = "each is what its name says")]
@@ -24,7 +24,7 @@ macro_rules! kinds {
             $($kind($type),)*
         }
 
-        /// What an object is.
+        /// The kind of an object.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is what its name says")]
         pub enum Kind {
@@ -57,7 +57,7 @@ impl Cluster {
     pub fn of(objects: Objects) -> Result<Self, ObjectError> {
         let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = objects;
         let mut cluster = Cluster::default();
-        // Rules before the slices that they are about, so that each slice is put in once.
+        // Rules before the slices that they apply to, so that each slice is added only once.
         for rule in taint_rules.into_values() {
             cluster.apply(rule)?;
         }
@@ -83,10 +83,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Takes an object that is new, or that changed.
+    /// Adds or updates an object.
     ///
     /// # Errors
-    /// It has something in it that the API server would not accept; the cluster is then as before.
+    /// It contains something that the API server would not accept; the cluster is then as before.
     pub fn apply(&mut self, object: impl Into<Object>) -> Result<(), ObjectError> {
         match object.into() {
             Object::Node(node) => {
@@ -117,10 +117,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Forgets an object.
+    /// Deletes an object.
     ///
     /// # Errors
-    /// A rule of taints is forgotten, and a slice has more devices than can be counted.
+    /// After the deletion of a taint rule, a slice has more devices than can be counted.
     pub fn delete(&mut self, kind: Kind, key: &Key) -> Result<(), ObjectError> {
         match kind {
             Kind::Node => drop(self.objects.nodes.remove(key)),
@@ -132,7 +132,7 @@ impl Cluster {
             }
             Kind::ResourceClaim => {
                 if let Some(claim) = self.objects.claims.remove(key) {
-                    // What was taken can be given back: its quantities were read before.
+                    // Cannot fail: the same quantities were parsed when the claim was added.
                     let _ = Arc::make_mut(&mut self.held).remove(&self.inventory, &claim);
                 }
             }
@@ -168,7 +168,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts a slice as kube-scheduler sees it, with the taints that rules add to devices, into the inventory.
+    /// Puts a slice into the inventory as kube-scheduler sees it: with the taints that rules add to devices.
     fn update_inventory(&mut self, slice: &ResourceSlice) -> Result<(), ObjectError> {
         let rules: Vec<&DeviceTaintRule> =
             self.objects.taint_rules.values().filter(|rule| is_about(rule, slice)).collect();
@@ -212,7 +212,7 @@ fn is_about(rule: &DeviceTaintRule, slice: &ResourceSlice) -> bool {
     })
 }
 
-/// Whether a rule taints this device of a slice that it is about.
+/// Whether a rule taints this device of a slice that it applies to.
 fn taints(rule: &DeviceTaintRule, device: &Device) -> bool {
     rule.spec.device_selector.as_ref().is_some_and(|selector| is_or_any(&selector.device, &device.name))
 }

@@ -19,7 +19,7 @@ use tessera_allocator::upstream::Allocator;
 use crate::error::ObjectError;
 use crate::objects::Objects;
 
-/// What an allocation depends on: the objects, and what the allocator makes of them.
+/// What an allocation depends on: the objects, and the allocator's view of them.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub(crate) objects: Objects,
@@ -28,7 +28,7 @@ pub struct Cluster {
     pub(crate) classes: Classes,
 }
 
-/// What one reader of a cluster has to itself. Keep it: compiled selectors and their answers serve the next question.
+/// A reader's own state. Keep it between questions: it caches compiled selectors and their answers.
 pub struct Asker {
     selectors: SelectorCache,
     share_id: Box<dyn FnMut() -> String + Send>,
@@ -63,7 +63,7 @@ impl Cluster {
         &self.held
     }
 
-    /// The nodes by name. Without any Node object, those that the slices name, with the label that every node has.
+    /// The nodes by name. Without any Node object: the nodes that slices name, with the label that every node has.
     pub fn nodes(&self) -> Vec<Cow<'_, Node>> {
         if !self.objects.nodes.is_empty() {
             return self.objects.nodes.values().map(Cow::Borrowed).collect();
@@ -89,8 +89,7 @@ impl Cluster {
         names.into_iter().map(|name| Cow::Owned(node(name))).collect()
     }
 
-    /// What these claims would get on the node if `held` is what is held: one result a claim, or None where they do not
-    /// fit.
+    /// What these claims would get on the node with `held` held: one result per claim, or `None` where they do not fit.
     ///
     /// # Errors
     /// See [`AllocateError`].
@@ -105,7 +104,7 @@ impl Cluster {
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
-    /// What is in the way of each device for each request, each looked at alone.
+    /// The obstacle for each device and request, each device looked at alone.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -120,7 +119,7 @@ impl Cluster {
         allocator.explain(&node.into(), claims, &mut asker.selectors)
     }
 
-    /// What is held when these claims give back what they have.
+    /// What would be held without these claims.
     ///
     /// # Errors
     /// A claim holds something that is not a quantity.

@@ -5,7 +5,7 @@ use tessera_allocator::convert::ConvertError;
 
 use crate::objects::reference;
 
-/// An object has something in it that the API server would not accept.
+/// An object contains something that the API server would not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: {source}")]
 pub struct ObjectError {

@@ -1,8 +1,7 @@
-//! A cluster as kube-scheduler sees it: an index of the objects that decide who gets which devices.
+//! A cluster as kube-scheduler sees it: an index of the objects that decide which claim gets which devices.
 //!
-//! Fed by [`Cluster::apply`] and [`Cluster::delete`], by whoever knows the objects: a program that reads them once, or
-//! watches that never end. Read through `&`, so by many threads at once; what a reader needs to itself, compiled selectors
-//! and new share ids, is its [`Asker`].
+//! [`Cluster::apply`] and [`Cluster::delete`] feed it, from a single read or from watches. Reads need only `&`, so many
+//! threads can read at once; a reader's own state, compiled selectors and new share ids, is in its [`Asker`].
 //!
 //! Pure: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]

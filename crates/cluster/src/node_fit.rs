@@ -1,5 +1,5 @@
-//! Whether a node takes a pod at all: what kube-scheduler checks besides devices, as far as it depends on the node's
-//! object alone. Free CPU and memory, ports, spreading and volumes are not looked at.
+//! Whether a node takes a pod at all: kube-scheduler's checks besides devices, as far as they depend on the Node
+//! object alone. Free CPU and memory, ports, spreading and volumes are not checked.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use tessera_allocator::node::NodeSelector;
@@ -15,7 +15,7 @@ pub enum Refusal {
     Label {
         /// The label's key.
         key: String,
-        /// The value that is wanted.
+        /// The required value.
         value: String,
     },
     /// The pod's required node affinity does not match the node.
@@ -30,12 +30,12 @@ pub enum Refusal {
     /// The pod does not tolerate a taint.
     #[error("the pod does not tolerate its taint {0}")]
     Taint(String),
-    /// A claim of the pod has devices that other nodes have.
+    /// A claim of the pod has devices that belong to other nodes.
     #[error("the claim {0} has its devices elsewhere")]
     ClaimElsewhere(String),
 }
 
-/// Why the node does not take the pod; None if it does.
+/// Why the node does not take the pod; `None` if it does.
 pub fn refusal(pod: &Pod, node: &Node) -> Option<Refusal> {
     let spec = pod.spec.as_ref()?;
     let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The Kubernetes objects that a cluster is made of, wherever they come from.
+//! The Kubernetes objects of a cluster, from any source.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Objects {
     pub taint_rules: BTreeMap<Key, DeviceTaintRule>,
 }
 
-/// `namespace/name`, or the name alone of what is cluster-wide.
+/// `namespace/name`; for a cluster-wide object, the name alone.
 pub fn display(key: &Key) -> String {
     if key.0.is_empty() { key.1.clone() } else { format!("{}/{}", key.0, key.1) }
 }
@@ -45,7 +45,7 @@ pub(crate) fn key(metadata: &ObjectMeta) -> Key {
 }
 
 impl Objects {
-    /// Adds objects, in place of those with the same name.
+    /// Adds objects, replacing those with the same name.
     pub fn overlay(&mut self, other: &Objects) {
         let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = other.clone();
         self.nodes.extend(nodes);

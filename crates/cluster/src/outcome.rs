@@ -1,4 +1,4 @@
-//! What every node would give.
+//! The result for every node.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
@@ -13,7 +13,7 @@ use crate::node_fit::{self, Refusal};
 use crate::objects::reference;
 use crate::subject::{MadeFrom, Subject, Wanted};
 
-/// The answer of one node.
+/// The result for one node.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOutcome {
@@ -21,20 +21,20 @@ pub struct NodeOutcome {
     pub node: String,
     /// Whether the pod could run there.
     pub fits: bool,
-    /// Why not, where it does not.
+    /// Why not, if it could not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// What the claims without devices would get.
     pub claims: Vec<ClaimOutcome>,
 }
 
-/// Why a node is not possible.
+/// Why a node is ruled out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind", content = "message")]
 pub enum Reason {
     /// The node does not take the pod, whatever devices it has.
     Node(String),
-    /// Devices do not suffice.
+    /// Not enough devices.
     Devices(String),
     /// kube-scheduler ends the attempt with this error and tries no other node.
     Error(String),
@@ -46,10 +46,10 @@ pub enum Reason {
 pub struct ClaimOutcome {
     /// `namespace/name`
     pub claim: String,
-    /// What makes the claim, where it does not exist yet.
+    /// For a claim that does not exist yet: what it is made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made_from: Option<MadeFrom>,
-    /// What kube-scheduler would write to its status.
+    /// The allocation that kube-scheduler would write to its status.
     pub allocation: AllocationResult,
 }
 
@@ -65,10 +65,10 @@ pub fn results(allocation: &AllocationResult) -> &[DeviceRequestAllocationResult
     allocation.devices.as_ref().and_then(|devices| devices.results.as_deref()).unwrap_or_default()
 }
 
-/// The answers of all nodes, by name.
+/// The results for all nodes, by name.
 ///
 /// # Errors
-/// A claim has something in it that is not a quantity.
+/// A claim contains something that is not a quantity.
 pub fn of_nodes(
     cluster: &Cluster,
     subject: &Subject,
@@ -77,10 +77,10 @@ pub fn of_nodes(
     cluster.nodes().iter().map(|node| of_node(cluster, subject, node, asker)).collect()
 }
 
-/// The answer of one node.
+/// The result for one node.
 ///
 /// # Errors
-/// A claim has something in it that is not a quantity.
+/// A claim contains something that is not a quantity.
 pub fn of_node(
     cluster: &Cluster,
     subject: &Subject,
@@ -125,10 +125,10 @@ pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
     claims.filter(|wanted| !wanted.is_allocated() && !wanted.is_served_by(node)).collect()
 }
 
-/// Claims as the allocator takes them.
+/// Claims in the allocator's form.
 ///
 /// # Errors
-/// A claim has something in it that is not a quantity.
+/// A claim contains something that is not a quantity.
 pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
     let one = |wanted: &&Wanted| {
         Claim::try_from(&wanted.claim).map_err(|error| ObjectError::of_claim(&wanted.claim, error))
@@ -136,7 +136,7 @@ pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
     wanted.iter().map(one).collect()
 }
 
-/// Why the node is not possible whatever is free on it.
+/// Why the node is ruled out, independent of its free devices.
 pub fn refusal(subject: &Subject, node: &Node) -> Option<Refusal> {
     if let Some(reason) = subject.pod.as_ref().and_then(|pod| node_fit::refusal(pod, node)) {
         return Some(reason);

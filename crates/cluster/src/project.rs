@@ -1,4 +1,4 @@
-//! What of an object is kept: a pod of 10 KiB says a few lines that matter here.
+//! Reduces objects to what is needed: of a pod of 10 KiB, a few lines matter here.
 
 use k8s_openapi::api::core::v1::{
     Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements,
@@ -19,7 +19,7 @@ fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// What decides whether the node takes a pod.
+/// The part of a node that decides whether it takes a pod.
 pub(crate) fn node(node: Node) -> Node {
     Node {
         metadata: metadata(node.metadata),
@@ -34,7 +34,7 @@ pub(crate) fn node(node: Node) -> Node {
     }
 }
 
-/// Where the pod may run, what it claims, and what kube-scheduler says of it.
+/// The part of a pod that says where it may run, its claims, and kube-scheduler's conditions.
 pub(crate) fn pod(pod: Pod) -> Pod {
     let container = |container: Container| Container {
         name: container.name,

@@ -1,4 +1,4 @@
-//! What is asked about: a pod with its claims, or a claim.
+//! The subject of a question: a pod with its claims, or a claim.
 
 mod extended;
 
@@ -12,15 +12,15 @@ use crate::objects::{Key, Objects, display};
 /// A pod with its claims, or one claim.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// The pod, where it is one.
+    /// The pod, if it is one.
     pub pod: Option<Pod>,
     /// The claims, in kube-scheduler's order.
     pub claims: Vec<Wanted>,
-    /// What keeps the pod from being scheduled whatever devices there are.
+    /// What keeps the pod from being scheduled, independent of devices.
     pub obstacles: Vec<PodObstacle>,
 }
 
-/// What keeps a pod from being scheduled whatever devices there are.
+/// What keeps a pod from being scheduled, independent of devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodObstacle {
     /// It has a scheduling gate.
@@ -36,18 +36,18 @@ pub enum PodObstacle {
         /// The pod's namespace.
         namespace: String,
     },
-    /// One of its claims is neither one that exists nor one to make.
+    /// One of its claims names neither a claim nor a template.
     #[error("the pod's claim {0} names neither a claim nor a template")]
     NothingNamed(String),
     /// A template that it names does not exist.
     #[error("the ResourceClaimTemplate {} does not exist", display(.0))]
     NoTemplate(Key),
-    /// An extended resource that nothing provides: no class stands for it, and no device plugin serves it.
+    /// An extended resource that nothing provides: neither a class nor a device plugin.
     #[error("no DeviceClass has the extendedResourceName {0}, and no node has any")]
     NoExtendedResource(String),
 }
 
-/// What makes a claim that does not exist yet.
+/// The source of a claim that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MadeFrom {
     /// A ResourceClaimTemplate.
@@ -64,19 +64,19 @@ impl Serialize for MadeFrom {
     }
 }
 
-/// A claim and how it comes to be.
+/// A claim and its source.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// The claim.
     pub claim: ResourceClaim,
-    /// What makes it, where it does not exist yet: a template or an extended resource.
+    /// For a claim that does not exist yet: the template or extended resource that it is made from.
     pub made_from: Option<MadeFrom>,
-    /// The extended resource it stands for: nodes with a device plugin for that do not need it.
+    /// The extended resources that the claim is for: a node whose device plugin serves them does not need it.
     pub extended_resources: Vec<String>,
 }
 
 impl Wanted {
-    /// Whether it has devices already.
+    /// Whether devices are allocated to it.
     pub fn is_allocated(&self) -> bool {
         self.claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
     }
@@ -93,7 +93,7 @@ impl Wanted {
     }
 }
 
-/// Every pod that is not bound to a node yet; where there is no pod at all, every claim without devices.
+/// All pods that are not bound to a node; if there are no pods at all, all claims without devices.
 pub fn waiting(objects: &Objects) -> Vec<Subject> {
     if objects.pods.is_empty() {
         let claims = objects.claims.values().map(of_claim);
@@ -109,7 +109,7 @@ pub fn of_claim(claim: &ResourceClaim) -> Subject {
     Subject { pod: None, claims: vec![wanted], obstacles: Vec::new() }
 }
 
-/// The pod with its claims; those that do not exist yet as they will be made.
+/// The pod with its claims; claims that do not exist yet are built as they will be made.
 pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
     let mut subject = Subject { pod: Some(pod.clone()), claims: Vec::new(), obstacles: Vec::new() };
     let Some(spec) = &pod.spec else { return subject };
@@ -148,7 +148,7 @@ fn claim_of(
     let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
     if let Some(status) = statuses.into_iter().flatten().find(|status| status.name == reference.name) {
         return match &status.resource_claim_name {
-            // The template asked for no claim.
+            // The template made no claim.
             None => Ok(None),
             Some(name) => existing(name).map(Some).ok_or_else(|| missing(name)),
         };

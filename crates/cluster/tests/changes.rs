@@ -1,4 +1,4 @@
-//! A cluster that was changed object by object answers as one made of the objects that are left.
+//! A cluster that was changed object by object answers like one built from the remaining objects.
 
 #![allow(clippy::expect_used)]
 

@@ -1,12 +1,12 @@
 //! Makes the kubelet's `:authority` acceptable to Rust's HTTP/2.
 //!
-//! grpc-go that dials a bare path sends it percent-encoded as `:authority` (`%2Fvar%2Flib%2Fkubelet%2F…`). That is no
-//! valid authority, so the `h2` crate resets every such stream with PROTOCOL_ERROR before any service sees it. The
-//! kubelet does this on the registration socket (1.36.3), and up to 1.35 on the DRA socket as well.
+//! When grpc-go dials a bare path, it sends the path percent-encoded as `:authority` (`%2Fvar%2Flib%2Fkubelet%2F…`).
+//! That is not a valid authority, so the `h2` crate resets every such stream with PROTOCOL_ERROR before any service
+//! sees it. The kubelet does this on the registration socket (1.36.3), and up to 1.35 on the DRA socket as well.
 //!
-//! [`AuthorityAdapter`] sits between the socket and HTTP/2 and replaces what is not allowed in the value by harmless
-//! characters that are coded in as many bits. So no length changes: not of a field, not of a frame, and not of an
-//! entry of HPACK's dynamic table, which stays in step with the client's by construction.
+//! [`AuthorityAdapter`] sits between the socket and HTTP/2 and replaces invalid characters in the value by harmless
+//! ones that are coded in as many bits. So no length changes: not of a field, not of a frame, and not of an
+//! entry of HPACK's dynamic table, which therefore stays in step with the client's.
 
 mod frames;
 mod header_block;
@@ -26,11 +26,11 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-/// How long a client may take until its connection preface is complete. Without a limit, a client that connects and
-/// says nothing would hold its connection for ever: HTTP/2's own keep-alive starts after the preface.
+/// Time limit for a client's complete connection preface. Without it, a client that connects and sends nothing would
+/// hold its connection for ever: HTTP/2's own keep-alive starts after the preface.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Bytes read from the socket at once.
+/// Bytes per read from the socket.
 const CHUNK: usize = 4096;
 
 /// An accepted connection whose requests carry a valid `:authority`.
@@ -38,7 +38,7 @@ const CHUNK: usize = 4096;
 pub struct AuthorityAdapter<S, G = ()> {
     socket: S,
     frames: Frames,
-    /// Runs out unless the preface is complete by then.
+    /// Time limit for the preface; `None` once it is complete.
     deadline: Option<Pin<Box<Sleep>>>,
     _guard: G,
 }

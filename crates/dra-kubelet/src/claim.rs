@@ -1,9 +1,9 @@
-//! What the kubelet says of claims, and what it is answered.
+//! Claims in the kubelet's calls, and their answers.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// What the kubelet says of a claim (`dra.v1.Claim`).
+/// A claim as the kubelet names it (`dra.v1.Claim`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimReference {
     /// The claim's namespace.
@@ -14,7 +14,7 @@ pub struct ClaimReference {
     pub uid: String,
 }
 
-/// As messages name a claim: `namespace/name (uid)`.
+/// The form in messages: `namespace/name (uid)`.
 impl fmt::Display for ClaimReference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{} ({})", self.namespace, self.name, self.uid)
@@ -36,5 +36,5 @@ pub struct PreparedDevice {
     pub share_id: Option<String>,
 }
 
-/// The answer for each claim UID that was asked for.
+/// The answer for each requested claim, by UID.
 pub type Answers<T, E> = HashMap<String, Result<T, E>>;

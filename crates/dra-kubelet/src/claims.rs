@@ -1,4 +1,4 @@
-//! The DRA services, v1 and v1beta1: from the kubelet's claims to [`ClaimPreparer`] and back.
+//! The DRA services, v1 and v1beta1: pass the kubelet's claims to [`ClaimPreparer`] and return its answers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,24 +12,24 @@ use tessera_kube_util::error_text::{shorten, with_causes};
 
 use crate::{Answers, ClaimReference, KubeletMetrics, PreparedDevice};
 
-/// The most claims of one call. The kubelet sends those of one pod.
+/// Largest number of claims in one call. The kubelet sends the claims of one pod.
 const MAX_CLAIMS: usize = 1024;
 
-/// The longest error text that is sent: the kubelet shows it in an event, which holds 1 KiB.
+/// Longest error text that is sent, in bytes. The kubelet shows it in an event, which holds 1 KiB.
 const MAX_ERROR: usize = 2048;
 
-/// Who makes claims real; the driver's, or a stand-in in a test.
+/// Prepares claims: the driver, or a stand-in in a test.
 pub trait ClaimPreparer: Clone + Send + Sync + 'static {
     /// Why a claim could not be prepared or unprepared.
     type Error: std::error::Error + Send + 'static;
 
-    /// Prepares claims, each of them once however often it is asked for. The work goes on when the future is dropped.
+    /// Prepares claims. Idempotent. The work goes on when the future is dropped.
     fn prepare(
         &self,
         claims: Vec<ClaimReference>,
     ) -> impl Future<Output = Answers<Vec<PreparedDevice>, Self::Error>> + Send;
 
-    /// Undoes that, also for claims it does not know.
+    /// Unprepares claims, including unknown ones.
     fn unprepare(&self, claims: Vec<ClaimReference>)
     -> impl Future<Output = Answers<(), Self::Error>> + Send;
 }
@@ -45,13 +45,13 @@ pub struct ClaimService<P> {
 type Texts<T> = HashMap<String, Result<T, String>>;
 
 impl<P: ClaimPreparer> ClaimService<P> {
-    /// A service that hands its calls to `preparer`.
+    /// A service that passes its calls to `preparer`.
     pub fn new(preparer: P, metrics: KubeletMetrics) -> Self {
         Self { preparer, metrics }
     }
 
     async fn prepare(&self, claims: Vec<v1::Claim>) -> Result<Texts<Vec<PreparedDevice>>, Status> {
-        // Our own probe asks for nothing; it shall not be counted.
+        // Our own probe sends no claims and is not counted.
         if claims.is_empty() {
             return Ok(Texts::new());
         }
@@ -150,7 +150,7 @@ fn claim(claim: v1beta1::Claim) -> v1::Claim {
     v1::Claim { namespace, uid, name }
 }
 
-/// The claims, each once.
+/// The claims, without duplicates.
 fn references(claims: Vec<v1::Claim>) -> Result<Vec<ClaimReference>, Status> {
     if claims.len() > MAX_CLAIMS {
         let message = format!("{} claims in one call: at most {MAX_CLAIMS} are taken", claims.len());
@@ -161,7 +161,7 @@ fn references(claims: Vec<v1::Claim>) -> Result<Vec<ClaimReference>, Status> {
     Ok(new.map(|v1::Claim { namespace, uid, name }| ClaimReference { namespace, name, uid }).collect())
 }
 
-/// Gives each claim an answer: the kubelet takes a missing one as an error without a text.
+/// Gives every claim an answer: the kubelet takes a missing one as an error without a text.
 fn collect<T, E: std::error::Error + 'static>(asked: Vec<String>, mut given: Answers<T, E>) -> Texts<T> {
     let answer = |uid: String| {
         let answer = match given.remove(&uid) {

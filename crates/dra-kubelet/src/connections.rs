@@ -1,4 +1,4 @@
-//! Accepting connections, as many as there is room for.
+//! Accepts connections, up to a limit.
 
 use std::{io, sync::Arc};
 
@@ -17,14 +17,14 @@ use crate::KubeletMetrics;
 /// Connections open at once on one socket. The kubelet has one or two; the rest wait in the socket's backlog.
 const MAX_CONNECTIONS: usize = 32;
 
-/// The place of an open connection; free again when this is dropped with the connection.
+/// The slot of an open connection, freed when dropped with the connection.
 #[derive(Debug)]
 pub struct Place {
     metrics: KubeletMetrics,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The connections of a socket, without end. An error to accept one is logged and survived.
+/// Accepted connections, without end. Errors of accept are logged, and it goes on.
 pub fn accept(
     listener: UnixListener,
     metrics: KubeletMetrics,

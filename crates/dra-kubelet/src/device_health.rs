@@ -1,6 +1,6 @@
-//! The stream by which the kubelet learns how the devices are, and shows it in the status of pods.
+//! The stream that tells the kubelet the health of the devices; the kubelet shows it in the pods' status.
 //!
-//! What it says again must be true still: of a card that nobody has looked at for `TIMEOUT` nothing is known.
+//! A repeated report must still be true: a card that has not been looked at for `TIMEOUT` is reported as unknown.
 
 use std::{
     pin::Pin,
@@ -14,41 +14,41 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-/// How often the stream says the same again: the kubelet takes silence for unknown health.
+/// Interval at which an unchanged report is sent again: the kubelet takes silence for unknown health.
 const REPEAT: Duration = Duration::from_secs(20);
 
-/// After how much silence the kubelet shall do that.
+/// Silence after which the kubelet is told to take the health for unknown.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The longest message the kubelet takes whole.
+/// Longest message that the kubelet does not cut, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// Of a device that was healthy when its card was last looked at, too long ago.
+/// Message for a device that was healthy when its card was last looked at, too long ago.
 const NOT_LOOKED_AT: &str = "the plugin has not been able to look at the card lately; see its log";
 
-/// How a device is.
+/// Health of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthStatus {
     /// The driver did not say.
     Unknown,
     /// The card answers, and no error of it is known.
     Healthy,
-    /// The card is lost, or had an error that takes it out of use.
+    /// The card is lost, or had an error that makes it unusable.
     Unhealthy,
 }
 
-/// How one published device is.
+/// Health of one published device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
     /// The pool it is published in.
     pub pool_name: Arc<str>,
     /// Its name in that pool.
     pub device_name: Arc<str>,
-    /// How it is.
+    /// Its health.
     pub status: HealthStatus,
-    /// Why; shown to users. Empty when healthy.
+    /// The reason; shown to users. Empty when healthy.
     pub message: Arc<str>,
-    /// When the driver was asked about its card and answered.
+    /// When the driver last answered for its card.
     pub checked_at: SystemTime,
 }
 
@@ -71,7 +71,7 @@ impl DeviceHealthService {
         Self { report, repeat: REPEAT, shutdown }
     }
 
-    /// The report now, whenever it changes, and again, as it is then, after [`REPEAT`].
+    /// The current report: now, at every change, and every [`REPEAT`].
     fn reports(&self) -> impl Stream<Item = Arc<[DeviceHealth]>> + Send + use<> {
         let (mut report, repeat) = (self.report.clone(), self.repeat);
         report.mark_changed();
@@ -147,7 +147,7 @@ fn device_health(device: &DeviceHealth) -> v1::DeviceHealth {
     }
 }
 
-/// The two versions have the same fields and the same numbers.
+/// The two versions have the same fields with the same numbers.
 fn v1alpha1_device_health(device: v1::DeviceHealth) -> v1alpha1::DeviceHealth {
     v1alpha1::DeviceHealth {
         device: device.device.map(|v1::DeviceIdentifier { pool_name, device_name }| {

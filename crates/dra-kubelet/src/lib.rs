@@ -1,5 +1,5 @@
-//! The kubelet's side of a DRA driver: the sockets it talks to, registration, claims, health of devices. Nothing of
-//! NVIDIA is in here.
+//! The kubelet's side of a DRA driver: sockets, registration, claims, device health. Nothing here is specific to
+//! NVIDIA.
 //!
 //! ```text
 //! socket_paths ─> listening_socket ─┐

@@ -1,4 +1,4 @@
-//! A unix socket that listens from the moment its name appears, and is removed by whom it belongs to only.
+//! A unix socket that listens before its name appears, and that only its owner removes.
 
 use std::{
     fs, io,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// How sockets are called until they get their names. The kubelet ignores names that start with a dot.
+/// Prefix of sockets' temporary names. The kubelet ignores names that start with a dot.
 pub(super) const STAGING_PREFIX: &str = ".dra-";
 
-/// How long a connection may take to be accepted into the backlog; longer means the listener lives but is busy.
+/// How long a connection may take to get into the backlog; when it takes longer, the listener is alive but busy.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a socket could not be made.
@@ -27,28 +27,28 @@ pub enum ListenError {
         /// The socket.
         path: PathBuf,
     },
-    /// The directory can't be made, or the socket not be created or named.
+    /// The directory can't be made, or the socket can't be created or renamed.
     #[error(
         "cannot create the socket {path}: check that its directory is on a writable disk and mounted into the pod"
     )]
     Create {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What is behind a path.
+/// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occupant {
     /// Nothing.
     Nobody,
-    /// A socket that nobody listens on any more.
+    /// A socket without a listener.
     Dead,
-    /// A socket that answers, or might: anything but a clear refusal counts as alive.
+    /// A socket that answers, or may: anything but a clear refusal counts as alive.
     Alive,
-    /// Something that is no socket.
+    /// Something that is not a socket.
     OtherFile,
 }
 
@@ -59,17 +59,17 @@ pub struct ListeningSocket {
     name: SocketName,
 }
 
-/// The name of a socket in the file system, to be removed.
+/// The name of a socket in the file system, which is to be removed later.
 #[derive(Debug)]
 pub struct SocketName {
     path: PathBuf,
-    /// Device and inode, which tell it from another instance's socket of the same name.
+    /// Device and inode: they distinguish it from another instance's socket of the same name.
     identity: (u64, u64),
 }
 
 impl ListeningSocket {
-    /// Creates the socket under a temporary name in `staging`, lets it listen, and only then gives it its name: whoever
-    /// sees the name can connect. A dead socket of that name is replaced.
+    /// Creates the socket under a temporary name in `staging`, listens on it, and only then renames it to `path`: a
+    /// client that sees the name can connect. Replaces a dead socket of that name.
     ///
     /// Where the two directories are different mounts, so that a rename is impossible, the socket is created in place.
     ///
@@ -94,7 +94,7 @@ impl ListeningSocket {
         Ok(Self { listener, name: SocketName { path: path.to_owned(), identity } })
     }
 
-    /// Parts what accepts connections from what names the socket.
+    /// Separates the listener from the socket's name.
     pub fn into_parts(self) -> (UnixListener, SocketName) {
         (self.listener, self.name)
     }
@@ -127,7 +127,7 @@ fn listen(path: &Path, staging: &Path) -> io::Result<std::os::unix::net::UnixLis
     let staged = tempfile::Builder::new()
         .prefix(STAGING_PREFIX)
         .make_in(staging, |path| std::os::unix::net::UnixListener::bind(path))?;
-    // Whoever may connect may prepare claims.
+    // A client that can connect can prepare claims.
     fs::set_permissions(staged.path(), fs::Permissions::from_mode(0o600))?;
     match staged.persist(path) {
         Ok(listener) => Ok(listener),
@@ -141,7 +141,7 @@ fn listen(path: &Path, staging: &Path) -> io::Result<std::os::unix::net::UnixLis
     }
 }
 
-/// Finds out what is behind a path.
+/// Checks what a path leads to.
 pub(super) async fn occupant(path: &Path) -> Occupant {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}

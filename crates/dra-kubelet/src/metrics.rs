@@ -1,4 +1,4 @@
-//! What is counted and timed of the kubelet's calls.
+//! Metrics of the kubelet's calls.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 };
 use tessera_kube_util::metrics::{add, timed};
 
-/// Calls of the kubelet, connections, registration. Clones share their values.
+/// Metrics of calls, connections and registration. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct KubeletMetrics {
     calls: Family<CallLabels, Histogram>,
@@ -33,7 +33,7 @@ struct MethodLabel {
     method: &'static str,
 }
 
-/// A gRPC call while it runs; counted when it is dropped.
+/// A running gRPC call; counted when dropped.
 #[derive(Debug)]
 #[must_use = "the call ends when this is dropped"]
 pub struct CallInFlight {
@@ -44,7 +44,7 @@ pub struct CallInFlight {
 }
 
 impl KubeletMetrics {
-    /// All zero, and part of what `registry` writes.
+    /// All zero, and registered in `registry`.
     pub fn register(registry: &mut Registry) -> Self {
         Self {
             calls: timed(registry, "grpc_call_duration", "Time to answer a call of the kubelet"),
@@ -59,7 +59,8 @@ impl KubeletMetrics {
         }
     }
 
-    /// Counts a call of the kubelet until the answer is dropped; as cancelled unless told otherwise.
+    /// Counts a call of the kubelet when the answer is dropped: as cancelled unless [`CallInFlight::answered`] was
+    /// called.
     pub fn call(&self, method: &'static str) -> CallInFlight {
         self.calls_in_flight.get_or_create(&MethodLabel { method }).inc();
         CallInFlight { metrics: self.clone(), method, outcome: "cancelled", since: Instant::now() }
@@ -67,7 +68,7 @@ impl KubeletMetrics {
 }
 
 impl CallInFlight {
-    /// The call was answered: every claim succeeded, or some failed.
+    /// The call was answered: `succeeded` when every claim succeeded.
     pub fn answered(mut self, succeeded: bool) {
         self.outcome = if succeeded { "success" } else { "error" };
     }

@@ -1,4 +1,4 @@
-//! Calls the plugin's own sockets, as the kubelet would: whether it still answers.
+//! Calls the plugin's own sockets as the kubelet would, to check that it still answers.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use tonic::{
 
 use super::socket_paths::SocketPaths;
 
-/// How long an answer may take. A liveness probe of Kubernetes waits 1 s unless told otherwise.
+/// Time limit for an answer. Kubernetes' liveness probe waits 1 s by default.
 const TIMEOUT: Duration = Duration::from_millis(900);
 
 /// A socket does not answer.
@@ -24,10 +24,10 @@ pub enum ProbeError {
     Connect {
         /// The socket.
         path: String,
-        /// Why.
+        /// The error.
         source: tonic::transport::Error,
     },
-    /// A connection, but no right answer.
+    /// A connection, but a wrong answer.
     #[error("{path} answers {code:?}: {message}")]
     Answer {
         /// The socket.
@@ -39,7 +39,7 @@ pub enum ProbeError {
     },
 }
 
-/// Asks for the plugin's name and prepares no claims at all; both must be answered.
+/// Asks for the plugin's name, and prepares an empty list of claims; both calls must be answered.
 ///
 /// # Errors
 /// For the first socket that does not answer.

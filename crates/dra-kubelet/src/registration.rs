@@ -17,19 +17,19 @@ use tonic::{Request, Response, Status};
 
 use crate::KubeletMetrics;
 
-/// Services of the DRA socket as the kubelet wants them named, the preferred one first.
+/// Services of the DRA socket, by the names that the kubelet expects; the preferred one first.
 const SERVICES: [&str; 4] =
     [dra::v1::SERVICE, dra::v1beta1::SERVICE, dra_health::v1::SERVICE, dra_health::v1alpha1::SERVICE];
 
-/// What the kubelet last said of this instance.
+/// The kubelet's last answer to this instance's registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RegistrationState {
-    /// Nothing yet: it has not seen the socket, or is not running.
+    /// None yet: the kubelet has not seen the socket, or is not running.
     #[default]
     Waiting,
-    /// It calls this instance when it needs the driver.
+    /// The kubelet calls this instance when it needs the driver.
     Registered,
-    /// It does not want this instance, and said why.
+    /// The kubelet refused this instance, with this reason.
     Refused(String),
 }
 
@@ -42,7 +42,7 @@ pub struct RegistrationService {
 }
 
 impl RegistrationService {
-    /// Makes known the driver and its DRA socket. The kubelet's answer goes to `state`.
+    /// Announces the driver and its DRA socket. The kubelet's answer goes to `state`.
     pub fn new(
         driver_name: &str,
         dra_socket: &Path,

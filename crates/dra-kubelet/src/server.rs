@@ -1,4 +1,4 @@
-//! Both sockets of one instance, from their creation to their removal.
+//! Both sockets of one instance, from creation to removal.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,31 +25,31 @@ use super::{
 };
 use crate::KubeletMetrics;
 
-/// The largest request that is read. A pod's claims take about 300 bytes each.
+/// Largest request that is read, in bytes. A pod's claims take about 300 bytes each.
 const MAX_REQUEST: usize = 1 << 20;
 
-/// Flow control windows: what a client may send before we read it, per call and per connection.
+/// Flow control windows in bytes, per call and per connection: what a client may send before we read it.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Calls running at once on a connection; more wait.
+/// Concurrent calls on a connection; more wait.
 const MAX_CALLS: u32 = 100;
 
-/// The longest request headers.
+/// Longest request headers, in bytes.
 const MAX_HEADER_LIST: u32 = 16 << 10;
 
-/// How long a call may take, from its headers to the headers of its answer: more than the kubelet waits (45 s), so only one
-/// whose request never ends is given up. A stream goes on after that.
+/// How long a call may take, from its headers to the headers of its answer. It is more than the kubelet waits (45 s),
+/// so only a request that never ends is cut off. A stream may go on after that.
 const CALL_TIME: Duration = Duration::from_secs(60);
 
 /// A connection whose client does not answer a ping is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often to look whether a socket of the same name is free at last.
+/// How often to try again while another process uses a socket of the same name.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Which instance of which driver.
+/// Identifies an instance of a driver.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// The driver's name.
@@ -74,7 +74,7 @@ pub enum ServeError {
     Ended {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: Option<tonic::transport::Error>,
     },
@@ -94,8 +94,8 @@ pub struct KubeletServer<P> {
 
 impl<P: ClaimPreparer> KubeletServer<P> {
     /// Removes what dead instances left and creates this one's sockets: first the DRA socket, then the registration
-    /// socket, which the kubelet sees and uses at once; what it says goes to `state`. While another process serves a
-    /// socket of the same name, waits for it to end.
+    /// socket, which the kubelet sees and uses at once. The kubelet's answer goes to `state`. Waits while another
+    /// process serves a socket of the same name.
     ///
     /// # Errors
     /// When a path is too long or a socket can't be created.
@@ -127,11 +127,11 @@ impl<P: ClaimPreparer> KubeletServer<P> {
         SocketPaths { registration: self.registration.1.path().to_owned(), dra: self.dra.1.path().to_owned() }
     }
 
-    /// Answers until `shutdown`, then removes both sockets, lets running calls end and returns. How long that may take
-    /// is up to the caller: dropping the future ends the calls.
+    /// Answers until `shutdown`, then removes both sockets, lets running calls finish and returns. The caller decides
+    /// how long that may take: dropping the future ends the calls.
     ///
     /// # Errors
-    /// [`ServeError::Ended`] when a server ends before.
+    /// [`ServeError::Ended`] when a server ends before `shutdown`.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ServeError> {
         let Self { dra, registration, instance, claims, health, state, metrics } = self;
         let ((dra, dra_name), (registration, registration_name)) = (dra, registration);
@@ -159,7 +159,7 @@ impl<P: ClaimPreparer> KubeletServer<P> {
         tokio::select! {
             ended = &mut serving => { ended?; }
             () = shutdown.cancelled() => {
-                // The names first: the kubelet stops calling this instance and turns to its successor.
+                // Remove the names first: the kubelet then stops calling this instance and turns to its successor.
                 drop(names);
                 stop.cancel();
                 serving.await?;
@@ -169,7 +169,7 @@ impl<P: ClaimPreparer> KubeletServer<P> {
     }
 }
 
-/// Removes the sockets when dropped, the registration first.
+/// Removes the sockets when dropped, the registration socket first.
 struct Names {
     registration: SocketName,
     dra: SocketName,
@@ -299,7 +299,7 @@ mod tests {
             let answer = channel.ready().await.unwrap().call(request);
             tokio::time::timeout(20 * TIME, answer).await
         };
-        // A message of which the first byte of ten comes.
+        // The first byte of a ten-byte message.
         let unfinished = Bytes::from_static(&[0, 0, 0, 0, 10, 1]);
         let method = format!("{}/NodePrepareResources", v1::dra_plugin_server::SERVICE_NAME);
         let answer = call(&method, unfinished).await.expect("answered").unwrap();

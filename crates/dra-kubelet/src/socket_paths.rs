@@ -1,27 +1,27 @@
-//! Where the two sockets of one instance lie.
+//! Paths of the two sockets of one instance.
 
 use std::path::{Path, PathBuf};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// Longest path of a unix socket: `sun_path` of 108 bytes less the final NUL, which Go (the kubelet) needs.
+/// Longest path of a unix socket: the 108 bytes of `sun_path` less the final NUL, which Go (the kubelet) needs.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// Characters of a hash in the shortest name of a DRA socket: 48 bits, to tell a handful of instances apart.
+/// Characters of the hash in the shortest name of a DRA socket: 48 bits, enough to tell a handful of instances apart.
 const SHORT_HASH: usize = 8;
 
 /// Suffix of registration sockets.
 const REGISTRATION_SUFFIX: &str = "-reg.sock";
 
-/// No name for a socket is short enough.
+/// Even the shortest socket path is too long.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the path of the socket {path} has {length} bytes, but unix sockets allow {MAX_SOCKET_PATH}: choose a shorter \
      --driver-name or --kubelet-directory"
 )]
 pub struct SocketPathTooLong {
-    /// The shortest path there is.
+    /// The shortest possible path.
     pub path: PathBuf,
     /// Its length in bytes.
     pub length: usize,
@@ -36,9 +36,9 @@ pub struct SocketPathTooLong {
 /// Without a pod UID they are `<driver>-reg.sock` and `dra.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketPaths {
-    /// The socket in the directory that the kubelet watches.
+    /// The registration socket, in the directory that the kubelet watches.
     pub registration: PathBuf,
-    /// The socket that the registration names as endpoint.
+    /// The DRA socket, which the registration names as endpoint.
     pub dra: PathBuf,
 }
 
@@ -79,12 +79,12 @@ pub fn plugin_directory(kubelet_directory: &Path, driver_name: &str) -> PathBuf 
     kubelet_directory.join("plugins").join(driver_name)
 }
 
-/// Whether a file in the plugin directory is the DRA socket of some instance, by its name.
+/// Whether a file in the plugin directory is a DRA socket, by its name.
 pub(super) fn is_dra_socket(name: &str) -> bool {
     name == "dra.sock" || name.strip_prefix("dra-").is_some_and(|rest| rest.ends_with(".sock"))
 }
 
-/// Whether a file in the registry is the registration socket of the instance whose DRA socket has this name.
+/// Whether a file in the registry is the registration socket of the instance that has this DRA socket.
 pub(super) fn belong_together(driver_name: &str, dra: &str, registration: &str) -> bool {
     let Some(instance) = dra.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock")) else {
         return false;
@@ -95,7 +95,7 @@ pub(super) fn belong_together(driver_name: &str, dra: &str, registration: &str) 
     if registration_names(driver_name, instance).iter().any(|name| name == registration) {
         return true;
     }
-    // A hash in the DRA socket's name is the start of the one in the registration socket's.
+    // The hash in the DRA socket's name is the start of the hash in the registration socket's name.
     let hash = registration.strip_prefix("dra-").and_then(|rest| rest.strip_suffix(REGISTRATION_SUFFIX));
     instance.len() == SHORT_HASH && hash.is_some_and(|hash| hash.starts_with(instance))
 }

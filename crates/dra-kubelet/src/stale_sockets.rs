@@ -1,4 +1,4 @@
-//! What instances that were killed have left behind.
+//! Removes sockets that killed instances have left behind.
 
 use std::{
     fs, io,
@@ -11,13 +11,13 @@ use super::{
     socket_paths::{belong_together, is_dra_socket, plugin_directory, registry_directory},
 };
 
-/// How old a socket without a name must be: a starting instance creates one and names it within milliseconds.
+/// Age from which a temporary socket is stale: a starting instance renames its own within milliseconds.
 const STAGING_AGE: Duration = Duration::from_secs(60);
 
-/// Removes the sockets of this driver's dead instances: the kubelet would try for ever to connect to them, and keeps an
+/// Removes the sockets of this driver's dead instances: the kubelet would try to connect to them for ever, and keeps an
 /// instance registered until its registration socket is gone.
 ///
-/// Which sockets are the driver's own follows from its plugin directory, which no other driver has; a socket that still
+/// The driver's own sockets are recognised by its plugin directory, which no other driver uses. A socket that still
 /// answers is left alone. What cannot be read or removed is logged and left.
 pub async fn remove(kubelet_directory: &Path, driver_name: &str) {
     let plugin = plugin_directory(kubelet_directory, driver_name);
@@ -30,7 +30,7 @@ pub async fn remove(kubelet_directory: &Path, driver_name: &str) {
         if !is_dra_socket(&name) || occupant(&path).await != Occupant::Dead {
             continue;
         }
-        // The registration first: through the other socket's name it is found again if this process dies here.
+        // The registration socket first: if this process dies here, the DRA socket's name still leads to it.
         let registrations = names(&registry).into_iter().filter(|r| belong_together(driver_name, &name, r));
         for registration in registrations.map(|r| registry.join(r)).collect::<Vec<PathBuf>>() {
             if occupant(&registration).await == Occupant::Dead {

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::JournalError;
 use crate::file_system::FileSystem;
 
-/// Tells one boot of the machine from another (`/proc/sys/kernel/random/boot_id`).
+/// Distinguishes one boot of the machine from another (`/proc/sys/kernel/random/boot_id`).
 ///
-/// A claim that was prepared in another boot is not prepared: the CDI directory is in memory and partitions are gone.
+/// A claim prepared in another boot counts as not prepared: the CDI directory is in memory, and partitions are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootId(String);
 
 impl BootId {
-    /// Reads the id of the present boot below `proc_root` (`/proc` on a real machine).
+    /// Reads the id of the current boot below `proc_root` (`/proc` on a real machine).
     ///
     /// # Errors
     /// [`JournalError::BootId`] where it can't be read or is empty.

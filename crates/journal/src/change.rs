@@ -4,52 +4,52 @@ use tessera_api::facts::Placement;
 
 use crate::record::HardwareRecord;
 
-/// What a [`HardwareRecord`] says was, or is being, changed, and how to recognise it after a crash.
+/// What a [`HardwareRecord`] changes or has changed, and how to recognise it after a crash.
 ///
-/// Its form in the record is JSON with a `kind`. A kind that this build does not know is `None` of
-/// [`HardwareRecord::known_change`], and left alone.
+/// Stored as JSON with a `kind`. For a kind that this build does not know, [`HardwareRecord::known_change`] is `None`,
+/// and the record is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HardwareChange {
     /// A GPU instance with a compute instance in it.
     MigPartition(PartitionChange),
-    /// A card's MIG mode was switched: what it was before is put back when nobody needs the change any more.
+    /// A switch of a card's MIG mode; the previous mode is restored when no claim needs the change any more.
     MigMode(ModeChange),
-    /// An MPS control daemon runs for a card or partition, by mps-host.
+    /// An MPS control daemon that mps-host runs for a card or partition.
     MpsDaemon(MpsDaemonChange),
-    /// A card is shared by time.
+    /// A card that is time-sliced.
     TimeSlice(TimeSliceChange),
 }
 
-/// An MPS daemon that runs, or shall.
+/// An MPS daemon that runs or is to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MpsDaemonChange {
-    /// UUID of the card or partition by which mps-host knows the daemon: what it shares, or the first of the cards. Of a
-    /// partition that is not made yet there is none, and then mps-host was not asked.
+    /// UUID by which mps-host knows the daemon: that of the shared card or partition, or of the first of several cards.
+    /// `None` for a partition that is not made yet; mps-host was not asked then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_uuid: Option<String>,
-    /// UID of the claim for which alone it runs, where it is not that of all shares of the device.
+    /// UID of the one claim that it runs for; `None` for the daemon of all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Whether it gives each share multiprocessors of its own, which it does from its start to its end.
+    /// Whether it gives each share multiprocessors of its own; fixed for the daemon's lifetime.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_partitions: bool,
 }
 
-/// How a card is shared by time.
+/// How a card is time-sliced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeSliceChange {
-    /// How long each process computes before the next one's turn, as `nvidia-smi compute-policy` numbers it; 0 is the
-    /// driver's own, which is not set.
+    /// Length of a process's time slice, numbered as in `nvidia-smi compute-policy`; 0 is the driver's default, which
+    /// is not set.
     pub interval: u32,
-    /// The compute mode before, where it was changed.
+    /// The previous compute mode, where it was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<String>,
 }
 
-/// A partition that is made, or shall be.
+/// A partition that exists or is to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionChange {
@@ -57,17 +57,17 @@ pub struct PartitionChange {
     pub profile: String,
     /// The profile's id on this card.
     pub profile_id: u32,
-    /// Where the GPU instance lies, in memory slices. Nothing else lay there when the record was written.
+    /// Position of the GPU instance, in memory slices. It was free when the record was written.
     pub placement: Placement,
-    /// Ids of the GPU instances that were on the card before: the driver chooses ids, so whatever lies at the placement
-    /// and is none of these is what was being made.
+    /// Ids of the GPU instances that were on the card before. The driver chooses ids, so an instance at the placement
+    /// whose id is not in this list is the one that was being made.
     pub present: Vec<u32>,
     /// The instances, once they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<PartitionInstances>,
 }
 
-/// The instances behind a partition, by what the driver calls them.
+/// The instances behind a partition, by the driver's ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionInstances {
@@ -82,9 +82,9 @@ pub struct PartitionInstances {
 /// A switch of MIG mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeChange {
-    /// The mode before: `true` is on.
+    /// The previous mode: `true` is on.
     pub from: bool,
-    /// The mode after.
+    /// The new mode.
     pub to: bool,
     /// Whether a claim asked that it stay switched.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -92,25 +92,25 @@ pub struct ModeChange {
 }
 
 impl HardwareChange {
-    /// The form in a record.
+    /// The form stored in a record.
     #[must_use]
     pub fn to_map(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(map)) => map,
-            // Numbers, texts and booleans under names: always an object.
+            // Only structs of numbers, texts and booleans: always an object.
             _ => Map::new(),
         }
     }
 }
 
 impl HardwareRecord {
-    /// What was changed, where this build knows that kind of change.
+    /// The change, where this build knows its kind.
     #[must_use]
     pub fn known_change(&self) -> Option<HardwareChange> {
         serde_json::from_value(Value::Object(self.change.clone())).ok()
     }
 
-    /// The partition, where the record is of one.
+    /// The partition, if the record is of one.
     #[must_use]
     pub fn partition(&self) -> Option<PartitionChange> {
         match self.known_change()? {
@@ -119,7 +119,7 @@ impl HardwareRecord {
         }
     }
 
-    /// The switch of mode, where the record is of one.
+    /// The mode switch, if the record is of one.
     #[must_use]
     pub fn mode(&self) -> Option<ModeChange> {
         match self.known_change()? {
@@ -128,7 +128,7 @@ impl HardwareRecord {
         }
     }
 
-    /// The MPS daemon, where the record is of one.
+    /// The MPS daemon, if the record is of one.
     #[must_use]
     pub fn daemon(&self) -> Option<MpsDaemonChange> {
         match self.known_change()? {
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// What is on the disk of nodes that run today.
+    /// The form that is on the disks of running nodes.
     #[test]
     fn forms_of_version_1() {
         let partition = json!({

@@ -2,21 +2,21 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why the journal could not be read or written. What was there before is untouched.
+/// Why the journal could not be read or written. The previous content is untouched.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The operating system refused to read or write: a full or read-only disk, missing rights, a failing disk.
+    /// An error of the operating system: a full or read-only disk, missing rights, a failing disk.
     #[error("cannot {action} {path}: {source}{}", hint(.source))]
     Io {
         /// What was tried, as a verb: `write`.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// A record is no JSON of the expected form: cut off by a power failure, damaged by a failing disk, or edited.
+    /// A record is not JSON of the expected form: truncated by a power failure, damaged by a failing disk, or edited.
     #[error(
         "journal record {path} cannot be read: {reason}. It is left as it is. Its claim's containers keep running, and \
          their devices are kept from other claims; the record is made again when another pod with the claim starts, and \
@@ -28,7 +28,7 @@ pub enum JournalError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A record was written by a newer Tessera that changed the form of records.
+    /// A record was written by a newer Tessera, in a newer form.
     #[error(
         "journal record {path} has version {version}, this Tessera knows versions up to {known}. It is left as it is: \
          run the newer Tessera again, or drain the node before going back"
@@ -44,12 +44,12 @@ pub enum JournalError {
     /// The boot id could not be read.
     #[error("cannot tell this boot from others by {path}: {reason}. Check --proc-root")]
     BootId {
-        /// Where it was looked for.
+        /// The file it was read from.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// The thread that writes records has ended, which happens only when it panicked.
+    /// The thread that writes records has ended, which happens only when it panics.
     #[error("the journal's writer is gone; restart the plugin (this is a bug in Tessera)")]
     WriterGone,
 }
@@ -60,15 +60,14 @@ impl JournalError {
         Self::Io { action, path: path.into(), source: Arc::new(source) }
     }
 
-    /// Whether the record itself is bad, and not the disk or the reader: what it says can't be known, so it may be
-    /// replaced.
+    /// Whether the record itself is bad, not the disk or this build: its content is lost, so it may be replaced.
     #[must_use]
     pub const fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
 }
 
-/// What an admin can do about an error of the operating system.
+/// What an admin can do about an operating system error.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     match error.kind() {

@@ -5,68 +5,68 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Every effect the journal and the CDI directory have on the machine, one method each.
+/// Every effect that the journal and the CDI directory have on the machine, one method each.
 ///
-/// Production uses [`LocalFileSystem`]. Tests put their own in front of it, which dies, fails or fills up at the n-th
-/// effect: so a crash matrix is a loop over n and needs no named points in the code.
+/// Production uses [`LocalFileSystem`]. Tests wrap it to crash, fail or fill the disk at the n-th effect, so a crash
+/// matrix is a loop over n and needs no named points in the code.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Makes a directory and those above it that are missing.
+    /// Creates a directory and its missing parents.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Writes a new file, replacing one of that name.
+    /// Writes a file, replacing one of that name.
     ///
     /// # Errors
-    /// What the operating system says. The file may then exist in part.
+    /// The operating system's. The file may then be incomplete.
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
 
-    /// Starts to bring a file's content to the disk, so that many files can be on their way before the first is waited
-    /// for: one wait then commits them all. Only advice: a file system that ignores it is slower and not wrong.
+    /// Starts writing a file's content to the disk, so that several files can be under way before waiting for the
+    /// first: one wait then commits them all. A file system that ignores this is slower, not wrong.
     fn start_sync(&self, _file: &File) {}
 
     /// Returns when the file's content is on the disk.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's.
     fn sync(&self, file: &File, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name in its directory, replacing one of that name.
+    /// Renames a file within its directory, replacing one of the new name.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the operating system says; `NotFound` where there is none.
+    /// The operating system's; `NotFound` where there is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Returns when the names in a directory are on the disk.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Reads a file of at most [`MAXIMUM_FILE`] bytes.
     ///
     /// # Errors
-    /// What the operating system says; `InvalidData` for a longer file.
+    /// The operating system's; `InvalidData` for a longer file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// The files in a directory, by name. Names that are no UTF-8 are left out: none of ours are such.
+    /// The files in a directory, by name. Names that are not UTF-8 are left out: none of ours are.
     ///
     /// # Errors
-    /// What the operating system says; `NotFound` where there is no such directory.
+    /// The operating system's; `NotFound` where there is no such directory.
     fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
 }
 
-/// Writes a whole file in the place of one that may be there. Not synced: for what can be learnt again.
+/// Replaces a file atomically. Not synced: for information that can be obtained again.
 ///
 /// # Errors
-/// What the operating system says; the file that was there is then unchanged.
+/// The operating system's; an existing file is then unchanged.
 pub fn replace_unsynced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Two instances may do this at once, each as process 1 of its container.
     replace_by(file_system, &path.with_extension(format!("{:016x}.new", fastrand::u64(..))), path, bytes)
@@ -94,11 +94,11 @@ pub fn replace_by(
 pub struct Listed {
     /// Its name in the directory.
     pub name: String,
-    /// What changes whenever the file is replaced.
+    /// Changes whenever the file is replaced.
     pub identity: FileIdentity,
 }
 
-/// What changes whenever a file is replaced by another or written to.
+/// Changes whenever a file is replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     inode: u64,
@@ -107,7 +107,8 @@ pub struct FileIdentity {
     changed: (i64, i64),
 }
 
-/// Longest file that is read, in bytes: a record has some kilobytes, a CDI spec with all files of a driver some ten.
+/// Longest file that is read, in bytes: a record has a few kilobytes, a CDI spec with all of a driver's files some
+/// tens.
 pub const MAXIMUM_FILE: u64 = 8 << 20;
 
 /// The file systems of this machine.
@@ -120,7 +121,7 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
-        // Container runtimes read CDI specs as root, and so does the plugin its journal; admins may look.
+        // Container runtimes read CDI specs as root, and the plugin its journal; admins may read both.
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
         file.write_all(bytes)?;
         Ok(file)
@@ -149,7 +150,7 @@ impl FileSystem for LocalFileSystem {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         use std::io::Read as _;
-        // Never blocks on a pipe that someone put in the place of a file.
+        // Non-blocking, in case somebody put a pipe in the place of a file.
         let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
         if file.metadata()?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -167,7 +168,7 @@ impl FileSystem for LocalFileSystem {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            // One that is gone by now is as good as not seen.
+            // Removed since it was listed.
             let Ok(metadata) = entry.metadata() else { continue };
             let identity = FileIdentity {
                 inode: metadata.ino(),

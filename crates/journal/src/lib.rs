@@ -7,12 +7,12 @@
 //! <state>/journal/locks                      byte-range locks, shared by the plugin's instances
 //! ```
 //!
-//! One small file a record: a corrupt record costs its own claim and no other, an admin can read and remove one with the
-//! tools of any node, and two instances of the plugin can work side by side without sharing an offset. What a single log
-//! would save, one sync for many records, [`Journal`] has too: records that are written at the same time are synced
+//! One small file per record: a corrupt record affects its own claim only, an admin can read and remove one with
+//! ordinary tools, and two instances of the plugin can work side by side without a shared offset. The advantage of a
+//! single log, one sync for many records, [`Journal`] has too: records that are written at the same time are synced
 //! together (group commit).
 //!
-//! Records are JSON with a version, keep the fields they do not know, and have no checksum over the whole. Reference
+//! Records are JSON with a version. Unknown fields are kept, and there is no checksum over the whole. Reference
 //! counts are derived from the claims ([`references`]), never stored.
 
 mod boot_id;

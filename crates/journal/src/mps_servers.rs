@@ -1,4 +1,4 @@
-//! Which MPS servers were seen last, for the next instance of the plugin.
+//! The MPS servers seen last, for the next instance of the plugin.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,20 +13,20 @@ use crate::store::Journal;
 
 const NAME: &str = "mps-servers.json";
 
-/// Beginning of the names of files that are not whole yet.
+/// Prefix of temporary file names.
 const UNFINISHED: &str = ".mps-servers.";
 
-/// Form of the file.
+/// Version of the file's form.
 const VERSION: u64 = 1;
 
-/// What was seen of the node's MPS servers, by UUIDs of their devices.
+/// The node's MPS servers as seen last, by UUIDs of their devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MpsServers {
-    /// The servers, as mps-host names them.
+    /// The servers, by mps-host's names for them.
     #[serde(default)]
     pub servers: BTreeMap<String, String>,
-    /// The faults of their clients that were told, as mps-host names them.
+    /// Client faults that were already reported, by mps-host's names for them.
     #[serde(default)]
     pub faults: BTreeMap<String, String>,
 }
@@ -41,10 +41,10 @@ struct Content {
 }
 
 impl Journal {
-    /// What was seen last of MPS servers in this boot; nothing where the file is missing, or of another boot or version.
+    /// The MPS servers seen last in this boot; empty where the file is missing, or of another boot or version.
     ///
     /// # Errors
-    /// [`JournalError::Io`] where it can't be read, [`JournalError::Corrupt`] where it makes no sense.
+    /// [`JournalError::Io`] where it can't be read, [`JournalError::Corrupt`] where it can't be parsed.
     pub fn mps_servers(&self) -> Result<MpsServers, JournalError> {
         let path = self.directory().join(NAME);
         let bytes = match self.file_system().read(&path) {
@@ -57,8 +57,8 @@ impl Journal {
         Ok(if is_known { content.seen } else { MpsServers::default() })
     }
 
-    /// Replaces what [`Journal::mps_servers`] gives. Two instances of the plugin may do it at the same time, since what they
-    /// see is the same; a power failure may undo it.
+    /// Replaces what [`Journal::mps_servers`] returns. Two instances of the plugin may do this at the same time, since
+    /// both see the same; a power failure may undo it.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the file is then as it was before.
@@ -74,7 +74,7 @@ impl Journal {
             .map_err(|error| JournalError::io("write", &path, error))
     }
 
-    /// Removes what a crash left half written. Another instance that is just writing tries again.
+    /// Removes temporary files that a crash left. Another instance that is writing at the moment tries again.
     fn sweep_mps_servers(&self) {
         for file in self.file_system().list(self.directory()).unwrap_or_default() {
             if file.name.starts_with(UNFINISHED) {

@@ -9,24 +9,24 @@ use tessera_api::facts::Placement;
 use crate::boot_id::BootId;
 use crate::change::PartitionInstances;
 
-/// How far the work that a record describes has come.
+/// Progress of the work that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
-    /// Written before anything was touched. Found at a start, it says that the work was cut off: whatever of it exists is
-    /// undone.
+    /// Written before the hardware is touched. Found at a start, it means that the work was interrupted: whatever
+    /// exists of it is undone.
     Intent,
-    /// All of it is done.
+    /// The work is done.
     Complete,
 }
 
-/// A claim of which this driver has devices on this node.
+/// A claim that holds devices of this driver on this node.
 ///
-/// It holds what Unprepare needs when the API object is gone, and of the allocation only this driver's own results.
+/// It has what Unprepare needs when the API object is gone, and only this driver's own results of the allocation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRecord {
-    /// Form of the record: [`ClaimRecord::VERSION`]. Fields may be added without a new version.
+    /// Version of the record's form: [`ClaimRecord::VERSION`]. Fields may be added without a new version.
     pub version: u64,
     /// The claim's namespace.
     pub namespace: String,
@@ -34,13 +34,13 @@ pub struct ClaimRecord {
     pub name: String,
     /// The claim's `metadata.uid`; also the name of the record's file.
     pub uid: String,
-    /// The boot in which it was written; in another boot the claim is not prepared.
+    /// The boot in which it was written. In another boot, the claim is not prepared.
     pub boot_id: BootId,
-    /// How far Prepare came.
+    /// Progress of Prepare.
     pub stage: Stage,
     /// The claim's devices, in the order of its allocation results.
     pub devices: Vec<ClaimDevice>,
-    /// Fields of other versions, kept when the record is written again.
+    /// Unknown fields of other versions, kept when the record is written again.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -49,9 +49,9 @@ pub struct ClaimRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimDevice {
-    /// The device's name in its pool. A text, so that a name that only another version knows is kept.
+    /// The device's name in its pool. A string, so that a name that only another version knows is kept.
     pub device: String,
-    /// The card that the device is, or is a part of.
+    /// The card that the device is, or is part of.
     pub card: PciBusId,
     /// The pool.
     pub pool: String,
@@ -60,28 +60,28 @@ pub struct ClaimDevice {
     /// The allocated share, for devices that several claims may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
-    /// Whether it was allocated with admin access: it looks at the device and holds nothing of it.
+    /// Whether it was allocated with admin access: the claim may look at the device and holds nothing of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin_access: bool,
     /// UUID of the card when the claim was prepared.
     pub card_uuid: String,
     /// `N` of the card's `/dev/nvidiaN` when the claim was prepared.
     pub minor: u32,
-    /// The name by which the container runtime finds it.
+    /// The CDI name, by which the container runtime finds it.
     pub cdi_device_id: String,
-    /// The partition that it is; `None` for a whole card.
+    /// The partition; `None` for a whole card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<ClaimPartition>,
-    /// How the claim's own pods share it, where that was configured.
+    /// How the claim's own pods share it, if configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<ClaimSharing>,
-    /// What its processes may take of a device that is shared by MPS, and by which daemon.
+    /// Its MPS share: limits and daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mps: Option<ClaimMps>,
-    /// The [`HardwareRecord`]s this device rests on.
+    /// The [`HardwareRecord`]s that this device depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hardware: Vec<String>,
-    /// Fields of other versions.
+    /// Unknown fields of other versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -90,36 +90,37 @@ pub struct ClaimDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimSharing {
-    /// Which configuration object of the allocation says so, by precedence from 0: cards of one object are shared together.
+    /// Index of the allocation's configuration object by precedence, from 0: cards of one object are shared together.
     pub object: u32,
-    /// How.
+    /// The kind of sharing.
     pub how: Sharing,
 }
 
-/// The share by MPS of a [`ClaimDevice`].
+/// The MPS share of a [`ClaimDevice`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMps {
-    /// Memory that each process may take, MiB, as its environment says; `None` where it says nothing: then what the daemon
-    /// allows holds alone.
+    /// Memory limit of each process in its environment, MiB; `None` where the environment sets none: then only the
+    /// daemon's own limit applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// Percent of the multiprocessors that each process may use, in the same way.
+    /// Limit of each process in percent of the multiprocessors, in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
-    /// Percent of the device's multiprocessors that all processes have together. Records of earlier versions don't say.
+    /// Limit of all processes together, in percent of the device's multiprocessors. Absent in records of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<u8>,
-    /// `CUDA_MPS_SM_PARTITION`, where the share has multiprocessors of its own: then the percentage means nothing.
+    /// `CUDA_MPS_SM_PARTITION`, where the share has multiprocessors of its own: the percentages are not used then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_partition: Option<String>,
-    /// The daemon's `CUDA_MPS_PIPE_DIRECTORY` on the node, once it is known: always so in a complete record.
+    /// The daemon's `CUDA_MPS_PIPE_DIRECTORY` on the node, once known: always in a complete record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipe_directory: Option<String>,
-    /// What containers have as `/dev/shm`, where the daemon has one of its own.
+    /// What is mounted as `/dev/shm` in containers, where the daemon has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm_directory: Option<String>,
-    /// The MPS server that the share was prepared on, as mps-host names it. Records of earlier versions don't say.
+    /// The MPS server that the share was prepared on, by mps-host's name for it. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
@@ -132,10 +133,10 @@ pub struct ClaimPartition {
     pub profile: String,
     /// The memory slices it takes.
     pub placement: Placement,
-    /// Width of its compute instance where it was to be less than all.
+    /// Width of its compute instance, where it is less than all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_slices: Option<u32>,
-    /// The instances behind it, once they are known: always so in a complete record.
+    /// The instances behind it, once known: always in a complete record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<PartitionInstances>,
 }
@@ -143,38 +144,38 @@ pub struct ClaimPartition {
 /// A change that this driver made to a card: a partition, a mode switch, a daemon. It belongs to the card, is written and
 /// synced before the card is touched, and may outlive the claims that refer to it.
 ///
-/// Most whole cards need none. What kinds there are, and how to recognise the result of an intent, is in `change`
+/// Most whole cards need none. The kinds, and how to recognise the result of an intent, are described by `change`
 /// ([`HardwareChange`](super::HardwareChange)); a kind that this build does not know is left alone and reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareRecord {
-    /// Form of the record: [`HardwareRecord::VERSION`].
+    /// Version of the record's form: [`HardwareRecord::VERSION`].
     pub version: u64,
     /// Its name, unique on the node; also the name of the record's file.
     pub id: String,
     /// The card.
     pub card: PciBusId,
-    /// UUID of the card, so that a card put into the same place is not taken for it.
+    /// UUID of the card: another card in the same slot is not mistaken for it.
     pub card_uuid: String,
     /// The boot in which it was written.
     pub boot_id: BootId,
-    /// Whether the change was made.
+    /// Whether the change was completed.
     pub stage: Stage,
-    /// What was changed and how to recognise it.
+    /// The change, and how to recognise it.
     pub change: Map<String, Value>,
-    /// Fields of other versions.
+    /// Unknown fields of other versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
 impl ClaimDevice {
-    /// Its name in the claim's CDI spec: no two results of a node have the same.
+    /// Its name in the claim's CDI spec, unique among all results of a node.
     #[must_use]
     pub fn cdi_name(&self) -> &str {
         self.cdi_device_id.rsplit('=').next().unwrap_or_default()
     }
 
-    /// UUID of the card or partition that it is, or a share of; none of a partition that is not made yet.
+    /// UUID of the card or partition that it is or shares; `None` for a partition that is not made yet.
     #[must_use]
     pub fn uuid(&self) -> Option<&str> {
         match &self.partition {
@@ -184,11 +185,11 @@ impl ClaimDevice {
     }
 }
 
-/// A kind of record: where it is stored and which versions of it this build reads.
+/// A kind of record: its directory and the versions that this build reads.
 pub(super) trait Record: Serialize + for<'de> Deserialize<'de> {
     /// Directory below the journal's.
     const DIRECTORY: &'static str;
-    /// Newest version this build reads and the one it writes.
+    /// The version that this build writes, and the newest that it reads.
     const VERSION: u64;
     /// The record's own name.
     fn id(&self) -> &str;
@@ -222,7 +223,7 @@ impl Record for HardwareRecord {
     }
 }
 
-/// Who rests on which hardware record: the ids that claims refer to, each with the UIDs of those claims.
+/// Reference counts: each referenced hardware record's id, with the UIDs of the claims that refer to it.
 #[must_use]
 pub fn references<'a>(claims: impl IntoIterator<Item = &'a ClaimRecord>) -> BTreeMap<&'a str, Vec<&'a str>> {
     let mut references = BTreeMap::<&str, Vec<&str>>::new();

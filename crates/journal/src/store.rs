@@ -14,34 +14,34 @@ use crate::error::JournalError;
 use crate::file_system::{FileIdentity, FileSystem, Listed};
 use crate::record::{ClaimRecord, HardwareRecord};
 
-/// The journal of one driver on one node. Several plugin instances may have it open: each reads what is on disk whenever
-/// it is asked, and whoever changes a record holds its lock.
+/// The journal of one driver on one node. Several plugin instances may have it open: every read goes to the disk, and a
+/// record is changed only under its lock.
 ///
-/// What is no `async fn` blocks for a few file operations. What is waits for the disk to have the change, without blocking
-/// a thread of the runtime.
+/// Functions that are not `async` block for a few file operations. `async` ones wait until the change is on the disk,
+/// without blocking a thread of the runtime.
 pub struct Journal {
     directory: PathBuf,
     boot_id: BootId,
     file_system: Arc<dyn FileSystem>,
     writer: Writer,
-    /// What the listed claim files hold, so that 64 claims at once don't parse each other's records 64 times.
+    /// Parsed claim files, so that 64 concurrent claims don't parse each other's records 64 times.
     parsed: Mutex<HashMap<String, (FileIdentity, Arc<ClaimRecord>)>>,
 }
 
-/// A record that is there, readable or not.
+/// An existing record, readable or not.
 #[derive(Clone, Debug)]
 pub struct Entry<R> {
-    /// The record's name, from its file's name: a claim's UID.
+    /// The record's name, from its file's name; for a claim, its UID.
     pub id: String,
     /// The record, or why it can't be read.
     pub record: Result<R, JournalError>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, making it where it is missing.
+    /// Opens the journal in `directory`, creating it if it is missing.
     ///
     /// # Errors
-    /// [`JournalError::Io`] where the directory can't be made.
+    /// [`JournalError::Io`] where the directory can't be created.
     pub fn open(
         file_system: Arc<dyn FileSystem>,
         directory: PathBuf,
@@ -57,7 +57,7 @@ impl Journal {
         Ok(Self { directory, boot_id, file_system, writer, parsed: Mutex::default() })
     }
 
-    /// The present boot.
+    /// The current boot.
     #[must_use]
     pub const fn boot_id(&self) -> &BootId {
         &self.boot_id
@@ -67,7 +67,7 @@ impl Journal {
         &*self.file_system
     }
 
-    /// Where the journal lies.
+    /// The journal's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -91,7 +91,7 @@ impl Journal {
     /// Reads all claims' records, by UID.
     ///
     /// # Errors
-    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry only.
     pub fn claims(&self) -> Result<Vec<Entry<ClaimRecord>>, JournalError> {
         let entries = self.shared_claims()?;
         let own = |entry: Entry<Arc<ClaimRecord>>| Entry {
@@ -101,7 +101,7 @@ impl Journal {
         Ok(entries.into_iter().map(own).collect())
     }
 
-    /// As [`Journal::claims`], without copying what was read before and has not changed.
+    /// Like [`Journal::claims`], without copying records that have not changed since they were last read.
     ///
     /// # Errors
     /// As [`Journal::claims`].
@@ -144,8 +144,8 @@ impl Journal {
     fn remember(&self, files: &[(&str, FileIdentity)], new: Vec<(&str, FileIdentity, Arc<ClaimRecord>)>) {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, identity, record) in new {
-            // A record that was replaced between listing and reading is stored under the listed identity, which no file
-            // has any more.
+            // A record that was replaced between listing and reading is cached under the listed identity, which no
+            // file has any more.
             parsed.insert(id.to_owned(), (identity, record));
         }
         if parsed.len() > files.len() {
@@ -153,8 +153,8 @@ impl Journal {
         }
     }
 
-    /// Writes a claim's record so that it outlives this process, and perhaps not the machine: another boot would not believe
-    /// it anyway. The caller holds the claim's lock.
+    /// Writes a claim's record so that it outlives this process, but perhaps not a power failure: it would not be
+    /// valid in another boot anyway. The caller holds the claim's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
@@ -163,9 +163,9 @@ impl Journal {
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
-    /// Removes a claim's record, also a bad one. The caller holds the claim's lock.
+    /// Removes a claim's record, also an unreadable one. The caller holds the claim's lock.
     ///
-    /// Not synced: a record that a power failure brings back is of another boot and not believed.
+    /// Not synced: a record that a power failure brings back is of another boot and ignored.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
@@ -176,7 +176,7 @@ impl Journal {
     /// Reads all hardware records, by id.
     ///
     /// # Errors
-    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry only.
     pub fn hardware(&self) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
         self.hardware_where(|_| true)
     }
@@ -217,8 +217,8 @@ impl Journal {
         self.writer.write(records.iter().map(change).collect::<Result<_, JournalError>>()?).await
     }
 
-    /// Writes a hardware record so that it outlives this process, and perhaps not the machine. The caller holds the card's
-    /// lock.
+    /// Writes a hardware record so that it outlives this process, but perhaps not a power failure. The caller holds the
+    /// card's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
@@ -227,7 +227,8 @@ impl Journal {
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
-    /// Removes a hardware record so that it stays away as long as this boot lasts. The caller holds the card's lock.
+    /// Removes a hardware record for the rest of this boot; a power failure may bring it back. The caller holds the
+    /// card's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the record is then as it was before.
@@ -238,17 +239,17 @@ impl Journal {
     /// Reads the hardware records of one card, by id. Only the card's own files are read.
     ///
     /// # Errors
-    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry.
+    /// [`JournalError::Io`] where the directory can't be listed; a bad record is an error of its own entry only.
     pub fn hardware_of(&self, card: PciBusId) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
         let prefix = format!("{}-", DeviceName::Card(card));
         let mut entries = self.hardware_where(|id| id.starts_with(&prefix))?;
-        // The name of a card may be the beginning of another's.
+        // One card's name may be a prefix of another's.
         entries.retain(|entry| entry.record.as_ref().ok().is_none_or(|record| record.card == card));
         Ok(entries)
     }
 
-    /// The cards of which there are hardware records, whole or half written. Of one that can't be read, the card is told
-    /// by its name.
+    /// The cards that have hardware records, complete or half written. The card of an unreadable record is taken from
+    /// its name.
     ///
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed.
@@ -269,8 +270,8 @@ impl Journal {
         Ok(cards)
     }
 
-    /// Removes what a crash left of hardware records half written. The caller holds the lock of the card, or knows that
-    /// nobody else is there.
+    /// Removes half-written hardware records that a crash left. The caller holds the lock of the card, or knows that
+    /// nothing else runs.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -300,7 +301,7 @@ impl Journal {
         self.writer.write(vec![Change { path: self.path::<HardwareRecord>(id), content: None }]).await
     }
 
-    /// UIDs of claims whose record's next content a crash left half written.
+    /// UIDs of claims with a half-written record that a crash left.
     ///
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed.
@@ -314,7 +315,7 @@ impl Journal {
         Ok(unfinished.collect())
     }
 
-    /// Removes what a crash left of a claim's record half written. The caller holds the claim's lock.
+    /// Removes a claim's half-written record that a crash left. The caller holds the claim's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -352,7 +353,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// The record's id from its file's name, or `None` where the file is none of ours.
+/// The record's id from its file's name; `None` where the file is not ours.
 fn record_id(file_name: &str) -> Option<&str> {
     file_name.strip_suffix(".json").filter(|id| !id.is_empty() && !id.starts_with('.'))
 }
@@ -370,7 +371,7 @@ fn decode<R: Record>(id: &str, bytes: &[u8], path: &Path) -> Result<R, JournalEr
         return Err(corrupt("it is empty, as after a power failure".into()));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))?;
-    // Before the rest: a newer form may differ in anything else.
+    // Checked first: a newer form may differ in anything else.
     let version = value.get("version").and_then(Value::as_u64);
     let version = version.ok_or_else(|| corrupt("it has no version".into()))?;
     if version > R::VERSION {

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use crate::error::JournalError;
 use crate::file_system::{FileSystem, replace_by};
 
-/// Writes and removes files atomically and brings that to the disk, on a thread of its own. Changes that arrive while
-/// others are being synced are synced together. What need not survive the machine doesn't wait in this queue
+/// Writes and removes files atomically and syncs them to the disk, on a thread of its own. Changes that arrive while
+/// others are being synced are synced together. Changes that need not survive a power failure don't wait in this queue
 /// ([`write_unsynced`]).
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -23,14 +23,14 @@ struct Order {
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
-/// One file's next content.
+/// The next content of one file.
 pub(super) struct Change {
     pub path: PathBuf,
     /// `None` removes the file.
     pub content: Option<Vec<u8>>,
 }
 
-/// Most orders that are carried out before the first of them is answered.
+/// Largest number of orders that are carried out before the first of them is answered.
 const LARGEST_GROUP: usize = 256;
 
 impl Writer {
@@ -50,9 +50,9 @@ impl Writer {
         Ok(Self { orders })
     }
 
-    /// Replaces files' contents, or removes files, with one sync for all of them. On an error the file that it names is as it
-    /// was before, with the exception of a directory that could not be synced: then it is changed, and the change may not
-    /// survive the machine. The others may be changed.
+    /// Replaces or removes files, with one sync for all of them. On an error, the file that it names is as it was
+    /// before, and the others may be changed. The exception is a directory that could not be synced: then the file is
+    /// changed, and the change may not survive a power failure.
     pub(super) async fn write(&self, changes: Vec<Change>) -> Result<(), JournalError> {
         let (done, answer) = oneshot::channel();
         self.orders.send(Order { changes, done }).map_err(|_| JournalError::WriterGone)?;
@@ -60,8 +60,8 @@ impl Writer {
     }
 }
 
-/// The name under which a file's next content is written. There is one for each file, because a record is only written
-/// under its lock: what a crash leaves is overwritten by the next write, or swept at the next start.
+/// The temporary name for a file's next content. One per file, because a record is only written under its lock: a file
+/// that a crash left is overwritten by the next write, or removed at the next start.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -69,8 +69,8 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces a file's content, or removes the file, for everyone on this machine to see; a power failure may undo it. On an
-/// error the file is as it was before. Blocks for some file operations.
+/// Replaces a file's content, or removes the file, visibly for every process of this machine; a power failure may undo
+/// it. On an error the file is as it was before. Blocks for some file operations.
 pub(super) fn write_unsynced(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -113,7 +113,7 @@ fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Order>) {
     let mut results = results.into_iter();
     for order in group.drain(..) {
         let of_order: Vec<_> = results.by_ref().take(order.changes.len()).collect();
-        // Whoever asked may be gone: then nobody needs the answer.
+        // Nobody may be waiting for the answer any more.
         let _ = order.done.send(of_order.into_iter().collect());
     }
 }
@@ -121,7 +121,7 @@ fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Order>) {
 fn create(file_system: &dyn FileSystem, path: &Path, content: &[u8]) -> Result<File, JournalError> {
     let temporary = temporary(path);
     file_system.create(&temporary, content).map_err(|error| {
-        // What was written of it takes the space that a full disk lacks.
+        // Free the space that it takes: the disk may be full.
         let _ = file_system.remove(&temporary);
         JournalError::io("write", path, error)
     })

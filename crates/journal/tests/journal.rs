@@ -64,7 +64,7 @@ fn partition(id: &str) -> HardwareRecord {
     }
 }
 
-/// What the form of version 1 is, for ever: a later build must read it.
+/// The form of version 1, which every later build must read.
 #[tokio::test]
 async fn records_of_version_1_are_read_and_written() {
     let directory = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ async fn hardware_records_outlive_claims_and_are_counted_by_them() {
     assert_eq!(journal.hardware_record("p-1").unwrap(), Some(partition("p-1")));
     journal.remove_hardware("p-2").await.unwrap();
     assert_eq!(journal.hardware().unwrap().len(), 1);
-    // Removing what is gone is done.
+    // Removing a record that is gone succeeds.
     journal.remove_hardware("p-2").await.unwrap();
     journal.remove_claim("b").unwrap();
 }
@@ -160,7 +160,7 @@ async fn hardware_records_outlive_claims_and_are_counted_by_them() {
 async fn an_error_is_that_change_s_alone() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
-    // A directory in the place of a record: it can't be replaced.
+    // A directory in the place of a record can't be replaced.
     fs::create_dir(path(&directory, "hardware", "bad")).unwrap();
     let records: Vec<HardwareRecord> = ["a", "bad", "b"].into_iter().map(partition).collect();
     let results = join_all(records.iter().map(async |record| journal.put_hardware(&[record]).await)).await;
@@ -179,7 +179,7 @@ async fn an_error_is_that_change_s_alone() {
 async fn a_huge_file_or_a_pipe_in_the_place_of_a_record_is_a_bad_record() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
-    // Sparse: takes no space.
+    // A sparse file takes no space.
     fs::File::create(path(&directory, "claims", "huge")).unwrap().set_len(1 << 40).unwrap();
     let pipe = path(&directory, "claims", "pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -190,13 +190,13 @@ async fn a_huge_file_or_a_pipe_in_the_place_of_a_record_is_a_bad_record() {
     }
 }
 
-/// A disk that fails says nothing of the record: it may be there and good, and must not be replaced.
+/// A failing disk says nothing about the record: it may be good, and must not be replaced.
 #[tokio::test]
 async fn a_record_that_can_not_be_read_is_no_bad_record() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory);
     let file = path(&directory, "claims", "u");
-    // Not readable by root either.
+    // A symlink to itself: not readable by root either.
     std::os::unix::fs::symlink(&file, &file).unwrap();
     let error = journal.claim("u").unwrap_err();
     assert!(matches!(error, JournalError::Io { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! Values of command lines that several programs take.
+//! Command line values that several programs take.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Exponential back-off with jitter.
+//! Exponential backoff with jitter.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
-/// A watch that held for this long has worked: the next failure begins with the first delay.
+/// A watch that lasted this long has worked: the next failure starts again with the first delay.
 const HELD: Duration = Duration::from_secs(10);
 
-/// Delays that double from 100 ms to 30 s. Each is drawn from its upper half, so that the plugins of a cluster whose API
-/// server was away don't come back all at once.
+/// Delays that double from 100 ms to 30 s. Each is drawn from its upper half, so that the plugins of a cluster don't
+/// all come back at once after an outage of the API server.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// Failures in a row so far.
+    /// Number of consecutive failures.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
@@ -30,18 +30,18 @@ impl Backoff {
         full.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Begins anew after a success.
+    /// Starts over after a success.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }
 }
 
-/// Back-off of a watch, which begins anew when the watch has held for a while. Not with each event, as kube would have
-/// it: the watch says that it begins (`Init`) before it has asked the server anything.
+/// Backoff of a watch, which starts over when the watch has lasted for a while. Not with each event, as in kube: its
+/// first event (`Init`) comes before the server was asked anything.
 #[derive(Clone, Debug, Default)]
 pub struct WatchBackoff {
     backoff: Backoff,
-    /// When the watch was last begun anew.
+    /// When the watch was last started.
     begun: Option<Instant>,
 }
 

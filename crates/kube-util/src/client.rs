@@ -7,10 +7,10 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-/// There is no API server to talk to.
+/// No API server is configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// No kubeconfig was named, and this is no pod.
+    /// No kubeconfig was given, and this is not a pod.
     #[error("no Kubernetes client: this is no pod with a service account token, so give --kubeconfig a file")]
     NoServiceAccount(#[from] InClusterError),
     /// The kubeconfig cannot be read.
@@ -18,23 +18,23 @@ pub enum ConfigurationError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: KubeconfigError,
     },
-    /// The kubeconfig says nothing that can be used.
+    /// The kubeconfig is not usable.
     #[error("cannot use the kubeconfig {}", .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: KubeconfigError,
     },
 }
 
-/// Reads where the API server is and who we are; does not connect.
+/// Reads the API server's address and our credentials; does not connect.
 ///
 /// # Errors
-/// When the kubeconfig can't be read or used, or there is none and no service account either.
+/// When the kubeconfig can't be read or used, or there is neither a kubeconfig nor a service account.
 pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConfigurationError> {
     let Some(path) = kubeconfig.filter(|path| !path.as_os_str().is_empty()) else {
         return Ok(Config::incluster()?);

@@ -2,8 +2,8 @@
 
 use std::{error::Error, fmt::Write as _};
 
-/// The error with its causes, separated by colons. A cause whose text is part of the line already is left out: many
-/// libraries put their causes' texts into their own.
+/// The error with its causes, separated by colons. A cause whose text is already part of the line is left out: many
+/// libraries repeat their causes' texts in their own.
 #[must_use]
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -19,7 +19,7 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// The beginning of a text, at most `longest` bytes.
 #[must_use]
 pub fn shorten(text: &str, longest: usize) -> &str {
     let mut end = longest.min(text.len());

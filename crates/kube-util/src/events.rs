@@ -1,7 +1,7 @@
-//! Kubernetes Events, sent by a task of its own so that no work waits for them.
+//! Kubernetes Events, sent by a separate task so that no work waits for them.
 //!
-//! Not kube's `Recorder`: that takes two Events of one reason for the same, whatever their notes say, and one instance
-//! cannot know that another has sent an Event already.
+//! Not kube's `Recorder`: it treats two Events with the same reason as equal, whatever their notes, and one instance
+//! cannot know that another has already sent an Event.
 
 mod node;
 mod once;
@@ -22,28 +22,28 @@ use crate::error_text::shorten;
 
 pub use node::{NodeEvents, node_reference};
 
-/// Events that wait to be sent. What does not fit is left out: the work on claims never waits for an Event.
+/// Length of the queue. Events that do not fit are dropped: the work on claims never waits for an Event.
 const QUEUE: usize = 128;
-/// Between two requests: at most ten a second, whatever happens on the node.
+/// Pause between two requests: at most ten a second, whatever happens on the node.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the API server's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same said again within this time counts up the first Event (client-go's recorder: 6 minutes).
+/// A repetition within this time counts up the first Event (client-go's recorder: 6 minutes).
 const SERIES: Duration = Duration::from_secs(360);
 /// The API server's limits in bytes: `note`, `reportingInstance`, and a name.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
 const LONGEST_NAME: usize = 253;
-/// Where Events of objects without a namespace go.
+/// Namespace of Events about objects without one.
 const NAMESPACE: &str = "default";
 
-/// Sends Events. Clones share the queue; the task ends with the last of them. An Event that can't be sent is only logged.
+/// Sends Events. Clones share the queue; the task ends with the last clone. An Event that can't be sent is only logged.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<Queued>,
 }
 
-/// How much an Event matters.
+/// Severity of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// For information.
@@ -52,30 +52,30 @@ pub enum Severity {
     Warning,
 }
 
-/// What an Event says.
+/// Content of an Event.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
     /// How much it matters.
     pub severity: Severity,
-    /// What was being done, in one word.
+    /// What was being done, one word.
     pub action: &'static str,
-    /// What happened, in one word.
+    /// What happened, one word.
     pub reason: &'static str,
     /// What is wrong and what to do. At most 1,024 bytes are sent.
     pub note: &'a str,
-    /// Identifies the occurrence, where other instances of the program see it too: it is then sent once by all of them.
+    /// Identifies the occurrence where several instances of the program see it: only one of them then sends the Event.
     pub occurrence: Option<&'a str>,
 }
 
-/// An Event that waits to be sent.
+/// An Event in the queue.
 #[derive(Debug)]
 struct Queued {
     message: Message,
-    /// Who wants to know whether the API server took it.
+    /// Receives whether the API server accepted it.
     taken: Option<oneshot::Sender<bool>>,
 }
 
-/// What is said, and of what.
+/// Content and object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Message {
     severity: Severity,
@@ -87,10 +87,10 @@ struct Message {
     occurrence: Option<String>,
 }
 
-/// What an Event is about.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Object {
-    /// None of a Node.
+    /// `None` for a Node.
     namespace: Option<String>,
     kind: String,
     api_version: String,
@@ -98,7 +98,7 @@ struct Object {
     uid: String,
 }
 
-/// Sends Events, the same again as a series.
+/// Sends Events, repetitions as a series.
 struct Sender {
     client: Client,
     controller: String,
@@ -122,7 +122,8 @@ impl Severity {
 }
 
 impl Events {
-    /// Starts the task that sends. `controller` is the name of the reporting program, `instance` the node's or pod's.
+    /// Starts the task that sends. `controller` is the name of the reporting program, `instance` that of the node or
+    /// pod.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -139,7 +140,7 @@ impl Events {
             while let Some(Queued { message, taken }) = queued.recv().await {
                 let is_taken = sender.send(message).await;
                 if let Some(taken) = taken {
-                    // Whoever asked may be gone.
+                    // The caller may have stopped waiting.
                     let _ = taken.send(is_taken);
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -148,12 +149,12 @@ impl Events {
         Self { queue }
     }
 
-    /// Queues an Event of an object. One that does not fit into the queue is left out.
+    /// Queues an Event of an object; drops it when the queue is full.
     pub fn send(&self, content: &Content<'_>, object: &ObjectReference) {
         self.enqueue(Queued { message: Message::new(content, object), taken: None });
     }
 
-    /// Sends an Event and waits for it. Answers whether the API server took it.
+    /// Sends an Event and waits for it. Returns whether the API server accepted it.
     pub async fn send_and_wait(&self, content: &Content<'_>, object: &ObjectReference) -> bool {
         let (taken, answer) = oneshot::channel();
         self.enqueue(Queued { message: Message::new(content, object), taken: Some(taken) });
@@ -187,7 +188,7 @@ impl Message {
 }
 
 impl Sender {
-    /// Whether the API server took it.
+    /// Returns whether the API server accepted it.
     async fn send(&mut self, message: Message) -> bool {
         self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
         let namespace = message.object.namespace.as_deref().unwrap_or(NAMESPACE);
@@ -213,7 +214,7 @@ impl Sender {
         false
     }
 
-    /// Counts up the Event that said the same before, or makes one.
+    /// Counts up an earlier Event with the same content, or makes a new one.
     async fn send_in_series(&self, events: &Api<Event>, message: &Message) -> Result<Sent, kube::Error> {
         let (name, count) = match self.sent.get(message) {
             Some(sent) => {

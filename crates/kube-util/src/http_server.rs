@@ -1,4 +1,4 @@
-//! An HTTP server that anybody may connect to: what one connection costs is bounded, in number, memory and time.
+//! An HTTP server for untrusted clients: connections are limited in number, memory and time.
 
 use std::{
     io,
@@ -23,24 +23,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::incoming;
 
-/// How often the log says that connections are refused.
+/// Interval of log lines about refused connections.
 const TELLING: Duration = Duration::from_secs(60);
 
-/// What connections may cost.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open at once; more are closed as they come, for to let them queue would only hide that.
+    /// Open connections; more are closed at once, because a queue would only hide the overload.
     pub connections: usize,
-    /// Bytes of a request's headers; more are answered with 431. At least 8,192, as hyper wants it.
+    /// Bytes of a request's headers; more are answered with 431. At least 8,192, which hyper requires.
     pub header: usize,
-    /// From the connection to the end of the headers.
+    /// Time from the connection to the end of the headers.
     pub header_time: Duration,
-    /// From the connection to the end of the answer, the other side's reading included.
+    /// Time from the connection to the end of the answer, including the client's reading.
     pub time: Duration,
 }
 
 impl Default for Limits {
-    /// For one Prometheus or several, with a scrape timeout of 10 s, and people.
+    /// For one or several Prometheus servers with a scrape timeout of 10 s, and for people.
     fn default() -> Self {
         Self {
             connections: 32,
@@ -51,8 +51,8 @@ impl Default for Limits {
     }
 }
 
-/// Answers one request on each connection until `shutdown`, and then those that have come. Who asks again connects again:
-/// so no connection is idle.
+/// Answers one request per connection until `shutdown`, then finishes the requests in progress. A client connects again
+/// for its next request, so no connection is idle.
 pub async fn serve_connections<S>(
     mut listener: impl Stream<Item = io::Result<S>> + Unpin,
     router: Router,
@@ -100,7 +100,7 @@ where
         tokio::select! {
             ended = connection.as_mut() => ended,
             () = shutdown.cancelled() => {
-                // Whoever has not asked yet is not waited for.
+                // A client that has not sent a request yet is not waited for.
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -132,7 +132,7 @@ mod tests {
         time: Duration::from_millis(800),
     };
 
-    /// More than all buffers between the two sides.
+    /// More than all buffers between the two sides hold.
     const LARGE: usize = 4 << 20;
 
     struct Running {
@@ -163,10 +163,10 @@ mod tests {
             client
         }
 
-        /// All that is answered to this.
+        /// The whole answer to this.
         async fn ask(&self, request: &[u8]) -> String {
             let mut client = self.connect().await;
-            // It may have hung up.
+            // The server may have hung up.
             let _ = client.write_all(request).await;
             rest_of(client).await
         }
@@ -174,7 +174,7 @@ mod tests {
 
     async fn rest_of(mut client: DuplexStream) -> String {
         let mut answer = Vec::new();
-        // A connection that is cut off is one that ends.
+        // A reset connection counts as ended.
         let read = tokio::time::timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
         let _ = read.expect("it ends");
         String::from_utf8(answer).unwrap()

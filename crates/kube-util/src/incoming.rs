@@ -1,15 +1,15 @@
-//! The connections that come to a socket, whatever happens meanwhile.
+//! Accepts the connections of a socket, and survives errors.
 
 use std::{io, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-/// How long to wait after an error, as when the system has no file descriptor for a connection: it stays in the queue of
-/// the socket, and the next attempt would fail at once.
+/// Pause after an error, for example when the system has no file descriptor left: the connection stays in the socket's
+/// queue, and the next attempt would fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The next connection of a listener; none where there will be no more, which the listeners of tokio never say. An error to
-/// accept one is logged and survived.
+/// The next connection of a listener; `None` when there will be no more, which tokio's listeners never say. Errors of
+/// accept are logged, and it goes on.
 pub async fn next<S>(listener: &mut (impl Stream<Item = io::Result<S>> + Unpin)) -> Option<S> {
     loop {
         match listener.next().await? {

@@ -1,5 +1,5 @@
-//! What every program of Tessera needs beside its own work: the API server's client, Events, labels of the node, back-off,
-//! log lines, tasks that end together, and an HTTP endpoint that anybody may connect to. Nothing of NVIDIA is in here.
+//! What every program of Tessera needs: the API server's client, Events, node labels, backoff, logging, tasks that end
+//! together, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -1,36 +1,36 @@
-//! Where log lines go: standard error, as text or JSON.
+//! Logging to standard error, as text or JSON.
 
 use std::{error::Error, io, panic};
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Log lines cannot be written as asked.
+/// Logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The directives cannot be read.
+    /// The directives are invalid.
     #[error("cannot read what to log: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// The program installed a subscriber before.
+    /// The program has installed a subscriber already.
     #[error("cannot log: {0}")]
     Installed(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Installs the subscriber, and a hook that logs panics like everything else.
+/// Installs the subscriber, and a hook that logs panics.
 ///
-/// `level` is a directive list that was checked before; `panicked` is called at each panic.
+/// `level` is a list of directives, checked before; `panicked` is called at each panic.
 ///
 /// # Errors
-/// When `level` is none after all, or a subscriber is installed already.
+/// When `level` is invalid after all, or a subscriber is installed already.
 pub fn install(
     level: &str,
     format: LogFormat,
@@ -58,8 +58,8 @@ pub fn install(
     Ok(())
 }
 
-/// The directives for log lines. Of a level alone, the Kubernetes client's own words about failed requests are left out:
-/// whoever made the request says more about it.
+/// The directives for log lines. For a bare level, the Kubernetes client's own messages about failed requests are left
+/// out: the code that made the request logs more about it.
 #[must_use]
 pub fn log_filter(level: &str) -> String {
     match level.to_ascii_lowercase().as_str() {

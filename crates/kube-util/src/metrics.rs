@@ -1,4 +1,4 @@
-//! Metrics of Prometheus, as all programs of Tessera make them.
+//! Helpers for Prometheus metrics, used by all programs of Tessera.
 
 use std::{fmt, hash::Hash};
 
@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
-/// A metric that starts at zero, in the registry.
+/// Registers a metric that starts at zero.
 pub fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());

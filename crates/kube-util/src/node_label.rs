@@ -1,4 +1,4 @@
-//! Labels of this node, which name what an administrator wants of it.
+//! Labels of this node, by which an administrator chooses its configuration.
 
 mod watch;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct NodeLabelError {
     /// The label's key.
     pub label: String,
-    /// Why.
+    /// The error.
     pub reason: String,
 }
 

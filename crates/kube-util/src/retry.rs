@@ -1,4 +1,4 @@
-//! Trying again what the node may allow later.
+//! Retries what the node may allow later.
 
 use std::{error::Error, future::Future, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::error_text::with_causes;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Tries `attempt` until it succeeds, with growing pauses. An error is logged when it is another than before, and is
-/// `trouble` until it succeeds.
+/// Repeats `attempt` until it succeeds, with growing pauses. An error is logged when it differs from the one before,
+/// and is in `trouble` until an attempt succeeds.
 pub async fn until_it_works<T, E, F>(
     what: &str,
     trouble: &watch::Sender<Option<String>>,

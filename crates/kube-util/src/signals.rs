@@ -1,4 +1,4 @@
-//! How the process is told to end.
+//! Signals that end the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,12 +13,12 @@ impl Signals {
     /// Takes over both signals.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system refuses.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The name of the next one.
+    /// Waits for the next one and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

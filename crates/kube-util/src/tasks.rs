@@ -1,4 +1,4 @@
-//! The parts of the program as tasks: all of them run until the end, or the program ends.
+//! The parts of the program as tasks: when one ends early, the program ends.
 
 use std::{
     any::Any,
@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::error_text::with_causes;
 
-/// How a part of the program ended that should have gone on.
+/// How a part of the program ended too early.
 #[derive(Debug, thiserror::Error)]
 pub enum EndedEarly {
     /// It returned.
@@ -27,7 +27,7 @@ pub enum EndedEarly {
     Failed {
         /// The part.
         name: &'static str,
-        /// Why.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// It panicked.
@@ -35,7 +35,7 @@ pub enum EndedEarly {
     Panicked {
         /// The part.
         name: &'static str,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -49,7 +49,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// No tasks yet. Those to come end when `shutdown` is cancelled, and cancel it when one ends before.
+    /// No tasks yet. Tasks end when `shutdown` is cancelled, and cancel it when one of them ends before.
     #[must_use]
     pub fn new(shutdown: CancellationToken) -> Self {
         Self { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
@@ -60,7 +60,7 @@ impl Tasks {
         self.spawn_fallible(name, part.map(Ok::<_, EndedEarly>));
     }
 
-    /// Runs a part that can.
+    /// Runs a part that can fail.
     pub fn spawn_fallible<E>(
         &self,
         name: &'static str,
@@ -70,7 +70,7 @@ impl Tasks {
     {
         let (shutdown, failure) = (self.shutdown.clone(), Arc::clone(&self.failure));
         self.tracker.spawn(async move {
-            // What a part leaves behind when it panics is not looked at: the process ends.
+            // Unwind safety does not matter: nothing looks at the part's state, since the process ends.
             let ended = match AssertUnwindSafe(part).catch_unwind().await {
                 Ok(Ok(())) if shutdown.is_cancelled() => return,
                 Ok(Ok(())) => EndedEarly::Returned { name },
@@ -83,7 +83,7 @@ impl Tasks {
         });
     }
 
-    /// Waits until all have ended; the error is that of the first which ended too early.
+    /// Waits until all have ended. The error is that of the first which ended too early.
     ///
     /// # Errors
     /// When one failed, panicked, or ended before the shutdown.

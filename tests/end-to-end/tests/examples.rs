@@ -1,5 +1,5 @@
-//! The folders of `examples/`: each says what it shows, each file is of kinds that Kubernetes knows, and each is submitted by
-//! the demo or by a test on a cluster. What comes of them is for those to see.
+//! The folders of `examples/`: each has a README, each file has kinds that Kubernetes knows, and each is applied by the
+//! demo or by a test on a cluster. Those check the results.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tessera_harness::workspace;
 
-/// Values of the chart, and no Kubernetes object.
+/// Chart values, not a Kubernetes object.
 const CHART_VALUES: &str = "values.yaml";
 
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
@@ -57,7 +57,7 @@ fn sources(folder: &Path) -> String {
     texts.collect()
 }
 
-/// What the object's type doesn't know: a misspelt field, say.
+/// Fields that the object's type does not know, for example misspelt ones.
 fn unknown_fields<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
     let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
     let mut unknown = Vec::new();
@@ -83,7 +83,7 @@ fn compare(written: &Value, known: &Value, place: &str, unknown: &mut Vec<String
     }
 }
 
-/// Quantities are texts to the API's types, also where a manifest has a number.
+/// The API's types have quantities as strings, but manifests may have numbers.
 fn quantities_as_texts(object: &mut Value) {
     for (key, value) in object.as_object_mut().into_iter().flatten() {
         if key == "limits" {

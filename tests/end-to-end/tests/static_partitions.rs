@@ -1,4 +1,4 @@
-//! Shares with multiprocessors of their own, on a cluster: a driver for CUDA 13.1, as the other cluster tests have not.
+//! Shares with multiprocessors of their own, on a cluster whose driver is for CUDA 13.1, unlike other cluster tests.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ const VALUES: [&str; 4] = [
     "nodeConfigs.configs.shared.sharing.mps.defaultShares=4",
 ];
 
-/// What is applied for a pod with a share: `capacity` are the claim's requests. Of which card is the scheduler's choice,
-/// unless `card` names one.
+/// The objects for a pod with a share: `capacity` are the claim's requests. The scheduler chooses the card, unless
+/// `card` names one.
 fn pod(name: &str, capacity: &Value, card: Option<&str>) -> [Value; 2] {
     let attributes = r#"device.attributes["gpu.tessera.dev"]"#;
     let mut expression = format!(r#""staticPartitions" in {attributes}"#);
@@ -51,7 +51,7 @@ fn pod(name: &str, capacity: &Value, card: Option<&str>) -> [Value; 2] {
     [claim, pod]
 }
 
-/// What a pod's program says of the device that it got.
+/// The report of a pod's program about its device.
 async fn device(cluster: &Cluster, pod: &str) -> Value {
     eventually(&format!("{pod} to say something"), async || {
         let log = cluster.logs_of(NAMESPACE, pod, Some("main")).await.ok()?;
@@ -106,11 +106,11 @@ async fn each_pod_has_multiprocessors_of_its_own() {
         assert!(environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"].is_null(), "{environment}");
     }
     assert_eq!((cards.len(), partitions.len()), (1, 4));
-    // Who leaves its partition out gets nothing.
+    // A program without its partition in the environment gets nothing.
     let without = ["/bin/env", "-u", "CUDA_MPS_SM_PARTITION", "/usr/bin/cuda-sample"];
     let refused = run_in(&cluster, "a", &without).await;
     assert!(refused.contains("CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"), "{refused}");
-    // Less than a chunk is published as no size: the scheduler gives the least there is. It goes to the next card.
+    // No size below one chunk is published, so the scheduler rounds up to the smallest. It goes to the next card.
     let least = start("least", json!({"compute": "5", "memory": "1Gi"}), None).await;
     assert_eq!(least["multiprocessors"], 8, "{least}");
     assert!(!cards.contains(least["device"].as_str().unwrap()));

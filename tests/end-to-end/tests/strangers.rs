@@ -1,5 +1,5 @@
-//! NVML clients that others wrote read emulated machines as they were made. Those that need more than Rust and Go are asked
-//! by `cargo xtask strangers`.
+//! NVML clients written by others read emulated machines correctly. Clients that need more than Rust and Go are run by
+//! `cargo xtask strangers`.
 
 use tessera_harness::{
     progress::Progress,
@@ -9,7 +9,7 @@ use tessera_harness::{
     workspace,
 };
 
-/// Lets a stranger read every machine, idle and busy.
+/// Runs a stranger on every machine, idle and busy.
 fn with_every_machine(
     module: Module,
     available: impl Fn(&EmulatedMachine) -> bool,

@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tessera_dra_kubelet::ClaimReference;
 
-/// An API server that knows claims and nothing else.
+/// An API server that only has claims and Events.
 #[derive(Clone, Default)]
 pub struct Api {
     state: Arc<Mutex<State>>,
@@ -21,14 +21,14 @@ struct State {
     behaviour: Behaviour,
     requests: Vec<String>,
     events: Vec<Value>,
-    /// The Events there are, by their paths.
+    /// The existing Events, by path.
     stored: BTreeMap<String, Value>,
 }
 
 /// How the API server answers.
 #[derive(Clone, Debug, Default)]
 pub enum Behaviour {
-    /// As it should.
+    /// Normally.
     #[default]
     Good,
     /// Never.
@@ -51,19 +51,19 @@ impl Api {
         Client::new(service, "default")
     }
 
-    /// Puts a claim with these results (`(request, device)`) of the driver, allocated.
+    /// Adds an allocated claim with these results (`(request, device)`) of the driver.
     pub fn allocate(&self, claim: &ClaimReference, results: &[(&str, &str)]) {
         let results = results.iter().map(|(request, device)| result(request, device)).collect();
         self.put(claim, results);
     }
 
-    /// Puts a claim with these results.
+    /// Adds a claim with these results.
     pub fn put(&self, claim: &ClaimReference, results: Vec<Value>) {
         self.put_status(claim, json!({"allocation": {"devices": {"results": results}}}));
     }
 
-    /// Puts a claim with these results, and opaque parameters: for each its source (`FromClaim`, `FromClass`), the requests
-    /// it names, and the object.
+    /// Adds a claim with these results and opaque parameters: for each its source (`FromClaim`, `FromClass`), the
+    /// requests it names, and the object.
     #[allow(dead_code)]
     pub fn put_configured(
         &self,
@@ -99,17 +99,17 @@ impl Api {
         self.state.lock().unwrap().behaviour = behaviour;
     }
 
-    /// Paths that were asked for, in order.
+    /// Requested paths, in order.
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
     }
 
-    /// Events that were made or changed, in order.
+    /// Created or changed Events, in order.
     pub fn events(&self) -> Vec<Value> {
         self.state.lock().unwrap().events.clone()
     }
 
-    /// The Events there are.
+    /// The existing Events.
     #[allow(dead_code)]
     pub fn stored_events(&self) -> Vec<Value> {
         self.state.lock().unwrap().stored.values().cloned().collect()
@@ -177,7 +177,7 @@ impl Api {
     }
 }
 
-/// As RFC 7386 has it, of objects without nulls.
+/// Merge by RFC 7386, of objects without nulls.
 fn merge(known: &mut Value, change: &Value) {
     match change.as_object() {
         Some(change) => {

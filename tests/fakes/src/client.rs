@@ -11,12 +11,12 @@ use crate::host::Host;
 pub struct Client {
     pub child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// What it said of its device.
+    /// Its report about its device.
     pub device: Value,
 }
 
 impl Client {
-    /// Starts one with this pipe directory and environment; it waits for orders.
+    /// Starts one with this pipe directory and environment; it then waits for orders.
     pub fn start(host: &Host, pipe: &Path, environment: &[(&str, &str)]) -> Self {
         Self::start_on(host, pipe, environment, 0)
     }
@@ -38,13 +38,13 @@ impl Client {
         Client { child, lines, device }
     }
 
-    /// Gives an order; the answer.
+    /// Gives an order and returns the answer.
     pub fn order(&mut self, order: &str) -> Value {
         writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
         next(&mut self.lines)
     }
 
-    /// What it says next.
+    /// Its next line of output.
     pub fn says(&mut self) -> Value {
         next(&mut self.lines)
     }

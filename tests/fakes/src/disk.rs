@@ -13,9 +13,9 @@ use tessera_nvml::NvmlError;
 
 use stable::Stable;
 
-/// A file system that counts its effects and fails at one of them on order.
+/// A file system that counts its effects and fails at a chosen one.
 ///
-/// A test of what happens at each step is a loop over the number of that step, until a run ends before reaching it.
+/// A test of a failure at each step is a loop over the number of that step, until a run ends before reaching it.
 pub struct Disk {
     state: Mutex<State>,
     /// Outlives the process whose disk it is.
@@ -29,9 +29,9 @@ struct State {
     is_dead: bool,
     syncs: usize,
     directory_syncs: usize,
-    /// How long a sync takes.
+    /// Duration of a sync.
     pause: Duration,
-    /// A read that is held up.
+    /// A read that is blocked.
     held_read: Option<HeldRead>,
 }
 
@@ -41,23 +41,23 @@ struct HeldRead {
     opened: mpsc::Receiver<()>,
 }
 
-/// Holds up who has read a file, until it is dropped.
+/// Blocks a reader after its read, until the gate is dropped.
 pub struct Gate {
     is_reached: Arc<AtomicBool>,
     _open: mpsc::Sender<()>,
 }
 
 impl Gate {
-    /// Whether somebody waits for it.
+    /// Whether a reader is blocked.
     pub fn is_reached(&self) -> bool {
         self.is_reached.load(Ordering::Relaxed)
     }
 }
 
-/// What goes wrong.
+/// The fault to inject.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// The process dies at the n-th effect: nothing has an effect from then on.
+    /// The process dies at the n-th effect: later ones have no effect.
     Die(usize, Moment),
     /// The n-th effect fails with an error, once.
     Fail(usize, io::ErrorKind),
@@ -67,14 +67,14 @@ pub enum Fault {
     ReadOnly,
 }
 
-/// When, at the fatal effect.
+/// The moment of death, relative to the fatal effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// It had no effect.
     Before,
-    /// A file was written in half; of other effects as `Before`.
+    /// A file was half written; for other effects like `Before`.
     Half,
-    /// It had its effect, but who asked for it never learned.
+    /// It had its effect, but the caller did not get the result.
     After,
 }
 
@@ -102,7 +102,7 @@ impl Disk {
         Self { state: Mutex::new(State { fault, ..State::default() }), stable }
     }
 
-    /// Whether the fault of [`Fault::Die`] or [`Fault::Fail`] has come.
+    /// Whether the fault of [`Fault::Die`] or [`Fault::Fail`] has happened.
     pub fn is_reached(&self) -> bool {
         let state = self.state.lock().unwrap();
         match state.fault {
@@ -119,12 +119,12 @@ impl Disk {
         state.is_dead = false;
     }
 
-    /// From now on a sync takes so long.
+    /// Sets the duration of each later sync.
     pub fn slow_syncs(&self, pause: Duration) {
         self.state.lock().unwrap().pause = pause;
     }
 
-    /// Whoever next reads a file of this name has its content of that moment, and goes on when the gate is dropped.
+    /// The next reader of a file of this name reads it and is then blocked until the gate is dropped.
     pub fn hold_read(&self, file_name: &'static str) -> Gate {
         let (open, opened) = mpsc::channel();
         let is_reached = Arc::<AtomicBool>::default();
@@ -133,7 +133,7 @@ impl Disk {
         Gate { is_reached, _open: open }
     }
 
-    /// Syncs of files and of directories.
+    /// Numbers of syncs of files and of directories.
     pub fn syncs(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         (state.syncs, state.directory_syncs)
@@ -172,7 +172,7 @@ impl Disk {
         }
     }
 
-    /// An effect on a card, in one count with those on the disk.
+    /// An effect on a card, counted together with those on the disk.
     pub fn card_effect<T>(&self, effect: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
         match self.effect(Kind::Other) {
             Verdict::Go => effect(),
@@ -181,7 +181,7 @@ impl Disk {
         }
     }
 
-    /// Whether the process lives, for what only looks at cards.
+    /// An error if the process is dead; for calls that only read cards.
     pub fn card_look(&self) -> Result<(), NvmlError> {
         self.alive().map_err(|_| no_answer())
     }
@@ -193,7 +193,7 @@ impl Disk {
 
 impl FileSystem for Disk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        // One that is there needs no space.
+        // An existing directory needs no space.
         let kind = if path.is_dir() { Kind::Other } else { Kind::Create };
         self.done(kind, || LocalFileSystem.create_directory(path))
     }
@@ -213,7 +213,7 @@ impl FileSystem for Disk {
     }
 
     fn sync(&self, _file: &File, path: &Path) -> io::Result<()> {
-        // The machine under the test does not lose power: what matters is that it was asked for.
+        // The machine under the test does not lose power: it only matters that a sync was requested.
         self.done(Kind::Sync, || {
             self.stable.lock().unwrap().sync(path);
             self.state.lock().unwrap().syncs += 1;
@@ -254,7 +254,7 @@ impl FileSystem for Disk {
         let held = self.state.lock().unwrap().held_read.take_if(is_held);
         if let Some(held) = held {
             held.is_reached.store(true, Ordering::Relaxed);
-            // Ends with the gate.
+            // Returns when the gate is dropped.
             let _ = held.opened.recv();
         }
         content

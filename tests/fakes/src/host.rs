@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A node, and mps-host on it.
+    /// A node with a running mps-host.
     pub fn new(hardware: &str) -> Self {
         let mut host = Self::without(hardware);
         host.start();
@@ -60,7 +60,7 @@ impl Host {
         self.start_as(program, &self.machine.root(), arguments);
     }
 
-    /// Starts it in a mount namespace of its own, by a shell script that ends with `exec "$0" "$@"`; with this driver root.
+    /// Starts it in its own mount namespace with this driver root, by a shell script that ends with `exec "$0" "$@"`.
     pub fn start_after(&mut self, script: &str, driver_root: &Path) {
         let mut program = Command::new("unshare");
         let own = mps_host().to_str().unwrap();
@@ -103,7 +103,7 @@ impl Host {
         children(self.reaper()).into_iter().find(|pid| command_line(*pid).contains(" supervisor"))
     }
 
-    /// The wish for a daemon of a card.
+    /// A request for a daemon of a card.
     pub fn wish(&self, card: usize, settings: Settings) -> Ensure {
         let card = &self.machine.cards()[card];
         let (uuid, pci) = (card["uuid"].as_str().unwrap(), card["pci"].as_str().unwrap());
@@ -130,7 +130,7 @@ impl Host {
         self.client().list(LONG).await.unwrap()
     }
 
-    /// Waits for a daemon of the first card that is in such a state.
+    /// Waits for a daemon of the first card that fulfils `is_so`.
     pub async fn daemon(&self, what: &str, is_so: impl Fn(&Daemon) -> bool) -> Daemon {
         let since = Instant::now();
         loop {
@@ -158,14 +158,14 @@ impl Host {
 
     /// The emulated state of a card.
     pub fn card(&self, index: usize) -> Value {
-        // As whoever uses NVML does, which is what notices the dead.
+        // nvidia-smi uses NVML, which makes the emulator notice processes that have died.
         let listed = Command::new(self.machine.root().join("bin/nvidia-smi")).arg("-L").output().unwrap();
         assert!(listed.status.success());
         let text = fs::read_to_string(self.machine.root().join("state/state.json")).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()["cards"][index].clone()
     }
 
-    /// Kills mps-host and all that it started, as the end of its pod does.
+    /// Kills mps-host and all processes that it started, like the end of its pod.
     pub fn end_pod(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let all = descendants(child.id());
@@ -184,14 +184,14 @@ impl Host {
         }
     }
 
-    /// Kills mps-host alone: what it started goes on.
+    /// Kills only mps-host: its child processes go on.
     pub fn kill_reaper(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// Tells it to end, as the kubelet does.
+    /// Sends SIGTERM, like the kubelet.
     pub fn terminate(&self) {
         kill(self.reaper(), Signal::TERM);
     }
@@ -201,7 +201,7 @@ impl Host {
         self.child.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
-    /// Daemons and servers of this node that live.
+    /// Running daemons and servers of this node.
     pub fn mps_processes(&self) -> Vec<u32> {
         let is_mps = |pid: &u32| {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -210,7 +210,8 @@ impl Host {
         self.processes_of_pipes().filter(is_mps).collect()
     }
 
-    /// Processes with one of this node's pipe directories in their environment: also what is about to become a daemon.
+    /// Processes with one of this node's pipe directories in their environment, including those about to become a
+    /// daemon.
     fn processes_of_pipes(&self) -> impl Iterator<Item = u32> {
         let needle = format!("CUDA_MPS_PIPE_DIRECTORY={}/", self.directory().display());
         processes().filter(move |pid| {
@@ -230,7 +231,7 @@ impl Drop for Host {
             }
             let _ = child.wait();
         }
-        // A daemon that was just being started comes up without whoever started it.
+        // A daemon that was just being started comes up even without its parent.
         let (since, mut quiet) = (Instant::now(), 0);
         while quiet < 3 && since.elapsed() < LONG {
             quiet += 1;
@@ -240,7 +241,7 @@ impl Drop for Host {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A test's own file system, where it made one.
+        // A file system that a test has mounted.
         for entry in fs::read_dir(self.directory()).into_iter().flatten().flatten() {
             let shm = entry.path().join("shm");
             if let (Ok(own), Ok(parent)) = (shm.metadata(), entry.metadata())
@@ -252,7 +253,7 @@ impl Drop for Host {
     }
 }
 
-/// A file system that is there as long as this.
+/// A file system that is mounted until this is dropped.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
@@ -278,7 +279,7 @@ fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Children of a process, also those that have ended and are not reaped.
+/// Children of a process, including those that have ended and are not reaped.
 pub fn children(parent: u32) -> Vec<u32> {
     let is_child = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -293,13 +294,13 @@ fn descendants(parent: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.iter().copied()).collect()
 }
 
-/// State of a process: `R`, `S`, `Z` for one that is not reaped.
+/// State of a process: `R`, `S`; `Z` for one that is not reaped.
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not ended.
 pub fn lives(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -1,4 +1,4 @@
-//! The machines of `data/topologies.txt`, as facts that their driver would state.
+//! The machines of `data/topologies.txt`, as facts that their driver would report.
 
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
@@ -7,17 +7,17 @@ use tessera_inventory::machine::{Card, CommonAncestor, NvLink, NvLinkRemote, NvL
 /// One machine of the file, in its own terms.
 #[derive(Clone, Debug)]
 pub struct KnownMachine {
-    /// As the file calls it.
+    /// Its name in the file.
     pub name: String,
     /// MB/s of one NVLink in one direction.
     pub link_rate: u32,
-    /// Its links go to NVSwitches.
+    /// Whether its links go to NVSwitches.
     pub switched: bool,
     /// The NUMA node of each card.
     pub numa: Vec<u32>,
-    /// NVLinks between each two cards.
+    /// Number of NVLinks between each pair of cards.
     pub links: Vec<Vec<u32>>,
-    /// How near each two cards are on PCIe: 60 on one board to 10 across sockets.
+    /// PCIe closeness of each pair of cards: from 60 on one board to 10 across sockets.
     pub closeness: Vec<Vec<u32>>,
 }
 
@@ -57,13 +57,13 @@ fn numbers(line: &str) -> Vec<u32> {
     line.split_whitespace().skip(1).map(|number| number.parse().unwrap()).collect()
 }
 
-/// Where the card at `position` sits.
+/// PCI address of the card at `position`.
 pub fn address(position: usize) -> PciBusId {
     PciBusId::new(0, 0x10 + u8::try_from(position).unwrap(), 0, 0).unwrap()
 }
 
 impl KnownMachine {
-    /// The facts, card `position` at [`address`]`(position)`, enumerated in that order.
+    /// The facts: card `position` is at [`address`]`(position)`, and cards are enumerated in that order.
     pub fn machine(&self) -> Machine {
         let mut machine = Machine::default();
         for (position, (&node, links)) in self.numa.iter().zip(&self.links).enumerate() {

@@ -1,5 +1,5 @@
-//! An emulated machine, made by the `gpu-emulator` of the same target directory. The emulator is reached as users reach
-//! it: through its programs and its library, never as a dependency.
+//! An emulated machine, made by the `gpu-emulator` of the same target directory. Tests use the emulator as users do:
+//! through its programs and its library, never as a dependency.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// An emulated machine in a directory of its own, removed with it.
+/// An emulated machine in its own directory, which is removed with it.
 pub struct EmulatedMachine {
     directory: TempDir,
-    /// What the emulator was told that the machine is: its own data file.
+    /// The emulator's description of the machine: its data file.
     pub facts: Value,
 }
 
@@ -61,12 +61,12 @@ impl EmulatedMachine {
         EmulatedMachine { directory, facts: serde_json::from_slice(&facts).unwrap() }
     }
 
-    /// What is the root directory to a program on the machine.
+    /// The root directory for programs on the machine.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("machine")
     }
 
-    /// Lets something happen: `gpu-emulator fault DIR --card 3 …` for `fault --card 3 …`.
+    /// Injects a fault or a change: `gpu-emulator fault DIR --card 3 …` for `fault --card 3 …`.
     pub fn let_happen(&self, what: &str) {
         let words: Vec<&str> = what.split_whitespace().collect();
         let command = words.iter().take_while(|word| !word.starts_with("--")).count();

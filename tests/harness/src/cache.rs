@@ -1,4 +1,4 @@
-//! Where what is built once stays for later runs, outside the clone.
+//! The directory, outside the clone, where builds are kept for later runs.
 
 use std::{env, path::PathBuf};
 
@@ -13,18 +13,18 @@ pub enum CacheError {
     /// Neither the variable nor a home directory is set.
     #[error("no place for the cache: set {CACHE_VARIABLE}, XDG_CACHE_HOME or HOME to a directory")]
     NoPlace,
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot make the cache directory {}: {source}", .path.display())]
     Create {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// `$TESSERA_CACHE`, else `$XDG_CACHE_HOME/tessera`, else `~/.cache/tessera`; made if it is not there.
+/// `$TESSERA_CACHE`, else `$XDG_CACHE_HOME/tessera`, else `~/.cache/tessera`; created if it does not exist.
 ///
 /// # Errors
 /// See [`CacheError`].

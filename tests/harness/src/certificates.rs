@@ -1,4 +1,4 @@
-//! Keys and certificates of one cluster, new for each.
+//! Keys and certificates, generated anew for each cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,10 +8,10 @@ use rcgen::{
 };
 use thiserror::Error;
 
-/// First address of the service network, which is that of the service `kubernetes`.
+/// First address of the service network: that of the service `kubernetes`.
 pub const API_SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
-/// Making a key or certificate failed; with fixed input it means a broken crypto library.
+/// Generating a key or certificate failed; with fixed input this means a broken crypto library.
 #[derive(Debug, Error)]
 #[error("cannot make the cluster's certificates: {0}")]
 pub struct CertificateError(#[from] rcgen::Error);
@@ -27,12 +27,12 @@ pub struct Certificates {
     pub server_key: String,
     /// Key that signs the tokens of service accounts.
     pub service_account_key: String,
-    /// Its public half.
+    /// Its public key.
     pub service_account_public: String,
 }
 
 impl Certificates {
-    /// Makes them; elliptic curve keys, so it takes a millisecond.
+    /// Generates them; elliptic curve keys, so it takes a millisecond.
     ///
     /// # Errors
     /// See [`CertificateError`].

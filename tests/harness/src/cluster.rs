@@ -1,4 +1,4 @@
-//! The cluster itself.
+//! A cluster: start, state and end.
 
 mod availability;
 mod commands;
@@ -39,7 +39,7 @@ use crate::{
     tools::Tools,
 };
 
-/// A running cluster. It ends when this value is dropped, or when the process ends in whatever way, unless it is
+/// A running cluster. It ends when this value is dropped, or when the process ends for any reason, unless it is
 /// released.
 #[derive(Debug)]
 pub struct Cluster {
@@ -59,12 +59,12 @@ impl Cluster {
     /// Starts a cluster and waits until it is ready for pods. Missing tools are built first, which takes minutes.
     ///
     /// # Errors
-    /// See [`ClusterError`]; what was started is ended again, and the logs stay where the error says.
+    /// See [`ClusterError`]; what was started is ended again, and the error names the logs' directory.
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         start::start(options).await
     }
 
-    /// Takes hold of a cluster that runs already, by its directory. Dropping the value leaves it running.
+    /// Attaches to a running cluster by its directory. Dropping the value leaves it running.
     ///
     /// # Errors
     /// There is no cluster, or it does not answer.
@@ -75,12 +75,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Which tier it is.
+    /// Its tier.
     pub fn tier(&self) -> Tier {
         self.record.tier
     }
 
-    /// The directory that all of the cluster lives in.
+    /// The cluster's directory.
     pub fn state(&self) -> &Path {
         &self.record.state
     }
@@ -95,7 +95,7 @@ impl Cluster {
         &self.record.nodes
     }
 
-    /// A node by its place in the order.
+    /// A node by its index.
     ///
     /// # Panics
     /// There are fewer nodes.
@@ -103,7 +103,7 @@ impl Cluster {
         &self.record.nodes[index]
     }
 
-    /// How long each phase of the start took.
+    /// Duration of each phase of the start.
     pub fn timings(&self) -> &Timings {
         &self.timings
     }
@@ -113,17 +113,17 @@ impl Cluster {
         &self.record.tools
     }
 
-    /// The way into the control plane's namespaces, or, in the scheduler tier, to its processes.
+    /// Access to the control plane's namespaces or, in the scheduler tier, to its processes.
     pub fn control_plane(&self) -> Host {
         self.record.control_plane()
     }
 
-    /// Marks that a test failed, so that the logs stay.
+    /// Marks a failed test, so that the logs are kept.
     pub fn keep_logs(&self) {
         failure::mark(self.state());
     }
 
-    /// Lets the cluster live on without this process, until [`Cluster::shutdown`] or the end of the machine.
+    /// Lets the cluster outlive this process, until [`Cluster::shutdown`] or the end of the machine.
     ///
     /// # Errors
     /// The cluster has ended already.
@@ -142,7 +142,7 @@ impl Cluster {
     /// It still runs after a minute.
     pub async fn shutdown(self) -> Result<(), ClusterError> {
         let state = self.record.state.clone();
-        // The answer may be cut off by the end itself.
+        // The connection may break before the answer, because the host ends.
         let _ = self.control_plane().shutdown().await;
         drop(self);
         let end = Instant::now() + Duration::from_secs(60);
@@ -167,7 +167,7 @@ impl Drop for Cluster {
             failure::mark(self.state());
         }
         drop(supervisor.pipe.take());
-        // It takes tenths of a second, and afterwards nothing is left for the next test to stumble over.
+        // Takes tenths of a second; afterwards nothing is left that could disturb the next test.
         let _ = supervisor.process.wait();
         failure::forget(self.state());
     }

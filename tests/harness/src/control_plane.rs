@@ -8,8 +8,8 @@ use crate::{
     tools::{Module, ToolError},
 };
 
-/// Controllers that run, by their names in kube-controller-manager/names. Pods do not start without the first two;
-/// generated claims die with their pods by the garbage collector.
+/// The controllers to run, by their names in kube-controller-manager/names. Pods do not start without the first two;
+/// the garbage collector deletes generated claims with their pods.
 const CONTROLLERS: &[&str] = &[
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
@@ -26,7 +26,7 @@ const CONTROLLERS: &[&str] = &[
     "statefulset-controller",
 ];
 
-/// It taints nodes without a living kubelet: not for nodes that are only API objects.
+/// It taints nodes without a running kubelet, so it must not run for nodes that are only API objects.
 const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
 
 pub(crate) fn etcd(record: &ClusterRecord) -> Result<CommandLine, ToolError> {
@@ -36,7 +36,7 @@ pub(crate) fn etcd(record: &ClusterRecord) -> Result<CommandLine, ToolError> {
         .flag("name", "e")
         .flag("data-dir", record.state.join("etcd").display())
         .flag("log-level", "warn")
-        // What a power cut would lose is of no use to anyone.
+        // Data lost in a power failure does not matter here.
         .argument("--unsafe-no-fsync")
         .flag("heartbeat-interval", 50)
         .flag("election-timeout", 500)

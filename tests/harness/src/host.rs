@@ -1,7 +1,7 @@
-//! What the harness and `cluster-host` say to each other.
+//! The protocol between the harness and `cluster-host`.
 //!
-//! `cluster-host` is the one program that runs inside a cluster's namespaces. It knows nothing of Kubernetes: it makes
-//! the namespaces, starts and signals processes, sets up links and routes, and passes connections through. The harness
+//! `cluster-host` is the only program of ours inside a cluster's namespaces. It knows nothing of Kubernetes: it creates
+//! the namespaces, starts and signals processes, sets up links and routes, and forwards connections. The harness
 //! decides what runs and in which order.
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!      └────── unix sockets: one request a connection ───┴────────────────────────────────┘
 //! ```
 //!
-//! The pipe is what ties the cluster to the test process: when its other end closes, for whatever reason, `supervise`
-//! kills pid 1 of the cluster's process namespace, and the kernel every process, mount and link with it.
+//! The pipe ties the cluster to the test process: when its other end closes, for any reason, `supervise`
+//! kills pid 1 of the cluster's process namespace, and with it the kernel removes every process, mount and link.
 
 mod client;
 mod executable;

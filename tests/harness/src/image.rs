@@ -1,4 +1,5 @@
-//! Container images made here: one layer, no registry, no container engine. The same bytes for the same programs.
+//! Builds container images: one layer, no registry, no container engine. Reproducible: the same bytes for the same
+//! programs.
 
 mod architecture;
 mod binary;

@@ -23,19 +23,19 @@ use crate::{
 
 /// The namespace Tessera is installed in.
 pub const NAMESPACE: &str = "tessera-system";
-/// The driver's name, as the chart has it by default.
+/// The driver's name, the chart's default.
 pub const DRIVER: &str = "gpu.tessera.dev";
 /// Label of the plugin's pods.
 pub const PLUGIN_SELECTOR: &str = "app.kubernetes.io/component=kubelet-plugin";
-/// Where each node has its emulated machine, as the node sees it.
+/// Path of the emulated machine on each node.
 pub const MACHINE: &str = "/var/lib/emulated-gpus";
-/// What comes before the program in the names of the images that are made of this repository's programs.
+/// Prefix of the names of images with this repository's programs.
 const IMAGE_REPOSITORY: &str = "tessera.test";
 
-/// What is installed.
+/// What to install.
 #[derive(Clone, Debug)]
 pub struct InstallationOptions {
-    /// Name of the emulated machine that each node is (`gpu-emulator hardware` lists them).
+    /// Hardware of the emulated machine on each node (`gpu-emulator hardware` lists the names).
     pub hardware: String,
     /// More arguments of `gpu-emulator create`.
     pub machine: Vec<String>,
@@ -43,7 +43,7 @@ pub struct InstallationOptions {
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
     pub values: Vec<String>,
-    /// Who is told of each phase.
+    /// Receives each phase.
     pub progress: Progress,
 }
 
@@ -63,7 +63,7 @@ impl Default for InstallationOptions {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InstallationError {
-    /// The cluster did not do its part.
+    /// An error of the cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// A program of this repository is missing.
@@ -72,25 +72,25 @@ pub enum InstallationError {
     /// An image cannot be made.
     #[error("cannot make an image of Tessera's own programs: {0}")]
     Image(#[from] ImageError),
-    /// The API answered with an error.
+    /// An error of the API.
     #[error("the Kubernetes API: {0}")]
     Api(#[from] kube::Error),
     /// A program failed.
     #[error("{command} failed: {output}")]
     Command {
-        /// What was run.
+        /// The command.
         command: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
-    /// Something did not happen in time.
+    /// A time limit has passed.
     #[error("{what} within {} s; last seen: {last}", limit.as_secs())]
     NotReady {
-        /// What was waited for.
+        /// What was awaited.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
-        /// What was there instead.
+        /// The last state seen.
         last: String,
     },
 }
@@ -102,8 +102,9 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Makes the emulated machines, imports the images of the plugin and of `cuda-sample`, and installs the chart; returns once each node's slices
-    /// are published. In the scheduler tier, whose nodes run nothing, the chart's objects are all there is.
+    /// Makes the emulated machines, imports the images of the plugin and of `cuda-sample`, and installs the chart.
+    /// Returns once each node's slices are published. In the scheduler tier, whose nodes run nothing, only the chart's
+    /// objects are created.
     ///
     /// # Errors
     /// See [`InstallationError`].
@@ -131,7 +132,7 @@ impl Installation {
         Ok(installation)
     }
 
-    /// How long each phase of the installation took.
+    /// Duration of each phase of the installation.
     #[must_use]
     pub fn timings(&self) -> &Timings {
         &self.timings
@@ -151,33 +152,33 @@ impl Installation {
         self.helm(cluster, "upgrade", tag, options).await
     }
 
-    /// Runs `gpu-emulator` and gives what it prints.
+    /// Runs `gpu-emulator` and returns its output.
     ///
     /// # Errors
-    /// [`InstallationError::Command`] with what it says.
+    /// [`InstallationError::Command`] with its output.
     pub fn emulator(&self, arguments: &[&str]) -> Result<String, InstallationError> {
         run(&self.programs.join("gpu-emulator"), arguments)
     }
 
-    /// A program of this repository.
+    /// Path of a program of this repository.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
     }
 
-    /// The plugin's pods, of all nodes.
+    /// The plugin's pods on all nodes.
     ///
     /// # Errors
-    /// The API cannot be asked.
+    /// The API does not answer.
     pub async fn all_plugin_pods(&self, cluster: &Cluster) -> Result<Vec<Pod>, InstallationError> {
         let pods: Api<Pod> = Api::namespaced(cluster.client().await?, NAMESPACE);
         Ok(pods.list(&ListParams::default().labels(PLUGIN_SELECTOR)).await?.items)
     }
 
-    /// The plugin's pods, of one node.
+    /// The plugin's pods on one node.
     ///
     /// # Errors
-    /// The API cannot be asked.
+    /// The API does not answer.
     pub async fn plugin_pods(&self, cluster: &Cluster, node: &str) -> Result<Vec<Pod>, InstallationError> {
         let pods: Api<Pod> = Api::namespaced(cluster.client().await?, NAMESPACE);
         let fields = format!("spec.nodeName={node}");
@@ -269,13 +270,13 @@ impl Installation {
     }
 }
 
-/// The emulated machine of `node` as the test process sees it: the directory that `gpu-emulator` takes.
+/// The emulated machine of `node` as the test process sees it: the directory for `gpu-emulator`.
 #[must_use]
 pub fn machine(node: &Node) -> PathBuf {
     node.directory().join("var-lib/emulated-gpus")
 }
 
-/// Whether a node's devices are there, and of its pools all slices.
+/// Whether a node's devices are published, with all slices of its pools.
 fn is_published(node: &str, slices: &[ResourceSlice]) -> bool {
     let of_node = || slices.iter().filter(|slice| slice.spec.node_name.as_deref() == Some(node));
     let is_complete = |slice: &ResourceSlice| {

@@ -1,7 +1,7 @@
 //! A small stand-in for the kubelet's client side: calls a plugin over its sockets as the kubelet would.
 //!
-//! For what needs the plugin and no pods: the demo without root, `cargo xtask bench prepare`, tests of the plugin alone.
-//! It knows sockets and gRPC only; that a claim is reserved for a pod, checkpoints and containers are the kubelet's own.
+//! For uses that need the plugin but no pods: the demo without root, `cargo xtask bench prepare`, tests of the plugin
+//! alone. It only has sockets and gRPC: it does not check reservations, keep checkpoints or run containers.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), tessera_harness::kubelet_stand_in::StandInError> {
@@ -53,7 +53,7 @@ const GET_INFO: Duration = Duration::from_secs(1);
 const NOTIFY: Duration = Duration::from_secs(5);
 const CLAIMS: Duration = Duration::from_secs(45);
 
-/// How often to look for new registration sockets.
+/// Interval of looking for new registration sockets.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Why the stand-in got no answer.
@@ -64,19 +64,19 @@ pub enum StandInError {
     Registry {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No plugin of that name in time.
+    /// No plugin of that name has registered in time.
     #[error("no plugin {driver_name} registered in {path} within {within:?}{last}")]
     NotFound {
         /// The driver's name.
         driver_name: String,
         /// The directory for registration sockets.
         path: PathBuf,
-        /// How long was waited.
+        /// Time limit.
         within: Duration,
-        /// What the last socket answered, with a separator in front.
+        /// The last socket's answer, with a separator in front.
         last: String,
     },
     /// A socket does not accept connections.
@@ -84,10 +84,10 @@ pub enum StandInError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: tonic::transport::Error,
     },
-    /// A plugin is of another kind, or supports no version that the kubelet speaks.
+    /// The plugin is of another type, or supports no version that the kubelet speaks.
     #[error("the plugin can't be used by the kubelet: {0:?}")]
     Unusable(Box<PluginInfo>),
     /// A call failed as a whole.
@@ -101,18 +101,18 @@ pub enum StandInError {
     },
 }
 
-/// What the kubelet does with plugins, in the directory given as its `--root-dir`.
+/// The kubelet's calls of plugins, with the directory given as its `--root-dir`.
 #[derive(Clone, Debug)]
 pub struct KubeletStandIn {
     registry: PathBuf,
 }
 
-/// A registered plugin. Clones share one connection, on which calls run side by side.
+/// A registered plugin. Clones share one connection, which runs calls concurrently.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     /// Its registration socket.
     pub registration_socket: PathBuf,
-    /// What it says of itself.
+    /// Its answer to `GetInfo`.
     pub info: PluginInfo,
     dra: DraPluginClient<Channel>,
     health: DraResourceHealthClient<Channel>,
@@ -125,10 +125,10 @@ impl KubeletStandIn {
         Self { registry: kubelet_directory.join("plugins_registry") }
     }
 
-    /// The registration sockets there are, newest first.
+    /// The existing registration sockets, newest first.
     ///
     /// # Errors
-    /// [`StandInError::Registry`]; a missing directory is an empty one.
+    /// [`StandInError::Registry`]; a missing directory counts as empty.
     pub fn registration_sockets(&self) -> Result<Vec<PathBuf>, StandInError> {
         let failed = |source| StandInError::Registry { path: self.registry.clone(), source };
         let entries = match fs::read_dir(&self.registry) {
@@ -140,7 +140,7 @@ impl KubeletStandIn {
         for entry in entries {
             let entry = entry.map_err(failed)?;
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
-            // A socket may go between listing and looking.
+            // A socket may be removed after it was listed.
             let modified =
                 entry.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             if !hidden {
@@ -174,11 +174,11 @@ impl KubeletStandIn {
         }
     }
 
-    /// Registers the plugin behind one registration socket: asks who it is, connects to its DRA socket, tells it that it
-    /// is registered.
+    /// Registers the plugin behind one registration socket: asks for its name and version, connects to its DRA socket,
+    /// and notifies it of the registration.
     ///
     /// # Errors
-    /// When it does not answer, or is not one that the kubelet can use.
+    /// When it does not answer, or the kubelet could not use it.
     pub async fn register_socket(&self, socket: &Path) -> Result<Plugin, StandInError> {
         let mut registration = RegistrationClient::new(connect(socket).await?);
         let info = registration
@@ -190,7 +190,7 @@ impl KubeletStandIn {
             info.supported_versions.iter().any(|version| version == tessera_proto::dra::v1::SERVICE);
         if info.r#type != DRA_PLUGIN || !supported {
             let status = RegistrationStatus { plugin_registered: false, error: "not usable".to_owned() };
-            // The plugin is told and can do nothing about it.
+            // A failure is ignored: the plugin could do nothing about it.
             let _ = registration.notify_registration_status(within(NOTIFY, status)).await;
             return Err(StandInError::Unusable(Box::new(info)));
         }
@@ -224,7 +224,7 @@ impl Plugin {
         Ok(claims.into_iter().map(|(uid, claim)| (uid, result(claim.devices, claim.error))).collect())
     }
 
-    /// `NodeUnprepareResources`: for each claim by UID whether it worked.
+    /// `NodeUnprepareResources`: the result for each claim, by UID.
     ///
     /// # Errors
     /// When the call fails as a whole.
@@ -238,7 +238,7 @@ impl Plugin {
         Ok(claims.into_iter().map(|(uid, claim)| (uid, result((), claim.error))).collect())
     }
 
-    /// `NodeWatchResources`: the devices' health, as long as the stream is held.
+    /// `NodeWatchResources`: the devices' health, for as long as the stream is kept.
     ///
     /// # Errors
     /// When the plugin refuses.

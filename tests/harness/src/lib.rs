@@ -23,12 +23,12 @@
 //!
 //! - **Tiers.** [`Tier::Scheduler`]: a real control plane on the loopback, nodes are API objects; no root. [`Tier::Node`]:
 //!   real kubelets and containerd, each node a machine of its own (process, mount, network and cgroup namespaces) with
-//!   everything at its usual place (`/var/lib/kubelet`, `/var/run/cdi`, …).
-//! - **Life.** A cluster ends when its [`Cluster`] is dropped or the process ends, in whatever way, and leaves nothing:
-//!   no process, mount, link, cgroup, kernel parameter or file. After a panic its logs stay, and their path is printed.
-//! - **Reach.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]); pods
-//!   reach it as `https://10.96.0.1`. [`Node`] gives each node's folders as the test sees them, and by [`Node::host`] the
-//!   way inside: run programs, send signals, connect to its addresses and sockets.
+//!   everything in its usual place (`/var/lib/kubelet`, `/var/run/cdi`, …).
+//! - **Lifetime.** A cluster ends when its [`Cluster`] is dropped or the process ends, for any reason, and leaves no
+//!   process, mount, link, cgroup, kernel parameter or file. After a panic its logs are kept, and their path is printed.
+//! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]).
+//!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`]
+//!   gives access to the inside: run programs, send signals, connect to its addresses and sockets.
 //! - **Programs.** All come from Go modules in `tests/tools/`, built once into the cache ([`cache`]).
 
 pub mod cache;
@@ -61,5 +61,5 @@ pub use node::Node;
 pub use tessera_workspace as workspace;
 pub use timings::Timings;
 
-/// Prefix of the names of the directories that clusters live in.
+/// Prefix of the names of clusters' directories.
 pub const STATE_PREFIX: &str = "tessera-";

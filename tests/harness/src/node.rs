@@ -1,4 +1,4 @@
-//! Nodes of the node tier: each a machine with a containerd and a kubelet at their usual places.
+//! Nodes of the node tier: each is a machine with containerd and kubelet in their usual places.
 
 mod configuration;
 mod start;
@@ -16,8 +16,8 @@ pub(crate) use start::{
 
 use crate::host::Host;
 
-/// A node of the node tier. Inside, its folders are at the places where an admin expects them (`/var/lib/kubelet`,
-/// `/run/cdi`, `/var/log/pods`, …); the methods here give the same folders as the test process sees them.
+/// A node of the node tier. Inside, its folders are at the usual paths (`/var/lib/kubelet`, `/run/cdi`,
+/// `/var/log/pods`, …); the methods here return the same folders as seen from the test process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ impl Node {
         Self { name, index, directory }
     }
 
-    /// Its name in Kubernetes, which is its host name too.
+    /// Its name in Kubernetes, and its host name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -59,12 +59,12 @@ impl Node {
         Ipv4Addr::new(10, 244, self.index, 0)
     }
 
-    /// The way into its namespaces: run programs there, send signals, connect to its addresses and sockets.
+    /// Access to its namespaces: run programs there, send signals, connect to its addresses and sockets.
     pub fn host(&self) -> Host {
         Host::new(self.directory.join("control.sock"))
     }
 
-    /// All that is the node's own.
+    /// The directory with all of the node's files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -79,7 +79,7 @@ impl Node {
         self.kubelet_directory().join("plugins")
     }
 
-    /// Folder where drivers announce themselves.
+    /// Folder of the drivers' registration sockets.
     pub fn plugins_registry_directory(&self) -> PathBuf {
         self.kubelet_directory().join("plugins_registry")
     }

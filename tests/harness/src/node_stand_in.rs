@@ -1,6 +1,6 @@
 //! A node of the scheduler tier on which everything of Tessera is real: an emulated machine, and the plugin's own program
 //! with the arguments, environment, files and rights that the chart gives its pod there. Only kubelet and containers are
-//! missing; the [`KubeletStandIn`] does for bound pods what a kubelet does with claims.
+//! missing; the [`KubeletStandIn`] does a kubelet's work on the claims of bound pods.
 
 mod plugin_pod;
 mod pods;
@@ -24,29 +24,29 @@ use crate::{
     kubelet_stand_in::{KubeletStandIn, Plugin, StandInError},
 };
 
-/// What the machine of a node is.
+/// The machine of a node.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Name of the machine (`gpu-emulator hardware` lists them).
+    /// Hardware of the machine (`gpu-emulator hardware` lists the names).
     pub hardware: String,
-    /// Another number of cards than the machine's own.
+    /// Number of cards, if not the hardware's own.
     pub cards: Option<usize>,
-    /// Whether all cards are in MIG mode before anything runs, as an administrator sets them up: on Ampere the mode comes
-    /// with a reset of the card, and stays.
+    /// Whether all cards are in MIG mode before anything runs, as an administrator sets them up: on Ampere the mode
+    /// takes effect with a reset of the card, and stays.
     pub mig_mode: bool,
 }
 
-/// Why a node's stand-in does not work.
+/// Why a stand-in for a node does not work.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeStandInError {
-    /// The cluster did not do its part.
+    /// An error of the cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The emulated machine cannot be made.
     #[error(transparent)]
     Installation(#[from] InstallationError),
-    /// The API answered with an error.
+    /// An error of the API.
     #[error("the Kubernetes API: {0}")]
     Api(#[from] kube::Error),
     /// The plugin cannot be started.
@@ -57,10 +57,10 @@ pub enum NodeStandInError {
     Plugin {
         /// The plugin's log.
         log: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: StandInError,
     },
-    /// The DaemonSet's pod is not as the chart makes it.
+    /// The DaemonSet's pod differs from what the chart makes.
     #[error("the kubelet plugin's pod of node {node}: {what}")]
     Pod {
         /// The node.
@@ -73,7 +73,7 @@ pub enum NodeStandInError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -91,8 +91,8 @@ pub struct NodeStandIn {
 }
 
 impl NodeStandIn {
-    /// Makes the machine of a node that is an API object, runs the plugin for the pod that the DaemonSet made for the
-    /// node, and registers it as a kubelet does. The plugin publishes once it is registered.
+    /// Makes the machine of a node that is an API object, runs the plugin for the DaemonSet's pod on that node, and
+    /// registers it like a kubelet. The plugin publishes once it is registered.
     ///
     /// # Errors
     /// See [`NodeStandInError`].
@@ -137,7 +137,7 @@ impl NodeStandIn {
         &self.machine
     }
 
-    /// Where the container runtime would look for CDI specs.
+    /// The directory of CDI specs.
     #[must_use]
     pub fn cdi_directory(&self) -> PathBuf {
         cdi_directory(&self.directory)
@@ -155,15 +155,15 @@ impl NodeStandIn {
     /// The CDI specs on the disk.
     ///
     /// # Errors
-    /// They cannot be read, or are no JSON.
+    /// They cannot be read, or are not JSON.
     pub fn specs(&self) -> Result<Vec<Value>, NodeStandInError> {
         specs(&self.cdi_directory())
     }
 
-    /// The machine as it stands, as `gpu-emulator show -o json` prints it.
+    /// The current state of the machine, as `gpu-emulator show -o json` prints it.
     ///
     /// # Errors
-    /// The emulator says none.
+    /// The emulator fails.
     pub fn show(&self) -> Result<Value, NodeStandInError> {
         let failed = |source| NodeStandInError::File { path: self.machine.clone(), source };
         let output = Command::new(&self.emulator)
@@ -174,7 +174,7 @@ impl NodeStandIn {
         serde_json::from_slice(&output.stdout).map_err(|error| failed(error.into()))
     }
 
-    /// Ends the plugin as a kubelet ends a container.
+    /// Stops the plugin as a kubelet stops a container.
     ///
     /// # Errors
     /// It was never started.
@@ -201,7 +201,7 @@ fn make_machine(
         let smi = root.join("bin/nvidia-smi");
         let output = Command::new(&smi).args(["-mig", "1"]).output();
         output.map_err(|source| NodeStandInError::File { path: smi, source })?;
-        // Later cards than Ampere's have switched already; a reset is no harm to them.
+        // Cards newer than Ampere have switched already; a reset does not harm them.
         let count = fs::read_dir(root.join("proc/driver/nvidia/gpus")).map_or(0, Iterator::count);
         for card in 0..count {
             tessera.emulator(&["reset", &directory, "--card", &card.to_string()])?;
@@ -210,7 +210,7 @@ fn make_machine(
     Ok(())
 }
 
-// Short, for sockets' paths end at 107 bytes.
+// Short, because sockets' paths are limited to 107 bytes.
 fn kubelet_directory(directory: &Path) -> PathBuf {
     directory.join("k")
 }
@@ -219,7 +219,7 @@ fn cdi_directory(directory: &Path) -> PathBuf {
     directory.join("cdi")
 }
 
-/// The CDI specs in a directory; one that is removed meanwhile is none.
+/// The CDI specs in a directory, without those removed meanwhile.
 fn specs(cdi_directory: &Path) -> Result<Vec<Value>, NodeStandInError> {
     let mut specs = Vec::new();
     for name in names(cdi_directory)?.into_iter().filter(|name| name.ends_with(".json")) {
@@ -234,7 +234,7 @@ fn specs(cdi_directory: &Path) -> Result<Vec<Value>, NodeStandInError> {
     Ok(specs)
 }
 
-/// What is in a directory, in order; hidden files aside. A missing directory is an empty one.
+/// The names in a directory, sorted, without hidden files. A missing directory counts as empty.
 fn names(directory: &Path) -> Result<Vec<String>, NodeStandInError> {
     let failed = |source| NodeStandInError::File { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {

@@ -1,21 +1,21 @@
-//! Telling a person what takes long.
+//! Progress reports for a waiting person.
 
 use std::{sync::Arc, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Something that happened while tools were built or a cluster started.
+/// An event while tools are built or a cluster starts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A tool is missing and is being built; `expected` is what it took elsewhere on two processors, from nothing.
+    /// A missing tool is being built; `expected` is the time of a full build on two processors of another machine.
     Building {
         /// Name and version of the tool.
         tool: String,
         /// Rough duration.
         expected: Duration,
     },
-    /// Another process builds it; we wait.
+    /// Another process builds it.
     WaitingFor {
         /// Name and version of the tool.
         tool: String,
@@ -27,11 +27,11 @@ pub enum Event {
         /// How long it took.
         took: Duration,
     },
-    /// A phase of a cluster's start is over.
+    /// A phase of a cluster's start has ended.
     Phase {
-        /// What was done.
+        /// Name of the phase.
         name: &'static str,
-        /// Since the start began.
+        /// Time since the start began.
         after: Duration,
     },
 }
@@ -46,12 +46,12 @@ impl Progress {
         Self(Arc::new(report))
     }
 
-    /// Tells nobody.
+    /// No reports.
     pub fn silent() -> Self {
         Self::new(|_| {})
     }
 
-    /// A line on standard error for each tool built, and a spinner while it is; phases are not shown.
+    /// Prints a line on standard error for each built tool, with a spinner during the build; phases are not shown.
     pub fn terminal() -> Self {
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]") {
@@ -84,7 +84,7 @@ impl Progress {
 }
 
 impl Default for Progress {
-    /// [`Progress::terminal`]: nobody should wait minutes without being told why.
+    /// [`Progress::terminal`], so that nobody waits minutes without being told why.
     fn default() -> Self {
         Self::terminal()
     }

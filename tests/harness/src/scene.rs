@@ -1,4 +1,4 @@
-//! What tests on a cluster with Tessera have in common: a namespace for each, patience, and what containers say.
+//! Common parts of tests on a cluster with Tessera: a namespace for each, timeouts, and containers' reports.
 
 mod container_view;
 mod patience;
@@ -12,11 +12,11 @@ pub use patience::{LIMIT, eventually};
 
 use crate::{Cluster, ClusterError, installation};
 
-/// Runs `test` in a namespace of its own and clears that away, also after a panic; then the cluster's logs stay, and what
-/// the namespace held is printed.
+/// Runs `test` in its own namespace and deletes that afterwards, also after a panic; then the cluster's logs are kept,
+/// and the namespace's objects are printed.
 ///
 /// # Errors
-/// The namespace cannot be made or does not go.
+/// The namespace cannot be created or deleted.
 ///
 /// # Panics
 /// With the test's own panic.

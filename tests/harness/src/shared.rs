@@ -1,6 +1,6 @@
-//! One cluster for all tests of a test program, so that they do not each wait for their own.
+//! One cluster for all tests of a test program, to save the time of starting one for each.
 //!
-//! Tests that share a cluster use names (or namespaces) of their own, and break nothing that others need. The cluster
+//! Tests that share a cluster use their own names (or namespaces), and break nothing that others need. The cluster
 //! ends with the program.
 
 use tokio::sync::OnceCell;

@@ -1,24 +1,24 @@
-//! What a machine cannot run is said, and counted; where it must run, it fails.
+//! Skips what a machine cannot run, with a message and a count; with `CI=true` it fails instead.
 
 use std::{env, fmt::Display, fs::OpenOptions, io::Write};
 
 use crate::Cluster;
 
-/// Whether `test` may use the node tier. Where the tier cannot run, the reason is printed and noted for the closing line
+/// Whether `test` may use the node tier. If it cannot run here, the reason is printed and noted for the last line
 /// of `cargo xtask test`.
 ///
 /// # Panics
-/// With `CI=true`, where the tier cannot run: CI must not pass without it.
+/// With `CI=true`, if the tier cannot run: CI must not pass without it.
 #[must_use]
 pub fn node_tier(test: &str) -> bool {
     needs(test, Cluster::node_tier_available())
 }
 
-/// Whether `test` has what it needs. Where it has not, the reason is printed and noted for the closing line of
+/// Whether `test` has what it needs. If not, the reason is printed and noted for the last line of
 /// `cargo xtask test`.
 ///
 /// # Panics
-/// With `CI=true`, where it has not: CI must not pass without it.
+/// With `CI=true`, if something is missing: CI must not pass without it.
 #[must_use]
 pub fn needs<T>(test: &str, need: Result<T, impl Display>) -> bool {
     let Err(reason) = need else { return true };

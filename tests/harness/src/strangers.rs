@@ -1,7 +1,7 @@
-//! The emulator is right only if strangers think so: NVML clients that others wrote read an emulated machine, and what they
-//! say is compared with the facts that the machine was made from.
+//! Tests the emulator with NVML clients that others wrote: they read an emulated machine, and their output is compared
+//! with the facts that the machine was made from.
 //!
-//! [`go_nvml`] and [`nvidia_ctk`] need nothing but Go, and run with the tests; [`nvidia_ml_py`] and [`nvtop`] need more, and
+//! [`go_nvml`] and [`nvidia_ctk`] need only Go, and run with the tests; [`nvidia_ml_py`] and [`nvtop`] need more, and
 //! run with `cargo xtask strangers` ([`run`]).
 
 pub mod expected;
@@ -25,7 +25,7 @@ use crate::{
     workspace::{self, WorkspaceError},
 };
 
-/// Why a stranger could not be asked, or what it says otherwise than the machine's facts.
+/// Why a stranger could not run, or how its output differs from the machine's facts.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StrangersError {
@@ -35,7 +35,7 @@ pub enum StrangersError {
     /// A Go tool could not be built.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// There is no place for what is fetched.
+    /// There is no cache directory.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// The emulated machine could not be made or changed.
@@ -44,34 +44,34 @@ pub enum StrangersError {
     /// A stranger failed.
     #[error("{stranger} on {hardware}: {reason}")]
     Failed {
-        /// Which stranger.
+        /// The stranger.
         stranger: &'static str,
-        /// On which machine.
+        /// The machine's hardware.
         hardware: String,
-        /// What it says.
+        /// Its error.
         reason: String,
     },
-    /// A stranger reads something else than the machine's facts.
+    /// A stranger's output differs from the machine's facts.
     #[error("{stranger} reads {hardware} otherwise than it was made:\n{}", .differences.join("\n"))]
     Different {
-        /// Which stranger.
+        /// The stranger.
         stranger: &'static str,
-        /// On which machine.
+        /// The machine's hardware.
         hardware: String,
-        /// Where and how.
+        /// The differences.
         differences: Vec<String>,
     },
-    /// With `CI=true`: a stranger is not there.
+    /// With `CI=true`: a stranger is missing.
     #[error("not all strangers are there, and with CI=true they must be:\n{}", .0.join("\n"))]
     NotFound(Vec<String>),
 }
 
-/// Why a stranger is not there, and how it comes there.
+/// Why a stranger is missing, and how to install it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// Lets only one process at a time fetch something into a directory of the cache; the lock is held until it is dropped.
+/// A lock by which only one process at a time downloads into a directory of the cache; held until it is dropped.
 fn lock(directory: &Path) -> Result<File, NotFound> {
     let path = directory.with_extension("lock");
     let failed = |error: std::io::Error| NotFound(format!("cannot lock {}: {error}", path.display()));
@@ -80,21 +80,21 @@ fn lock(directory: &Path) -> Result<File, NotFound> {
     Ok(file)
 }
 
-/// What came of [`run`].
+/// Result of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Machines that were read.
+    /// Number of machines that were read.
     pub machines: usize,
     /// Strangers that read them.
     pub strangers: Vec<&'static str>,
-    /// Strangers that are not there, with the reason.
+    /// Strangers that are missing, with the reason.
     pub not_found: Vec<String>,
 }
 
-/// Lets every stranger read every machine, and tells `report` how it goes.
+/// Lets every stranger read every machine, and reports the progress to `report`.
 ///
 /// # Errors
-/// When a stranger fails or reads something else than the facts; with `CI=true` also when one is not there.
+/// When a stranger fails or its output differs from the facts; with `CI=true` also when one is missing.
 pub fn run(progress: &Progress, report: &mut dyn FnMut(&str)) -> Result<Summary, StrangersError> {
     let programs = workspace::build_programs()?;
     let tools = Tools::build(&[Module::StrangersGoNvml, Module::NvidiaContainerToolkit], progress)?;

@@ -2,19 +2,19 @@ use std::time::{Duration, Instant};
 
 use crate::progress::{Event, Progress};
 
-/// When each phase of a start was over, counted from its begin.
+/// The end of each phase, counted from the start.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
     phases: Vec<(&'static str, Duration)>,
 }
 
 impl Timings {
-    /// Phases in the order in which they ended.
+    /// Phases in the order of their ends.
     pub fn phases(&self) -> &[(&'static str, Duration)] {
         &self.phases
     }
 
-    /// Since the begin, of the last phase.
+    /// Time from the start to the end of the last phase.
     pub fn total(&self) -> Duration {
         self.phases.iter().map(|(_, after)| *after).max().unwrap_or_default()
     }

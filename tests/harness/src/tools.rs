@@ -1,4 +1,4 @@
-//! The programs a cluster consists of: pinned Go modules under `tests/tools/`, built once into the cache.
+//! The programs of a cluster: pinned Go modules under `tests/tools/`, built once into the cache.
 
 mod build;
 mod module;
@@ -17,7 +17,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Builds what is missing of `modules`. It blocks, for minutes when nothing is built yet; several processes may
+    /// Builds the missing programs of `modules`. Blocks, for minutes when nothing is built yet; several processes may
     /// do so at once.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Tools {
         Ok(Self { directories })
     }
 
-    /// [`Tools::build`] away from the asynchronous threads.
+    /// [`Tools::build`] on a thread of its own, for async code.
     ///
     /// # Errors
     /// See [`ToolError`].
@@ -41,7 +41,7 @@ impl Tools {
             .map_err(|error| ToolError::Interrupted(error.to_string()))?
     }
 
-    /// Folder with a module's programs; none if it was not asked for.
+    /// Folder with a module's programs; `None` if it was not requested.
     pub fn directory(&self, module: Module) -> Option<&Path> {
         self.directories.get(&module).map(PathBuf::as_path)
     }
@@ -49,7 +49,7 @@ impl Tools {
     /// Path of one program.
     ///
     /// # Errors
-    /// [`ToolError::NotBuilt`] if its module was not asked for.
+    /// [`ToolError::NotBuilt`] if its module was not requested.
     pub fn path(&self, module: Module, program: &str) -> Result<PathBuf, ToolError> {
         let directory = self.directory(module).ok_or_else(|| ToolError::NotBuilt(program.to_owned()))?;
         Ok(directory.join(program))

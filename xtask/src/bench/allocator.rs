@@ -12,19 +12,19 @@ use comfy_table::Table;
 use serde_json::{Value, json};
 use tessera_harness::workspace;
 
-/// What `cargo xtask bench allocator` takes.
+/// Arguments of `cargo xtask bench allocator`.
 #[derive(Args)]
 pub struct AllocatorArguments {
-    /// Allocate requests, one JSON object a line; by default the built-in cases.
+    /// Allocate requests, one JSON object per line; by default the built-in cases.
     #[arg(long)]
     cases: Option<PathBuf>,
-    /// `json` prints one line a case instead of a table.
+    /// `json` prints one line per case instead of a table.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
-    /// Prints the built-in cases, in the form of `--cases`, and measures nothing.
+    /// Print the built-in cases, in the form of `--cases`, without measuring.
     #[arg(long)]
     print_cases: bool,
-    /// Leaves out the fleet of 5,000 nodes, which takes a minute to read.
+    /// Leave out the fleet of 5,000 nodes, which takes a minute to read.
     #[arg(long)]
     small: bool,
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench mig`: partitions made and destroyed by the plugin as the node image has it, on emulated cards that
-//! take a second for each step, over its socket; against the same work one call at a time, as under one lock for the node.
+//! `cargo xtask bench mig`: the plugin, as built for the node image, makes and destroys partitions over its socket on
+//! emulated cards that take a second for each step; compared with one call at a time, as under one lock for the node.
 
 use std::{
     process::ExitCode,
@@ -23,13 +23,13 @@ use super::{
     quantiles::Quantiles,
 };
 
-/// An H100 has room for so many partitions of its smallest profile.
+/// Partitions of the smallest profile that fit on an H100.
 const PARTITIONS: usize = 7;
 
-/// What a partition takes to be made, and to be destroyed: what is reported of hardware (`O(1 s)`).
+/// Time to make a partition, and to destroy it, as reported for hardware (`O(1 s)`).
 const STEP: Duration = Duration::from_secs(1);
 
-/// What `cargo xtask bench mig` takes.
+/// Arguments of `cargo xtask bench mig`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask bench mig
@@ -38,11 +38,11 @@ pub struct MigArguments {
     /// Cards, each with seven claims that come and go.
     #[arg(long, default_value_t = 8)]
     cards: usize,
-    /// How often each claim comes and goes, all at once.
+    /// How many times each claim comes and goes, all at once.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How often one claim comes and goes alone, with steps that take a second; twenty times as often with steps that
-    /// take no time.
+    /// How many times a single claim comes and goes, with steps that take a second; twenty times as many with steps
+    /// that take no time.
     #[arg(long, default_value_t = 15)]
     rounds_alone: usize,
     /// A table, or one JSON object.
@@ -56,28 +56,28 @@ enum Output {
     Json,
 }
 
-/// Claims that come and go.
+/// Results for claims that come and go.
 #[derive(Serialize)]
 struct Churn {
     claims: usize,
-    /// Partitions made or destroyed in a second.
+    /// Partitions made or destroyed per second.
     steps_per_second: f64,
-    /// The same, as a share of what the cards could do if nothing but their steps took time.
+    /// The same, relative to the cards' limit if only their steps took time.
     share_of_cards: f64,
     prepare: Quantiles,
     unprepare: Quantiles,
 }
 
-/// One claim that comes and goes alone.
+/// Results for one claim that comes and goes alone.
 #[derive(Serialize)]
 struct Alone {
-    /// Beyond the second that the step takes.
+    /// Time in addition to the second that the step takes.
     prepare_beyond_step: Quantiles,
     unprepare_beyond_step: Quantiles,
     /// With steps that take no time.
     prepare: Quantiles,
     unprepare: Quantiles,
-    /// What the plugin says it took of such a Prepare, without locks, API server, driver and disk syncs.
+    /// The plugin's own time for such a Prepare by its metrics, without locks, API server, driver and disk syncs.
     own: OwnTime,
 }
 
@@ -86,7 +86,7 @@ struct Report {
     cards: usize,
     all_at_once: Churn,
     one_at_a_time: Churn,
-    /// Steps in a second all at once, as a multiple of those one at a time.
+    /// Steps per second all at once, relative to one at a time.
     ratio: f64,
     alone: Alone,
 }
@@ -94,7 +94,7 @@ struct Report {
 /// Measures and prints.
 ///
 /// # Errors
-/// When something does not work; a slow result is no error.
+/// When something does not work; a slow result is not an error.
 pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         return again_optimised();
@@ -111,9 +111,9 @@ pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
     let claims = claims::allocate(&cluster, &partitions, partitions.len()).await?;
 
     plugin.delay_partitions(0)?;
-    // The first finds the driver's files and opens connections: it is not the path of every pod.
+    // Not measured: the first finds the driver's files and opens connections, which is not repeated for every pod.
     come_and_go(&plugin, &claims, 1, None).await?;
-    // Another partition of its card stays, so that the mode does.
+    // Another partition of its card stays, so that the MIG mode does.
     let (one, beside) = (&claims[..1], &claims[arguments.cards]);
     plugin.prepare(beside).await?;
     let before = plugin.metrics().await?;
@@ -164,7 +164,7 @@ pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets claims come and go, each on its own, so often; under a lock, one call at a time. How long each call took.
+/// Lets each claim come and go this many times; with a lock, one call at a time. Returns the duration of each call.
 async fn come_and_go(
     plugin: &RunningPlugin,
     claims: &[Claim],

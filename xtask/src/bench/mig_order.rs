@@ -1,4 +1,5 @@
-//! `cargo xtask bench mig-order`: how much of what is asked for fits, by the order in which MIG placements are published.
+//! `cargo xtask bench mig-order`: how much of the requested compute fits, by the order in which MIG placements are
+//! published.
 //!
 //! ```text
 //! model ──> tessera_inventory::Pool ──> published (first-fit; held to Kubernetes' allocator) ─┬─> one_card, exactly
@@ -27,32 +28,32 @@ use published::Published;
 use report::{MixReport, Orders};
 use simulation::{Fleet, NodeChoice, Outcome};
 
-/// The board that the mixes are made of; all boards of 8 memory slices have the same placements.
+/// The board that the mixes are for; all boards of 8 memory slices have the same placements.
 const MODEL: &str = "A100-80GB";
 
-/// What `cargo xtask bench mig-order` takes.
+/// Arguments of `cargo xtask bench mig-order`.
 #[derive(Args)]
 pub struct MigOrderArguments {
-    /// Requested compute slices, as a part of what the cards have, while all that runs also ends.
+    /// Load: requested compute slices relative to those of the cards, in the simulation in which claims end.
     #[arg(long, default_value_t = 0.9)]
     load: f64,
     /// Arrivals in each simulation.
     #[arg(long, default_value_t = 400_000)]
     arrivals: usize,
-    /// How often the cards are filled.
+    /// How many times the cards are filled.
     #[arg(long, default_value_t = 8_000)]
     fillings: usize,
-    /// Nodes of 8 cards of a fleet that is simulated besides, on which the node of a request is any on which it fits; 12
-    /// for about 100 cards. Takes longer.
+    /// Also simulate a fleet of this many nodes of 8 cards, where each request goes to a random node on which it fits;
+    /// 12 for about 100 cards. Takes longer.
     #[arg(long, default_value_t = 0)]
     nodes: usize,
-    /// The requests' seed.
+    /// Seed of the requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Shows mixes outside the nine, too, that the order is not good for.
+    /// Also show mixes, outside the nine, for which the order is not good.
     #[arg(long)]
     against: bool,
-    /// `json` prints one line a mix, parts of 1, instead of tables.
+    /// `json` prints one line per mix, with values from 0 to 1, instead of tables.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
 }
@@ -60,7 +61,7 @@ pub struct MigOrderArguments {
 /// Simulates and prints.
 ///
 /// # Errors
-/// When what is published is not first-fit's, or an argument makes no sense.
+/// When published devices are not allocated first-fit, or an argument is invalid.
 pub fn run(arguments: &MigOrderArguments) -> Result<ExitCode> {
     ensure!(arguments.load > 0.0 && arguments.load.is_finite(), "--load must be more than 0");
     ensure!(

@@ -1,4 +1,5 @@
-//! `cargo xtask bench mps`: shares by MPS as the kubelet asks for them, and mps-host alone, with the emulator's MPS programs.
+//! `cargo xtask bench mps`: MPS shares as the kubelet requests them, and mps-host alone, with the emulator's MPS
+//! programs.
 
 use std::{
     fs,
@@ -28,13 +29,13 @@ use super::{
     quantiles::Quantiles,
 };
 
-/// As many shares at once as a card has clients.
+/// Concurrent shares: the largest number of clients of a card.
 const AT_ONCE: usize = 48;
 
-/// What `cargo xtask bench mps` takes.
+/// Arguments of `cargo xtask bench mps`.
 #[derive(Args)]
 pub struct MpsArguments {
-    /// How often each thing is done.
+    /// Number of repetitions.
     #[arg(long, default_value_t = 30)]
     rounds: usize,
 }
@@ -66,7 +67,7 @@ pub async fn run(arguments: &MpsArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One thing, measured.
+/// One measurement.
 struct Row {
     what: String,
     quantiles: Quantiles,
@@ -78,7 +79,7 @@ impl Row {
     }
 }
 
-/// mps-host alone, beside daemons started by hand.
+/// Measures mps-host alone, and daemons started by hand for comparison.
 async fn alone(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
     let directory = tempfile::Builder::new().prefix("b").rand_bytes(5).tempdir_in("/tmp")?;
     let machine = directory.path().join("m");
@@ -122,7 +123,7 @@ async fn alone(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
     ])
 }
 
-/// The plugin's Prepare and Unprepare, as the kubelet calls them, with claims in a real API server.
+/// Measures the plugin's Prepare and Unprepare, called like by the kubelet, with claims in a real API server.
 async fn through_the_plugin(programs: &Programs, rounds: usize) -> Result<Vec<Row>> {
     let cluster = Cluster::start(ClusterOptions::scheduler_tier(0)).await?;
     cluster.add_node_object(plugin::NODE).await?;
@@ -136,7 +137,7 @@ async fn through_the_plugin(programs: &Programs, rounds: usize) -> Result<Vec<Ro
     let other = std::slice::from_ref(&claims[1]);
 
     let (mut first, mut next, mut end, mut last) = (vec![], vec![], vec![], vec![]);
-    // The first round finds the driver's files and opens connections.
+    // The first round is not measured: it finds the driver's files and opens connections.
     for round in 0..=rounds {
         let times = [
             prepare_all(&plugin, one).await?,
@@ -196,7 +197,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// What the daemon itself takes: start, one line of orders, its server; and its end. As a script would do it.
+/// Time that the daemon itself takes: start, one line of orders, its server, and its end, as a script would do it.
 fn bare_start(machine: &Path, uuid: &str) -> Result<Duration> {
     let directory = tempfile::Builder::new().prefix("d").rand_bytes(5).tempdir_in("/tmp")?;
     let program = |arguments: &[&str]| {
@@ -256,7 +257,7 @@ impl Host {
         Ok(host)
     }
 
-    /// How long an answer takes.
+    /// Time until the answer.
     async fn ask(&self, operation: &Value) -> Result<Duration> {
         let since = Instant::now();
         let mut stream = UnixStream::connect(&self.socket).await?;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench prepare`: the plugin as the node image has it, a real API server, emulated cards with and without
-//! delay, and a stand-in for the kubelet that calls it over its socket.
+//! `cargo xtask bench prepare`: the plugin as built for the node image, a real API server, emulated cards with and
+//! without delay, and a stand-in for the kubelet that calls it over its socket.
 
 pub(super) mod claims;
 pub(super) mod metrics;
@@ -30,18 +30,18 @@ use self::{
 };
 use super::quantiles::Quantiles;
 
-/// As many claims at once as a busy node ever starts.
+/// Concurrent claims: the most that a busy node ever starts at once.
 const AT_ONCE: usize = 64;
 
-/// Idle threads of the plugin end after 10 s (tokio's default for blocking work).
+/// Wait until the plugin's idle threads have ended, which they do after 10 s (tokio's default for blocking work).
 const CALM: Duration = Duration::from_secs(12);
 
-/// Builds the programs that benchmarks of the node part run.
+/// Builds the programs for benchmarks of the node part.
 pub(super) fn programs() -> Result<plugin::Programs> {
     plugin::build()
 }
 
-/// What `cargo xtask bench prepare` takes.
+/// Arguments of `cargo xtask bench prepare`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask bench prepare
@@ -51,7 +51,7 @@ pub struct PrepareArguments {
     /// Claims prepared one after another; a tenth as many rounds are done with 64 at once.
     #[arg(long, default_value_t = 300)]
     rounds: usize,
-    /// Claims of each kind that come one at a time with pauses; 0 leaves them out.
+    /// Claims of each kind that come one at a time with pauses; 0 skips these.
     #[arg(long, default_value_t = 100)]
     paced: usize,
     /// The pause before each call, in milliseconds.
@@ -68,18 +68,18 @@ enum Output {
     Json,
 }
 
-/// One way of asking, measured.
+/// Results for one kind of load.
 #[derive(Serialize)]
 struct Case {
     claims_at_once: usize,
     card_delay_ms: u64,
     prepare: Quantiles,
     unprepare: Quantiles,
-    /// What the plugin says it took without locks, API server, driver and disk syncs.
+    /// The plugin's own time by its metrics, without locks, API server, driver and disk syncs.
     own: OwnTime,
     /// Processor time of the plugin for one Prepare and one Unprepare, in milliseconds.
     processor_ms: f64,
-    /// Mean time that a claim spends in each phase of Prepare, from the plugin's own metrics, in milliseconds.
+    /// Mean time of a claim in each phase of Prepare, from the plugin's own metrics, in milliseconds.
     phases_ms: PhaseMeans,
 }
 
@@ -93,7 +93,7 @@ struct Report {
     claim_get: Quantiles,
     /// One write of a small file with fsync, rename and fsync of the directory, for comparison.
     disk_sync: Quantiles,
-    /// From the start of the process to all slices visible in the API.
+    /// From the start of the process until all slices are visible in the API.
     start_to_slices: Quantiles,
     /// Resident memory before the first claim, right after the runs, and when idle threads have ended.
     resident_mib: Resident,
@@ -110,7 +110,7 @@ struct Resident {
 /// Measures and prints.
 ///
 /// # Errors
-/// When something does not work; a slow result is no error.
+/// When something does not work; a slow result is not an error.
 pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         return again_optimised();
@@ -168,7 +168,7 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs this command again from an optimised build: calls of an unoptimised client take longer than what is measured, on
+/// Runs this command again from an optimised build: an unoptimised client's calls take longer than what is measured, on
 /// the same processors.
 pub(super) fn again_optimised() -> Result<ExitCode> {
     eprintln!("building this command optimised (the first time takes minutes)");
@@ -182,7 +182,8 @@ pub(super) fn again_optimised() -> Result<ExitCode> {
 /// Prepares and unprepares all of `claims`, each by a call of its own, all calls at once.
 async fn measure(plugin: &RunningPlugin, claims: &[Claim], rounds: usize, delay: u64) -> Result<Case> {
     let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
-    // The first round finds the driver's files and opens connections: it is not the path of every pod.
+    // Not measured: the first round finds the driver's files and opens connections, which is not repeated for every
+    // pod.
     plugin.round(claims).await?;
     let (before, processor) = (plugin.metrics().await?, plugin.processor_time()?);
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! Samples, and what is said of them.
+//! Quantiles of samples.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 /// Median and 99th percentile, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// How many samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Half were no slower.
+    /// Half were not slower.
     pub p50_ms: f64,
-    /// 99 of 100 were no slower.
+    /// 99 of 100 were not slower.
     pub p99_ms: f64,
 }
 
 impl Quantiles {
-    /// Of at least one sample; all zero of none.
+    /// Needs at least one sample; all zero without any.
     pub fn of(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         let at = |share: f64| {

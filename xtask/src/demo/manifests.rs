@@ -1,12 +1,12 @@
-//! What the demo submits: files of `examples/`, as a user would write them.
+//! The manifests of the demo: files of `examples/`, as a user would write them.
 
-/// One file of `examples/`, and what it shows.
+/// One file of `examples/`.
 pub struct Manifest {
     /// The file's path in the repository.
     pub file: &'static str,
-    /// What it asks for.
+    /// What it shows.
     pub purpose: &'static str,
-    /// The file, still with `$(IMAGE)` and `$(CUDA_SAMPLE_IMAGE)`.
+    /// The content, still with `$(IMAGE)` and `$(CUDA_SAMPLE_IMAGE)`.
     text: &'static str,
 }
 
@@ -16,11 +16,11 @@ macro_rules! manifest {
     };
 }
 
-/// The job that comes first, and must end before the others are submitted.
+/// The first manifest: the job, which must end before the others are submitted.
 pub const JOB: Manifest =
     manifest!("examples/aligned-cards/four-aligned-cards.yaml", "a job: four aligned cards, else any four");
 
-/// What is submitted together once the job has ended.
+/// Submitted together once the job has ended.
 pub const PODS: [Manifest; 7] = [
     manifest!("examples/whole-cards/one-card.yaml", "one card"),
     manifest!("examples/aligned-cards/two-linked-cards.yaml", "two cards of one NVLink group"),
@@ -31,17 +31,17 @@ pub const PODS: [Manifest; 7] = [
     manifest!("examples/partitions/by-memory.yaml", "a MIG partition, by its memory"),
 ];
 
-/// Where containers really run: without a node's `mps-host` shares by MPS wait.
+/// Only where containers really run: without a node's `mps-host`, MPS shares wait.
 pub const SHARES: Manifest =
     manifest!("examples/mps-shares/quarters.yaml", "four quarters of one card, by MPS");
 
 impl Manifest {
-    /// How many pods the file makes.
+    /// Number of pods that the file creates.
     pub fn pods(&self) -> usize {
         self.text.lines().filter(|line| *line == "kind: Pod").count()
     }
 
-    /// The file with the containers' images.
+    /// The content, with the containers' images filled in.
     pub fn with_images(&self, image: &str, cuda_sample: &str) -> String {
         self.text.replace("$(IMAGE)", image).replace("$(CUDA_SAMPLE_IMAGE)", cuda_sample)
     }

@@ -1,4 +1,4 @@
-//! Shows the demo's table: redrawn in place at a terminal, printed at each change elsewhere.
+//! Shows the demo's table: redrawn in place on a terminal, otherwise printed at each change.
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::view::{ClaimUse, ContainerView};
 
-/// Where the table goes: standard error, so that standard output stays one line of JSON when that is asked for.
+/// Writes the table to standard error, so that standard output stays one line of JSON if requested.
 #[derive(Default)]
 pub struct Screen {
     shown: String,
@@ -14,7 +14,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Shows `uses`, if that is news.
+    /// Shows `uses` if they have changed.
     pub fn show(&mut self, uses: &[ClaimUse]) {
         let text = table(uses);
         if text == self.shown {
@@ -22,7 +22,7 @@ impl Screen {
         }
         let mut out = stderr().lock();
         if out.is_terminal() && self.lines > 0 {
-            // Up to where the last table began, and clear what is below.
+            // Move to the beginning of the last table, and clear everything below.
             let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
         }
         let _ = writeln!(out, "{text}\n");
@@ -34,7 +34,7 @@ impl Screen {
 fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    // Some terminals say that they have no columns.
+    // Some terminals report zero columns.
     if !stderr().is_terminal() || table.width().is_none_or(|width| width == 0) {
         table.set_width(150);
     }
@@ -56,7 +56,7 @@ fn table(uses: &[ClaimUse]) -> String {
     table.to_string()
 }
 
-/// What each container says it sees, below one another.
+/// The containers' views, one below the other.
 pub fn container_views(views: &[(String, Option<ContainerView>)]) -> String {
     let mut table = empty_table();
     table.set_header(["CONTAINER OF", "DEVICE NODES", "ENVIRONMENT, OR WHAT ITS PROGRAM SAYS"]);

@@ -1,5 +1,5 @@
-//! The demo without root: no kubelet and no containers. The real plugin runs beside the real control plane, and a
-//! stand-in does for bound pods what the kubelet does: it calls the plugin, and says how the pods are.
+//! The demo without root: no kubelet and no containers. The real plugin runs beside the real control plane, and for
+//! bound pods a stand-in does the kubelet's work: it calls the plugin, and sets the pods' status.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub struct StandIn {
     pods: PodsOfNode,
 }
 
-/// Starts the plugin on an emulated machine, with what the chart gives its pod, and the stand-in that calls it.
+/// Starts the plugin on an emulated machine, configured as in the chart's pod, and the stand-in that calls it.
 ///
 /// # Errors
 /// When the plugin does not start or does not register.
@@ -32,25 +32,25 @@ pub async fn start(cluster: &Cluster, tessera: &Installation, hardware: &str) ->
     Ok(StandIn { pods: node.serve(cluster.client().await?, ends_by_itself) })
 }
 
-/// A pod of a job does.
+/// True for the pods of a job.
 fn ends_by_itself(pod: &Pod) -> bool {
     pod.metadata.labels.iter().flatten().any(|(key, _)| key == "batch.kubernetes.io/job-name")
 }
 
 impl StandIn {
-    /// What the containers of a pod of the demo would see; `None` before its claims are prepared.
+    /// What the containers of the demo's pod would see; `None` before its claims are prepared.
     pub fn view(&self, pod: &str) -> Option<ContainerView> {
         let pods = self.pods.all();
         pods.iter().find(|known| known.namespace == NAMESPACE && known.name == pod).map(seen_in)
     }
 
-    /// What went wrong, for whoever waits in vain.
+    /// All failures, to be shown when a wait times out.
     pub fn failures(&self) -> Vec<String> {
         self.pods.failures()
     }
 }
 
-/// What the container runtime makes of the edits of a pod's CDI devices.
+/// The result of applying the edits of a pod's CDI devices, as a container runtime would.
 fn seen_in(pod: &PreparedPod) -> ContainerView {
     let texts = |key: &str| -> Vec<Value> {
         pod.container_edits

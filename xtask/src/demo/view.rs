@@ -1,4 +1,4 @@
-//! What the cluster says of the demo's pods, claims and devices, and what a container says it sees.
+//! The demo's view of pods, claims and devices in the cluster, and of containers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,12 +28,12 @@ pub struct ClaimUse {
     pub remark: String,
 }
 
-/// What the test image's `view` prints, as far as the demo shows it.
+/// The part of the output of the test image's `view` that the demo shows.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct ContainerView {
     environment: BTreeMap<String, String>,
     devices: Vec<DeviceNode>,
-    /// What a program in it says of its device.
+    /// A program's report about its device.
     #[serde(skip)]
     program: Vec<String>,
 }
@@ -44,12 +44,12 @@ struct DeviceNode {
 }
 
 impl ContainerView {
-    /// The view a container printed, if its log holds one.
+    /// The view in a container's log, if there is one.
     pub fn from_log(log: &str) -> Option<Self> {
         log.lines().find_map(|line| serde_json::from_str(line).ok().or_else(|| Self::of_program(line)))
     }
 
-    /// What `cuda-sample` says first.
+    /// The first line of `cuda-sample`.
     fn of_program(line: &str) -> Option<Self> {
         let said: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
         let part = |name: &str| {
@@ -60,12 +60,12 @@ impl ContainerView {
         said.contains_key("device").then_some(Self { program, ..Self::default() })
     }
 
-    /// What a program says of its device, `name: value`.
+    /// A program's report about its device, `name: value`.
     pub fn program(&self) -> &[String] {
         &self.program
     }
 
-    /// A view put together from elsewhere than a log.
+    /// A view from another source than a log.
     pub fn new(
         environment: BTreeMap<String, String>,
         device_nodes: impl IntoIterator<Item = String>,
@@ -74,7 +74,7 @@ impl ContainerView {
         Self { environment, devices, program: Vec::new() }
     }
 
-    /// The environment that claims and devices set, `NAME=value`.
+    /// The environment variables that claims and devices set, `NAME=value`.
     pub fn environment(&self) -> Vec<String> {
         let ours = |name: &str| {
             ["NVIDIA_", "CUDA_", "TESSERA_", "GPU_"].iter().any(|prefix| name.starts_with(prefix))
@@ -86,8 +86,8 @@ impl ContainerView {
             .collect()
     }
 
-    /// The NVIDIA device nodes in `/dev`: the cards first, then what says which part of them, then what every container
-    /// with a card needs.
+    /// The NVIDIA device nodes in `/dev`: first the cards, then the nodes for parts of cards, then those that every
+    /// container with a card needs.
     pub fn device_nodes(&self) -> Vec<&str> {
         let rank = |path: &&str| match path.strip_prefix("/dev/nvidia") {
             Some(rest) if rest.starts_with(|first: char| first.is_ascii_digit()) => 0,
@@ -105,7 +105,7 @@ impl ContainerView {
     }
 }
 
-/// The claims of `pods`, one entry for each claim and pod; a pod without any is one entry too.
+/// The claims of `pods`, one entry for each claim and pod; also one for a pod without claims.
 pub fn claim_uses(pods: &[Pod], claims: &[ResourceClaim]) -> Vec<ClaimUse> {
     let by_name: HashMap<(&str, &str), &ResourceClaim> = claims
         .iter()
@@ -138,7 +138,7 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
         .flatten()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
         .and_then(|condition| condition.message.as_deref())
-        // What follows the first sentence is about preemption, which there is none of for devices.
+        // The text after the first sentence is about preemption, which does not exist for devices.
         .map(|message| message.split(". ").next().unwrap_or(message).to_owned());
     names
         .into_iter()
@@ -168,7 +168,7 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
         .collect()
 }
 
-/// What ended pods had: Kubernetes frees a claim's devices as soon as its last pod has ended.
+/// Devices of ended pods: Kubernetes frees a claim's devices as soon as its last pod has ended.
 #[derive(Default)]
 pub struct Memory(HashMap<String, ClaimUse>);
 
@@ -190,7 +190,7 @@ impl Memory {
     }
 }
 
-/// How many devices `slices` hold.
+/// Number of devices in `slices`.
 pub fn device_count(slices: &[ResourceSlice]) -> usize {
     slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).count()
 }
@@ -199,7 +199,7 @@ pub fn device_count(slices: &[ResourceSlice]) -> usize {
 pub fn settled(claim_use: &ClaimUse) -> bool {
     match claim_use.phase.as_str() {
         "Running" | "Succeeded" | "Failed" => true,
-        // Its devices come before its node: with devices it is about to run.
+        // Devices are allocated before the node is set: a pod with devices is about to run.
         _ => claim_use.node.is_none() && claim_use.devices.is_empty() && !claim_use.remark.is_empty(),
     }
 }

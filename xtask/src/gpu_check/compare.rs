@@ -9,46 +9,46 @@ use tessera_nvml::{
 
 use super::smi::{Gpu, Log};
 
-/// One fact as both tell it.
+/// One fact from both sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
     /// The card; `None` for the machine.
     pub(super) card: Option<String>,
     /// What is compared.
     pub(super) field: String,
-    /// What our crate reads.
+    /// Our crate's value.
     pub(super) ours: String,
-    /// What `nvidia-smi` says.
+    /// `nvidia-smi`'s value.
     pub(super) theirs: Option<String>,
-    /// What comes of it.
+    /// The verdict.
     pub(super) verdict: Verdict,
 }
 
-/// What comes of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The same.
     Ok,
     /// Not the same, or we failed to read it.
     Different,
-    /// `nvidia-smi -q -x` does not say, or it changes by the moment.
+    /// `nvidia-smi -q -x` does not have it, or it changes all the time.
     NotCompared,
 }
 
-/// How either says that there is nothing.
+/// Text of both for a missing value.
 const NOTHING: &str = "N/A";
 
-/// How our own failure is shown.
+/// Prefix for a value that we failed to read.
 const FAILED: &str = "FAILED: ";
 
-/// Gathers comparisons of one card or the machine.
+/// Collects comparisons of one card or the machine.
 pub(super) struct Comparing {
     card: Option<String>,
     pub(super) all: Vec<Comparison>,
 }
 
 impl Comparison {
-    /// A card whose place our crate can't even read.
+    /// A card whose PCI address our crate can't read.
     pub(super) fn unreadable(index: usize, error: &NvmlError) -> Self {
         Comparison {
             card: None,
@@ -65,7 +65,7 @@ impl Comparing {
         Comparing { card: card.map(|card| card.to_string()), all: Vec::new() }
     }
 
-    /// Compares as `same` says; a text that is not there is not compared, unless we failed.
+    /// Compares by `same`; a missing text of `nvidia-smi` is not compared, unless we failed.
     fn with(&mut self, field: &str, ours: String, theirs: Option<&str>, same: impl Fn(&str, &str) -> bool) {
         let verdict = match theirs {
             _ if ours.starts_with(FAILED) => Verdict::Different,
@@ -77,7 +77,7 @@ impl Comparing {
         self.all.push(Comparison { card: self.card.clone(), field: field.to_owned(), ours, theirs, verdict });
     }
 
-    /// Letters and digits count, case and everything else doesn't: "Quadro RTX" is "QuadroRTX".
+    /// Compares only letters and digits, without case: "Quadro RTX" is "QuadroRTX".
     pub(super) fn loosely(&mut self, field: &str, ours: String, theirs: Option<&str>) {
         let plain = |text: &str| -> String {
             text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -89,7 +89,7 @@ impl Comparing {
         self.with(field, ours, theirs, |one, other| one == other);
     }
 
-    /// What changes by the moment is shown, and being equal by chance counts for nothing either way.
+    /// Shows a value that changes all the time, without comparing it.
     pub(super) fn shown(&mut self, field: &str, ours: String, theirs: Option<&str>) {
         self.with(field, ours, theirs, |_, _| true);
         if let Some(last) = self.all.last_mut().filter(|last| last.verdict == Verdict::Ok) {
@@ -98,7 +98,7 @@ impl Comparing {
     }
 }
 
-/// What both say of the driver.
+/// Compares the driver's values.
 pub(super) fn machine(nvml: &Library, log: &Log<'_>) -> Vec<Comparison> {
     let mut comparing = Comparing::of(None);
     comparing.exactly("driver version", sure(nvml.driver_version()), log.text(&["driver_version"]));
@@ -108,7 +108,7 @@ pub(super) fn machine(nvml: &Library, log: &Log<'_>) -> Vec<Comparison> {
     comparing.all
 }
 
-/// What both say of a card.
+/// Compares a card's values.
 pub(super) fn card(nvml: &Library, address: PciBusId, log: &Log<'_>) -> Vec<Comparison> {
     let mut comparing = Comparing::of(Some(address));
     let found = log.gpu(address);
@@ -201,7 +201,7 @@ fn fabric(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
     comparing.loosely("fabric, cluster", cluster, gpu.text(&["fabric", "clusterUuid"]));
 }
 
-/// What `nvidia-smi` tells elsewhere (`nvlink`, `topo`, `--query-gpu`), or not at all.
+/// Values that `nvidia-smi` has elsewhere (`nvlink`, `topo`, `--query-gpu`), or not at all.
 fn not_in_smi(comparing: &mut Comparing, card: &CardReadings) {
     comparing.shown("compute capability", maybe(card.compute_capability.clone()), None);
     comparing.shown("NUMA node of the memory", maybe(card.memory_numa_node.clone()), None);
@@ -248,7 +248,7 @@ fn activity(comparing: &mut Comparing, nvml: &Library, address: PciBusId, gpu: G
     comparing.shown("processes", ours, gpu.pids().map(|pids| list(pids.iter())).as_deref());
 }
 
-/// How a card reaches others; `nvidia-smi -q -x` says nothing of it.
+/// A card's connections to others, which `nvidia-smi -q -x` does not have.
 pub(super) fn pairs(nvml: &Library, one: PciBusId, others: &[PciBusId]) -> Vec<Comparison> {
     let mut comparing = Comparing::of(Some(one));
     for &other in others {

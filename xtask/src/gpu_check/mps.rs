@@ -1,4 +1,5 @@
-//! `cargo xtask gpu-check --mps`: whether MPS holds clients to their limits on this machine, as Tessera relies on it.
+//! `cargo xtask gpu-check --mps`: checks whether MPS enforces its clients' limits on this machine, as Tessera relies
+//! on it.
 //!
 //! A private daemon (pipe and log directories of its own, compute mode and all other settings untouched) serves clients that
 //! are processes of this program. Everything ends with the check, also when it fails.
@@ -17,7 +18,7 @@ use self::client::Starter;
 use self::daemon::{Daemon, Programs};
 use super::GpuCheckArguments;
 
-/// What was tried, and what came of it.
+/// A trial and its result.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     /// What was tried.
@@ -26,7 +27,7 @@ pub(super) struct Trial {
     pub expected: String,
     /// What was found.
     pub found: String,
-    /// What that means.
+    /// The verdict.
     pub outcome: Outcome,
 }
 
@@ -34,9 +35,9 @@ pub(super) struct Trial {
 pub(super) enum Outcome {
     /// As expected.
     Ok,
-    /// Otherwise: what Tessera promises does not hold here.
+    /// Not as expected: Tessera's promise does not hold here.
     Otherwise,
-    /// This machine cannot.
+    /// Not possible on this machine.
     NotTried,
 }
 
@@ -56,10 +57,10 @@ impl Trials {
     }
 }
 
-/// Tries it all on one card.
+/// Runs all trials on one card.
 ///
 /// # Errors
-/// When there is no card, driver or MPS to try it on, or the card is not to be had.
+/// When there is no card, driver or MPS to try, or the card is in use.
 pub(super) fn run(library: &Library, arguments: &GpuCheckArguments) -> Result<Trials> {
     let card = choose(library, arguments.card)?;
     let programs = Programs::find(library, arguments)?;
@@ -79,7 +80,7 @@ pub(super) fn run(library: &Library, arguments: &GpuCheckArguments) -> Result<Tr
     Ok(trials)
 }
 
-/// Containers can write nothing into the daemon's directory, and are its clients all the same.
+/// Containers cannot write into the daemon's directory, and can be its clients nevertheless.
 fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -> Result<()> {
     const WHAT: &str = "a client to which the pipe directory is read-only";
     if !nix::unistd::geteuid().is_root() {
@@ -94,7 +95,7 @@ fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -
     Ok(())
 }
 
-/// The card with that index, or the first, where nothing stands in the way of a daemon.
+/// The card with that index, if a daemon can run on it.
 fn choose(library: &Library, index: usize) -> Result<CardReadings> {
     let addresses = library.addresses().context("the driver does not say which cards there are")?;
     let address = addresses.into_iter().nth(index).with_context(|| format!("there is no card {index}"))?;
@@ -110,7 +111,7 @@ fn choose(library: &Library, index: usize) -> Result<CardReadings> {
     Ok(card)
 }
 
-/// What the published policy of a card with static partitions would rest on.
+/// The basis of the published policy of a card with static partitions.
 fn published(card: &CardReadings, library: &Library) -> Result<StaticPartitions, String> {
     let mut facts = Card::new("0000:00:00.0".parse().map_err(|error| format!("{error}"))?);
     facts.compute_capability = card.compute_capability.as_ref().ok().copied().flatten();

@@ -16,7 +16,7 @@ impl Verdict {
     }
 }
 
-/// One table for the machine and one for each card, then a line that sums up.
+/// One table for the machine and one for each card, then a summary line.
 pub(super) fn tables(comparisons: &[Comparison]) -> String {
     let mut text = String::new();
     for group in comparisons.chunk_by(|one, other| one.card == other.card) {
@@ -55,7 +55,7 @@ fn count(trials: &[Trial], outcome: Outcome) -> usize {
     trials.iter().filter(|trial| trial.outcome == outcome).count()
 }
 
-/// A table, then a line that sums up.
+/// A table, then a summary line.
 pub(super) fn trials_table(trials: &[Trial]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);

@@ -7,17 +7,17 @@ use roxmltree::{Document, Node, ParsingOptions};
 use tessera_api::PciBusId;
 use tessera_nvml::Library;
 
-/// Where a driver's programs lie below the root it was installed in: usual systems, GKE and COS.
+/// Directories of a driver's programs below its root: usual systems, GKE and COS.
 const DIRECTORIES: &[&str] = &["usr/bin", "bin", "usr/local/nvidia/bin", "home/kubernetes/bin/nvidia/bin"];
 
 const NAME: &str = "nvidia-smi";
 
-/// What `nvidia-smi -q -x` printed.
+/// The output of `nvidia-smi -q -x`.
 pub(super) struct Log<'xml> {
     document: Document<'xml>,
 }
 
-/// What it printed of one card.
+/// The part about one card.
 #[derive(Clone, Copy)]
 pub(super) struct Gpu<'log> {
     node: Node<'log, 'log>,
@@ -28,7 +28,7 @@ pub(super) fn find(driver_root: &Path) -> Result<PathBuf> {
     find_program(driver_root, NAME).context("name it with --nvidia-smi")
 }
 
-/// A program of the driver below `driver_root`; of a driver that is installed here, also in `PATH`.
+/// A program of the driver below `driver_root`; for a driver installed here, also from `PATH`.
 pub(super) fn find_program(driver_root: &Path, name: &str) -> Result<PathBuf> {
     let below = DIRECTORIES.iter().map(|directory| driver_root.join(directory));
     let path = env::var_os("PATH").filter(|_| driver_root == Path::new("/")).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn find_program(driver_root: &Path, name: &str) -> Result<PathBuf> {
     found.with_context(|| format!("no {name} in {} below {}", DIRECTORIES.join(", "), driver_root.display()))
 }
 
-/// Runs the tool with the very library that we read from.
+/// Runs the tool with the same library that we read from.
 pub(super) fn query(tool: &Path, library: &Library) -> Result<String> {
     let mut command = Command::new(tool);
     command.args(["-q", "-x"]);
@@ -69,7 +69,7 @@ impl<'xml> Log<'xml> {
         Ok(Log { document })
     }
 
-    /// A text of the machine, by the names of the elements that lead to it.
+    /// A text about the machine, by the path of element names.
     pub(super) fn text(&self, path: &[&str]) -> Option<&str> {
         text(self.document.root_element(), path)
     }
@@ -83,26 +83,26 @@ impl<'xml> Log<'xml> {
             .map(|node| Gpu { node })
     }
 
-    /// Its position and the card at an address.
+    /// The card at an address, with its index.
     pub(super) fn gpu(&self, address: PciBusId) -> Option<(usize, Gpu<'_>)> {
         self.gpus().enumerate().find(|(_, gpu)| gpu.address() == Some(address))
     }
 }
 
 impl<'log> Gpu<'log> {
-    /// A text of the card, by the names of the elements that lead to it.
+    /// A text about the card, by the path of element names.
     pub(super) fn text(self, path: &[&str]) -> Option<&'log str> {
         text(self.node, path)
     }
 
-    /// The process ids it lists; `None` where it has no list.
+    /// The listed process ids; `None` where there is no list.
     pub(super) fn pids(self) -> Option<Vec<&'log str>> {
         let list = child(self.node, "processes")?;
         let processes = list.children().filter(|node| node.has_tag_name("process_info"));
         Some(processes.filter_map(|process| text(process, &["pid"])).collect())
     }
 
-    /// Its address, from `00000000:3B:00.0`.
+    /// Its address, parsed from `00000000:3B:00.0`.
     pub(super) fn address(self) -> Option<PciBusId> {
         let text = self.text(&["pci", "pci_bus_id"]).or_else(|| self.node.attribute("id"))?;
         text.trim().parse().ok()

@@ -7,7 +7,7 @@ fn card(bus: u8) -> PciBusId {
     PciBusId::new(0, bus, 0, 0).unwrap()
 }
 
-/// As version 13 of the tool's format has it, cut to what is read.
+/// Version 13 of the tool's format, shortened to the fields we read.
 const XML: &str = r#"<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
 <nvidia_smi_log>

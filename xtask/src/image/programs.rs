@@ -8,7 +8,7 @@ pub(super) enum Program {
 }
 
 impl Program {
-    /// Of the program, and the last part of its image's name.
+    /// Name of the program, and last part of its image's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::KubeletPlugin => "kubelet-plugin",

@@ -8,10 +8,10 @@ use tessera_harness::{Architecture, workspace};
 
 use super::Program;
 
-/// The profile of what runs on nodes.
+/// The profile of programs that run on nodes.
 const PROFILE: &str = "node";
 
-/// Builds the programs; the folder that they lie in.
+/// Builds the programs and returns their folder.
 pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<PathBuf> {
     let names: Vec<&str> = programs.iter().map(|program| program.name()).collect();
     eprintln!(
@@ -40,7 +40,7 @@ pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<
     Ok(folder.join(PROFILE))
 }
 
-/// Whether Rust's target and the linker are there; else what to install.
+/// Checks that Rust's target and the linker are installed; the error says what to install.
 fn check(architecture: Architecture) -> Result<()> {
     let (target, compiler) = (architecture.rust_target(), architecture.cross_compiler());
     let mut missing = Vec::new();
@@ -50,7 +50,7 @@ fn check(architecture: Architecture) -> Result<()> {
         .output()
         .context("cannot run rustc")?;
     let library = PathBuf::from(String::from_utf8_lossy(&library.stdout).trim());
-    // Where it is not installed the folder is missing, or empty.
+    // If the target is not installed, the folder is missing or empty.
     if std::fs::read_dir(library).map_or(true, |mut files| files.next().is_none()) {
         missing.push(format!("Rust's target {target}: rustup target add {target}"));
     }

@@ -1,8 +1,8 @@
-//! Makes a JSON value small while it keeps a property.
+//! Shrinks a JSON value while it keeps a property.
 
 use serde_json::Value;
 
-/// Takes elements of lists and fields of objects away, largest parts first, as long as `still_holds` says yes.
+/// Removes elements of lists and fields of objects, largest parts first, as long as `still_holds` returns true.
 pub fn shrink(mut value: Value, mut still_holds: impl FnMut(&Value) -> bool) -> Value {
     loop {
         let mut has_shrunk = false;
@@ -21,7 +21,7 @@ pub fn shrink(mut value: Value, mut still_holds: impl FnMut(&Value) -> bool) -> 
     }
 }
 
-/// JSON pointers of all parts; later elements of a list come first, so that removing one moves no other.
+/// JSON pointers of all parts; later elements of a list come first, so that removing one does not move the others.
 fn collect(value: &Value, at: String, places: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Array(all) => {
@@ -49,7 +49,7 @@ fn remove(value: &mut Value, place: &str) -> bool {
             }
             _ => false,
         },
-        // The number of the request decides how it is asked.
+        // The request's number decides how it is asked.
         Some(Value::Object(all)) if key != "id" => {
             all.remove(&key.replace("~1", "/").replace("~0", "~")).is_some()
         }

@@ -1,4 +1,4 @@
-//! The programs with tests in them, which cargo builds and we run.
+//! Test programs, which cargo builds and we run.
 
 use std::{
     collections::BTreeSet,
@@ -13,21 +13,21 @@ use serde_json::Value;
 
 use super::{tally::Tally, times::Times};
 
-/// What came of building.
+/// Result of the build.
 #[derive(Default)]
 pub(super) struct Build {
     /// Whether everything was built.
     pub(super) succeeded: bool,
-    /// The programs with tests, in the order of packages and names.
+    /// The test programs, sorted by package and name.
     pub(super) suites: Vec<Suite>,
     /// Packages with a library, whose documentation may have tests.
     pub(super) libraries: BTreeSet<String>,
 }
 
-/// A program with tests in it.
+/// A test program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Suite {
-    /// Package it is of.
+    /// Its package.
     pub(super) package: String,
     /// `lib`, `bin` or `test`.
     kind: String,
@@ -39,7 +39,7 @@ pub(super) struct Suite {
 }
 
 impl Build {
-    /// Builds the workspace with all tests, or without tests but those of some packages.
+    /// Builds the workspace with all tests, or only with the tests of some packages.
     pub(super) fn run(packages: &[String]) -> Result<Self> {
         let mut build = Self::default();
         if packages.is_empty() {
@@ -116,7 +116,7 @@ impl Suite {
         }
     }
 
-    /// Runs it as cargo does: in its package's folder, with what the tests here read of cargo's variables.
+    /// Its command, as cargo would run it: in its package's folder, with the variables of cargo that our tests read.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder);
@@ -135,8 +135,8 @@ fn package(id: &str) -> &str {
     }
 }
 
-/// Runs tests, shows what they print, counts them, and times them where they run one at a time: only then a test's name is
-/// printed before it runs. Whether the command succeeded.
+/// Runs tests, shows their output and counts them. Times them if they run one at a time, because only then a test's
+/// name is printed before it runs. Returns whether the command succeeded.
 pub(super) fn read(
     mut command: Command,
     tally: &mut Tally,
@@ -151,7 +151,7 @@ pub(super) fn read(
     let (mut buffer, mut line) = ([0; 1 << 13], Vec::new());
     loop {
         let count = output.read(&mut buffer).context("cannot read what the tests print")?;
-        // Not by println: parts of lines are to be seen while a test runs.
+        // Not by println: incomplete lines must be visible while a test runs.
         let mut screen = io::stdout().lock();
         screen.write_all(&buffer[..count]).and_then(|()| screen.flush()).context("cannot print")?;
         for byte in &buffer[..count] {

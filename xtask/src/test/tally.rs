@@ -1,4 +1,4 @@
-//! Counts what `cargo test` reports.
+//! Counts the results that `cargo test` prints.
 
 use std::{fmt, fs, path::Path};
 
@@ -12,7 +12,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a check that is one test.
+    /// Counts a check as one test.
     pub fn check(&mut self, name: &str, passed: bool) {
         if passed {
             self.passed += 1;
@@ -22,12 +22,12 @@ impl Tally {
         }
     }
 
-    /// Reads one line of `cargo test`; true when it closes a suite.
+    /// Reads one line of `cargo test`; true when it ends a suite.
     pub fn line(&mut self, line: &str) -> bool {
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.failures.push(name.to_owned());
         }
-        // A test that prints without a capture breaks its own line; the tally at the end is always whole.
+        // A test that prints without capture breaks its own line; the summary line is always complete.
         let Some(counts) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
             return false;
         };
@@ -46,18 +46,18 @@ impl Tally {
         true
     }
 
-    /// Moves the tests that wrote themselves to `path` from the passed to the skipped ones; removes the file.
+    /// Moves the tests that are listed in `path` from the passed to the skipped ones; removes the file.
     pub fn read_skips(&mut self, path: &Path) {
         let Ok(text) = fs::read_to_string(path) else { return };
         for line in text.lines() {
             self.passed = self.passed.saturating_sub(1);
             self.skipped.push(line.to_owned());
         }
-        // Nothing is lost if this fails: the name is of this process.
+        // Harmless if this fails: the name contains this process's id.
         let _ = fs::remove_file(path);
     }
 
-    /// How many failed.
+    /// Number of failures.
     pub fn failures(&self) -> usize {
         self.failed
     }
@@ -67,12 +67,12 @@ impl Tally {
         self.failed > 0
     }
 
-    /// One word for people.
+    /// The result in one word.
     pub fn verdict(&self) -> &'static str {
         if self.failed() { "FAILED" } else { "All well" }
     }
 
-    /// Names what failed and what was skipped.
+    /// Prints the names of failed and skipped tests.
     pub fn print_failures(&self) {
         for name in &self.failures {
             println!("  failed: {name}");

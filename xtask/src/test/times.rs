@@ -1,4 +1,4 @@
-//! Where the time of a run went.
+//! Where the run spent its time.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many of the slowest are shown.
+/// Number of slowest tests that are shown.
 const SHOWN: usize = 10;
 
-/// What is shorter is no use to know.
+/// Shorter durations are not shown.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Durations so far.
@@ -19,7 +19,7 @@ pub(super) struct Times {
     parts: Vec<(String, Duration)>,
     packages: BTreeMap<String, Duration>,
     suites: Vec<(String, Duration)>,
-    /// Of those that run one at a time; others share the processors, and their time says little.
+    /// Only of tests that run one at a time; the times of concurrent tests say little.
     tests: Vec<(String, Duration)>,
     running: Option<(String, Instant)>,
 }
@@ -36,7 +36,7 @@ impl Times {
         }
     }
 
-    /// Does a part of the run.
+    /// Runs and times a part.
     pub(super) fn part<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
@@ -44,25 +44,25 @@ impl Times {
         result
     }
 
-    /// Notes how long a suite took.
+    /// Notes the duration of a suite.
     pub(super) fn suite(&mut self, package: &str, name: &str, took: Duration) {
         self.last_test_ends();
         *self.packages.entry(package.to_owned()).or_default() += took;
         self.suites.push((name.to_owned(), took));
     }
 
-    /// A test begins, and so the one before it is over.
+    /// A test starts, so the one before it has ended.
     pub(super) fn test_starts(&mut self, suite: &str, name: &str) {
         self.last_test_ends();
         self.running = Some((format!("{suite}: {name}"), Instant::now()));
     }
 
-    /// The last test of a suite is over.
+    /// The last test of a suite has ended.
     pub(super) fn last_test_ends(&mut self) {
         self.tests.extend(self.running.take().map(|(name, started)| (name, started.elapsed())));
     }
 
-    /// Since the run began.
+    /// Time since the run began.
     pub(super) fn total(&self) -> Duration {
         self.started.elapsed()
     }

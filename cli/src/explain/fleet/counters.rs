@@ -10,7 +10,7 @@ use crate::devices::{DeviceId, Place};
 /// Driver, pool, counter set and counter.
 type Key = (String, String, String, String);
 
-/// Who draws on a counter.
+/// The users of a counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     /// Their claims.
@@ -63,12 +63,12 @@ impl CounterUsers {
         users
     }
 
-    /// Who draws on a counter of the device's pool.
+    /// The users of a counter of the device's pool.
     pub fn of(&self, device: &DeviceId, set: &str, counter: &str) -> Users {
         self.by_counter.get(&key(device, set, counter)).cloned().unwrap_or_default()
     }
 
-    /// Whether the device, or something that it has in common with others, is in use.
+    /// Whether the device, or a counter that it shares with others, is in use.
     pub fn is_touched(&self, place: &Place<'_>) -> bool {
         self.held.contains(&place.id)
             || place.device.consumes_counters.iter().flatten().any(|consumption| {

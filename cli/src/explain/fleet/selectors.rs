@@ -1,4 +1,4 @@
-//! Selectors part by part.
+//! Evaluates selectors part by part.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ impl Selectors {
         let selector = self.compiled(part).ok()?;
         selector.explain(device).into_iter().find_map(|found| {
             let text = selector.source().get(found.start..found.end)?;
-            // What is read comes first; the whole part and what it compares with say nothing new.
+            // The operands come first; the whole part and literals add no information.
             (text.starts_with("device.") && text.len() < selector.source().trim().len())
                 .then(|| format!("{} is {}", short(text), found.value))
         })

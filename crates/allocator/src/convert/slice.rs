@@ -1,4 +1,4 @@
-//! ResourceSlices into the inventory.
+//! Reads ResourceSlices into the inventory.
 
 use k8s_openapi::api::resource::v1::{self, DeviceAttribute, ResourceSlice};
 
@@ -10,7 +10,7 @@ use crate::inventory::{
 };
 use crate::names::Name;
 
-/// Most devices and most cells (attribute values, capacities, consumptions) of an inventory.
+/// Largest number of devices, and of cells (attribute values, capacities, consumptions), in an inventory.
 const MOST: u32 = u32::MAX - 1;
 
 fn amount(quantity: &str, at: impl Fn() -> String) -> Result<Amount, ConvertError> {
@@ -18,16 +18,16 @@ fn amount(quantity: &str, at: impl Fn() -> String) -> Result<Amount, ConvertErro
 }
 
 impl Inventory {
-    /// Puts a slice in, after all others. The order of slices matters in one case, as it does to Kubernetes: where the
-    /// slices of a pool disagree about their number, the first one that concerns the node is right.
+    /// Adds a slice after all others. The order of slices matters in one case, as in Kubernetes: where the slices of a
+    /// pool disagree about their number, the first one that concerns the node counts.
     ///
     /// # Errors
-    /// A quantity is not one, or there are too many devices; the inventory is then as before.
+    /// An invalid quantity, or too many devices; the inventory is then as before.
     pub fn add(&mut self, slice: &ResourceSlice) -> Result<Change, ConvertError> {
         self.put(self.slices.len() as u32, slice)
     }
 
-    /// Puts a slice in where the one with its name is, which goes; as [`Self::add`] if there is none.
+    /// Replaces the slice of the same name, in its place; like [`Self::add`] if there is none.
     ///
     /// # Errors
     /// As for [`Self::add`].
@@ -49,7 +49,7 @@ impl Inventory {
         }
     }
 
-    /// The slice, with its devices behind all others.
+    /// Reads the slice and appends its devices.
     fn read(&mut self, place: u32, slice: &ResourceSlice) -> Result<Slice, ConvertError> {
         let spec = &slice.spec;
         let slice_name = slice.metadata.name.clone().unwrap_or_default();

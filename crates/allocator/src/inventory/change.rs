@@ -1,4 +1,4 @@
-//! Slices in and out of an inventory, with its indexes kept up.
+//! Adds and removes slices of an inventory, and keeps its indexes up to date.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -9,18 +9,17 @@ use hashbrown::{DefaultHashBuilder, HashSet};
 use super::{DeviceIndex, DeviceRef, Inventory, PoolSlices, Slice};
 use crate::names::Name;
 
-/// Slices and devices that may have been taken out before the inventory is copied without them, beside as many as it
-/// has.
+/// Allowance of removed slices and devices, in addition to the number in use, before the inventory is compacted.
 const LEAST_GARBAGE: usize = 1024;
 
-/// What a change did to the indices of devices: what is held must follow it, see [`crate::held::Held::follow`].
+/// The effect of a change on the indices of devices: held devices must follow it, see [`crate::held::Held::follow`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// These devices were taken out.
+    /// Removed devices.
     pub(crate) gone: Range<DeviceIndex>,
-    /// These were put in.
+    /// Added devices.
     pub(crate) new: Range<DeviceIndex>,
-    /// All indices are others now.
+    /// All indices have changed.
     pub(crate) all: bool,
 }
 
@@ -28,7 +27,7 @@ pub(super) fn hash_id(hasher: &DefaultHashBuilder, id: (Name, Name, Name)) -> u6
     hasher.hash_one(id)
 }
 
-/// Puts a slice into a list that is in the slices' order.
+/// Inserts a slice into a list that is sorted by place.
 fn put(list: &mut Vec<u32>, place: u32) {
     let at = list.partition_point(|other| *other < place);
     list.insert(at, place);
@@ -46,13 +45,13 @@ impl Inventory {
         Self::default()
     }
 
-    /// Takes out the slice with this name, if there is one.
+    /// Removes the slice with this name, if there is one.
     pub fn remove(&mut self, slice: &str) -> Change {
         let gone = self.place_of(slice).map_or(0..0, |place| self.take_out(place));
         self.changed(gone, 0..0)
     }
 
-    /// Gives back memory that is kept for further slices: worth it when many were put in at once.
+    /// Frees spare capacity: worth it after many slices were added at once.
     pub fn shrink_to_fit(&mut self) {
         self.names.shrink_to_fit();
         self.slices.shrink_to_fit();
@@ -80,7 +79,7 @@ impl Inventory {
         })
     }
 
-    /// Puts a slice whose devices are in already at its place: at the end, or where one is that goes.
+    /// Indexes a slice whose devices were added already: at the end, or in the place of one that is removed.
     pub(crate) fn put_in(&mut self, place: u32, slice: Slice) -> Change {
         let new = slice.first_device..slice.end_device;
         let mut gone = 0..0;
@@ -132,7 +131,7 @@ impl Inventory {
         self.by_id = by_id;
     }
 
-    /// Takes a slice out of all indexes; its devices stay where they are, and nothing refers to them any more.
+    /// Removes a slice from all indexes; its devices stay in memory, and nothing refers to them any more.
     fn take_out(&mut self, place: u32) -> Range<DeviceIndex> {
         let devices = self.slices[place as usize].first_device..self.slices[place as usize].end_device;
         let mut by_id = std::mem::take(&mut self.by_id);
@@ -185,7 +184,7 @@ impl Inventory {
         devices
     }
 
-    /// Whether the slices of a pool's newest generation have no fault together, so that no part of them has one.
+    /// Whether the slices of a pool's newest generation together have no fault, so that no subset of them has one.
     pub(crate) fn is_faultless(&self, pool: u32) -> bool {
         let pool = &self.pools[pool as usize];
         *pool.is_faultless.get_or_init(|| {
@@ -194,7 +193,7 @@ impl Inventory {
         })
     }
 
-    /// Whether these slices of one pool have no name twice and no counter that is missing.
+    /// Whether these slices of one pool have no duplicate name and no missing counter.
     fn are_faultless(&self, slices: &[u32]) -> bool {
         let mut names = HashSet::new();
         let mut counters = HashSet::new();

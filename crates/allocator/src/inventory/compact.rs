@@ -1,9 +1,9 @@
-//! A copy of an inventory without what was taken out of it.
+//! Copies an inventory without its garbage.
 
 use super::{Capacity, Consumption, CounterSet, Device, Extra, Inventory, Shape, Slice, Value, Version};
 use crate::names::Name;
 
-/// Copies what slices refer to, each different value once.
+/// Copies the values that slices refer to, each distinct value once.
 struct Copier<'o> {
     old: &'o Inventory,
     new: Inventory,
@@ -26,7 +26,7 @@ impl Copied {
 }
 
 impl Inventory {
-    /// The same slices in the same order, with indices of their own.
+    /// The same slices in the same order, with new indices.
     pub(super) fn compacted(&self) -> Inventory {
         let mut versions = vec![None; self.values.versions.len()];
         for (text, index) in &self.values.version_index {

@@ -7,17 +7,17 @@ use super::{Capacity, Consumption, Inventory, Shape, Value};
 use crate::names::Name;
 use crate::node::NodeSelector;
 
-/// Place of a device in the inventory.
+/// Index of a device in the inventory.
 pub(crate) type DeviceIndex = u32;
 
-/// A device: names of its attributes are in its shape, values in the inventory's cells.
+/// A device: its shape has the names of its attributes, the inventory's cells have the values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
     pub name: Name,
     pub shape: u32,
     pub cells: u32,
     pub slice: u32,
-    /// Index of what only some devices have; [`NO_EXTRA`] for none.
+    /// Index of its rare properties; [`NO_EXTRA`] for none.
     pub extra: u32,
     pub consumptions: u32,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Device {
 /// No [`Extra`].
 pub(crate) const NO_EXTRA: u32 = u32::MAX;
 
-/// What only some devices have.
+/// Properties that only some devices have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Extra {
     pub taints: Vec<Taint>,
@@ -35,7 +35,7 @@ pub(crate) struct Extra {
     pub node_name: Option<String>,
     pub all_nodes: bool,
     pub node_selector: Option<NodeSelector>,
-    /// `consumesCounters` has entries, even if these name no counter.
+    /// `consumesCounters` has entries, even if they name no counter.
     pub has_consumptions: bool,
     /// Counter sets that are named without a counter.
     pub bare_sets: Vec<Name>,
@@ -49,7 +49,7 @@ pub(crate) struct Taint {
     pub effect: String,
 }
 
-/// A device of an inventory; also what a CEL selector sees of it.
+/// A device of an inventory, as CEL selectors see it.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRef<'i> {
     pub(crate) inventory: &'i Inventory,
@@ -81,7 +81,7 @@ impl<'i> DeviceRef<'i> {
         self.inventory.text(self.record().name)
     }
 
-    /// The one node that has the device, if its slice names one.
+    /// The node, if the slice names one.
     pub fn node_name(&self) -> Option<&'i str> {
         let slice = &self.inventory.slices[self.record().slice as usize];
         slice.node_name.map(|name| self.inventory.text(name))
@@ -92,7 +92,7 @@ impl<'i> DeviceRef<'i> {
         &self.inventory.slices[self.record().slice as usize].name
     }
 
-    /// The capacities as they were published: name, and the quantity's text.
+    /// The capacities as published: name, and the quantity's text.
     pub fn capacity_texts(&self) -> impl Iterator<Item = (&'i str, &'i str)> {
         let device = *self;
         device

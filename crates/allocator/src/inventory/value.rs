@@ -1,4 +1,4 @@
-//! Values that many devices share, each kept once.
+//! Values shared by many devices, each stored once.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -19,13 +19,13 @@ pub(crate) enum Value {
     Unknown,
 }
 
-/// A version's text, and what it means if it is one.
+/// A version's text, and its meaning if it is valid.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub parsed: Result<tessera_cel::Version, String>,
 }
 
-/// What devices have in common: names, but no values.
+/// The names that devices have in common, without values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub driver: Name,
@@ -48,7 +48,7 @@ pub(crate) struct Policy {
     pub default: Option<Amount>,
     pub range: Option<Range>,
     pub values: Vec<Amount>,
-    /// `validValues` is there, even if empty.
+    /// `validValues` is present, even if empty.
     pub has_values: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Range {
     pub step: Option<Amount>,
 }
 
-/// What a device takes of one counter.
+/// The amount that a device takes of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Consumption {
     pub set: Name,
@@ -68,7 +68,7 @@ pub(crate) struct Consumption {
     pub amount: Nanos,
 }
 
-/// Things kept once each, found by what they are.
+/// Interned values.
 #[derive(Debug)]
 pub(crate) struct Distinct<T> {
     pub items: Vec<T>,

@@ -1,33 +1,33 @@
-//! Whether there can be a solution at all, by counting: much sooner known than by looking for one.
+//! Rules out a solution by counting, which is much faster than searching.
 //!
-//! A bound looks at no less than there is (each device alone, before anything is taken) and at no more than is asked for
-//! (of alternatives the one that takes least), so what it rules out has no solution. Where upstream would find an error
-//! on the way to "no solution", no bound may be asked: see [`Assignment::may_leave_out`].
+//! A bound counts at least what is available (each device alone, before anything is taken) and at most what is
+//! requested (of alternatives the smallest), so what it rules out has no solution. Bounds must not be used where
+//! upstream would find an error on the way to "no solution": see [`Assignment::may_leave_out`].
 
 use hashbrown::HashMap;
 
 use crate::amount::Nanos;
 use crate::validity::{Assignment, NO, Slot};
 
-/// Beyond this many candidates counters are not summed up.
+/// Beyond this many candidates, counters are not summed up.
 const MOST_CANDIDATES: usize = 1 << 16;
 
-/// Most sums of counters that are kept.
+/// Largest number of sums that are kept.
 const MOST_SUMS: usize = 8;
 
-/// What one counter of its kind weighs in the sum over all kinds.
+/// Weight of each kind of counter in the sum over all kinds.
 const WEIGHT: i128 = 1_000_000_000_000;
 
 /// A sum of counters: what is left, what devices take of it, and what requests need of it.
 #[derive(Debug)]
 struct CounterSum {
-    /// At most this much is left.
+    /// Upper bound of what is left.
     left: i128,
-    /// By candidate: what it takes, at least.
+    /// By candidate: lower bound of what it takes.
     taken: Vec<i128>,
-    /// By slot: what each of its devices takes, at least.
+    /// By slot: lower bound of what each of its devices takes.
     least: Vec<i128>,
-    /// By slot: what all requests after the slot's take, at least.
+    /// By slot: lower bound of what all later requests take.
     after: Vec<i128>,
 }
 
@@ -57,14 +57,14 @@ impl CounterSums {
 type Possible = Vec<Vec<u32>>;
 
 impl Slot<'_> {
-    /// The number of devices that any solution has for this slot, if that is known.
+    /// The number of devices that every solution has for this slot, if known.
     fn certain_count(&self) -> Option<i64> {
         (!self.is_alternative && !self.is_all).then_some(self.count)
     }
 }
 
 impl<'a> Assignment<'a, '_> {
-    /// Whether a constraint is about so many devices that it pays to count before looking.
+    /// Whether a constraint covers so many devices that counting before searching pays.
     pub(super) fn is_much_constrained(&self) -> bool {
         const MUCH: i64 = 4;
         self.constraints.iter().enumerate().any(|(claim, constraints)| {
@@ -82,9 +82,9 @@ impl<'a> Assignment<'a, '_> {
         })
     }
 
-    /// The sums of counters to go on with; None if there is no solution. Only for a search that has taken nothing.
+    /// The sums of counters to continue with; `None` if there is no solution. Only for a search that has taken nothing.
     pub(super) fn count_up(&mut self) -> Option<CounterSums> {
-        // Selectors have been asked by now, and often they suffice.
+        // The selectors have been evaluated by now, and often they suffice.
         let selected = self.selected();
         if self.lacks_any_values(&selected) {
             return None;
@@ -107,7 +107,7 @@ impl<'a> Assignment<'a, '_> {
         (!whole).then_some(sums)
     }
 
-    /// The candidates that selectors let through, in use or not; for a slot of which this is not known, all.
+    /// The candidates that selectors match, in use or not; all, for a slot where this is not known.
     fn selected(&self) -> Possible {
         let all = |slot: &Slot<'_>| {
             (0..self.candidates.len() as u32)
@@ -147,7 +147,7 @@ impl<'a> Assignment<'a, '_> {
             && (found == 0 || !possible[slot].iter().any(|one| self.is_shareable(*one)))
     }
 
-    /// Whether the devices that a constraint is about cannot all have one value, or cannot all have different ones.
+    /// Whether the devices of a constraint cannot all have one value, or cannot all have different ones.
     fn lacks_values(&mut self, claim: usize, constraint: usize, possible: &Possible) -> bool {
         let mut found: Vec<(u32, u32, u32)> = Vec::with_capacity(self.candidates.len());
         let mut counts: Vec<(usize, i64)> = Vec::new();
@@ -183,8 +183,8 @@ impl<'a> Assignment<'a, '_> {
         })
     }
 
-    /// Sums of the counters of one kind, and one sum over all kinds in which each kind weighs the same. Counters are of one
-    /// kind if their names differ in nothing but digits at the end.
+    /// Sums of the counters of one kind, and one sum over all kinds in which each kind has the same weight. Counters
+    /// are of one kind if their names differ only in digits at the end.
     fn counter_sums(&mut self, possible: &Possible) -> CounterSums {
         let mut used: Vec<u32> = possible.iter().flatten().copied().collect();
         used.sort_unstable();
@@ -202,7 +202,7 @@ impl<'a> Assignment<'a, '_> {
         CounterSums(sums)
     }
 
-    /// The number of kinds, the counters (kind, what is left), and what the used candidates take of them.
+    /// The number of kinds, the counters (kind, what is left), and what the candidates in use take of them.
     #[expect(clippy::type_complexity, reason = "three lists that are used in one place")]
     fn counters_of(&mut self, used: &[u32]) -> (usize, Vec<(usize, Nanos)>, Vec<(u32, Vec<(usize, Nanos)>)>) {
         let inventory = self.basis.inventory;
@@ -238,7 +238,7 @@ impl<'a> Assignment<'a, '_> {
         (kinds.len(), counters, taken)
     }
 
-    /// The sum over one kind of counters, or over all; None where it would not fit into a number.
+    /// The sum over one kind of counters, or over all; `None` on overflow.
     fn counter_sum(
         &self,
         kind: Option<usize>,

@@ -1,13 +1,13 @@
-//! Numbers of 128 bits that stand for states of a search.
+//! 128-bit hashes of search states.
 
 use std::hash::{Hash, Hasher};
 
-/// What stands for a thing: the same for the same, another for another but for chances of one in 2^128. Two states that
-/// were taken for one would cost a solution, so 64 bits are too few for a million states.
+/// Hash of a value. A collision of two states would lose a solution, so 64 bits are too few for a million states; with
+/// 128 a pair collides with a probability of 2^-128.
 pub(super) fn mix(value: impl Hash) -> u128 {
     let mut mixer = Mixer { low: 0x243f_6a88_85a3_08d3, high: 0x1319_8a2e_0370_7344 };
     value.hash(&mut mixer);
-    // Twice more, so that the last word reaches all bits.
+    // Two more rounds, so that the last word reaches all bits.
     mixer.write_u64(0xa409_3822_299f_31d0);
     mixer.write_u64(0x082e_fa98_ec4e_6c89);
     u128::from(mixer.high) << 64 | u128::from(mixer.low)
@@ -87,7 +87,7 @@ mod tests {
         assert_ne!(mix((vec![1u32], vec![2u32])), mix((vec![1u32, 2], Vec::<u32>::new())));
     }
 
-    /// Sums of them stand for sets: no bit may be biased.
+    /// Sets are represented by sums of hashes, so no bit may be biased.
     #[test]
     fn each_bit_is_as_often_one_as_zero() {
         let mut ones = [0i32; 128];

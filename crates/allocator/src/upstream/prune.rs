@@ -1,14 +1,14 @@
-//! What need not be tried, because it cannot lead to a solution: used once a search turns out to be long.
+//! Skips parts of the search that cannot lead to a solution; used once a search turns out to be long.
 //!
-//! Only parts of the search without a solution are left out, so the first solution stays the first. Where upstream would
-//! find an error in such a part, or would remember something of it, nothing is left out (see [`Assignment::may_leave_out`]).
+//! Only parts without a solution are skipped, so the first solution stays the first. Where upstream would find an error
+//! in such a part, or would remember something of it, nothing is skipped (see [`Assignment::may_leave_out`]).
 //!
-//! - **Too few**: a request or a later one has fewer devices left that it could take, each looked at alone, than it
+//! - **Too few**: a request or a later one has fewer candidates left, each looked at alone, than it
 //!   needs; or fewer values are left than a distinctAttribute constraint needs.
-//! - **Too little**: the requests to come need more of counters than is left, see [`super::bounds`].
+//! - **Too little**: the remaining requests need more of counters than is left, see [`super::bounds`].
 //! - **Alike**: devices that no request and no constraint can tell apart, and that take the same of counters which are
 //!   themselves alike (two cards with the same partitions in use), fail alike.
-//! - **Seen**: a request was begun before in a state that is the same but for what is alike, and failed.
+//! - **Seen**: a request was begun before in the same state, up to devices that are alike, and failed.
 
 use std::hash::Hash;
 
@@ -19,11 +19,11 @@ use super::mix::mix;
 use crate::amount::Nanos;
 use crate::validity::{Assignment, Pool};
 
-/// Most states that are remembered; beyond, the search goes on without remembering more.
+/// Largest number of remembered states; beyond, the search goes on without remembering more.
 const MOST_STATES: usize = 1 << 20;
 
-/// Most pairs of a request and a device. Beyond, looking at all of them before the search would cost more time and memory
-/// than most searches take.
+/// Largest number of pairs of a request and a device. Beyond, checking all of them before the search would cost more
+/// time and memory than most searches take.
 const MOST_PAIRS: usize = 1 << 18;
 
 /// Which devices are alike, and what was seen.
@@ -31,27 +31,27 @@ const MOST_PAIRS: usize = 1 << 18;
 pub(super) struct Pruning {
     /// By candidate: its component.
     component: Vec<u32>,
-    /// By candidate: its kind; candidates of one kind in one component differ in nothing but their name.
+    /// By candidate: its kind; candidates of one kind in one component differ only in their names.
     kind: Vec<u32>,
-    /// By candidate: its place in the component.
+    /// By candidate: its index in the component.
     local: Vec<u32>,
     components: Vec<Component>,
-    /// Sum over all components of what they look like now.
+    /// Sum of the hashes of all components' current states.
     total: u128,
     /// States in which a request was begun and failed.
     failed: HashSet<u128>,
-    /// What is left of counters, summed up.
+    /// Sums of what is left of counters.
     pub sums: CounterSums,
 }
 
 /// Candidates that share counters; most often the partitions of one card.
 #[derive(Debug, Default, Clone)]
 struct Component {
-    /// The same for components whose candidates are alike, one by one.
+    /// Equal for components whose candidates are alike, one by one.
     signature: u32,
     /// First of its candidates.
     first: u32,
-    /// What is in use of it.
+    /// What of it is in use.
     state: u128,
 }
 
@@ -61,7 +61,7 @@ impl Component {
     }
 }
 
-/// Numbers for things, in the order in which they are first seen.
+/// Numbers distinct values, in the order in which they are first seen.
 struct Numbers<T>(HashMap<T, u32>);
 
 impl<T: Eq + Hash> Numbers<T> {
@@ -83,12 +83,12 @@ impl Pruning {
         self.total = self.total.wrapping_add(component.look());
     }
 
-    /// What stands for a candidate and all that are alike, for a request whose search began at `start`.
+    /// Hash of a candidate and all that are like it, for a request whose search began at `start`.
     pub fn alike(&self, candidate: u32, device: i64, start: u32) -> u128 {
         let index = self.component[candidate as usize];
         let component = &self.components[index as usize];
         let kind = self.kind[candidate as usize];
-        // Components may only be exchanged as wholes, so all of both must be still ahead.
+        // Components can only be exchanged as a whole, so all of both must still be ahead.
         if device == 0 || component.first >= start {
             mix((component.signature, component.state, kind))
         } else {
@@ -96,12 +96,12 @@ impl Pruning {
         }
     }
 
-    /// Whether the request was begun in such a state before, and failed.
+    /// Whether the request was begun in this state before, and failed.
     pub fn has_failed(&self, state: u128) -> bool {
         self.failed.contains(&state)
     }
 
-    /// Remembers that the request failed, begun in this state.
+    /// Remembers that the request, begun in this state, failed.
     pub fn remember(&mut self, state: u128) {
         if self.failed.len() < MOST_STATES {
             self.failed.insert(state);
@@ -110,9 +110,10 @@ impl Pruning {
 }
 
 impl Assignment<'_, '_> {
-    /// Whether parts of the search may be left out. Not where that could change the answer: a selector or capacity policy
-    /// fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets by what was
-    /// tried, or two drivers' pools share their counters; nor where there is too much to look at.
+    /// Whether parts of the search may be skipped. Not where that could change the answer: a selector or capacity
+    /// policy fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets
+    /// depending on what was tried, or two drivers' pools share their counters; nor where there are too many pairs to
+    /// check.
     pub(super) fn may_leave_out(&mut self) -> bool {
         if self.slots.len().saturating_mul(self.candidates.len()) > MOST_PAIRS {
             return false;
@@ -149,7 +150,7 @@ impl Assignment<'_, '_> {
             .all(|candidate| self.device(candidate).consumptions().all(|taken| taken.amount >= 0))
     }
 
-    /// Works out what is alike. Only for a search that has taken nothing.
+    /// Finds out which devices are alike. Only for a search that has taken nothing.
     pub(super) fn begin_pruning(&mut self, sums: CounterSums) -> Pruning {
         let (component, local, firsts) = self.components();
         let mut pruning = Pruning {
@@ -161,7 +162,7 @@ impl Assignment<'_, '_> {
         };
         let mut kinds = Numbers(HashMap::new());
         let mut signatures = Numbers(HashMap::new());
-        // By component: the kinds of its candidates, its counters in the order in which these name them.
+        // By component: the kinds of its candidates, and its counters in the order in which these name them.
         let mut seen: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); pruning.components.len()];
         for candidate in 0..self.candidates.len() as u32 {
             let (members, counters) = &mut seen[pruning.component[candidate as usize] as usize];
@@ -191,7 +192,8 @@ impl Assignment<'_, '_> {
         pruning
     }
 
-    /// Groups candidates that share counters: by candidate its group and place therein, by group its first candidate.
+    /// Groups candidates that share counters: for each candidate its group and index in it, for each group its first
+    /// candidate.
     fn components(&mut self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
         let mut parent: Vec<u32> = (0..self.candidates.len() as u32).collect();
         fn root(parent: &mut [u32], mut of: u32) -> u32 {
@@ -227,10 +229,10 @@ impl Assignment<'_, '_> {
         (component, local, firsts)
     }
 
-    /// All that requests and constraints can see of a candidate, but for its counters.
+    /// Everything that requests and constraints can see of a candidate, except its counters.
     fn traits(&mut self, candidate: u32, local: u32) -> Vec<u64> {
         let device = self.device(candidate);
-        // What can be had twice differs from its like once it was had.
+        // A device that can be allocated twice differs from others like it once it is allocated.
         let can_be_had_twice =
             self.is_shareable(candidate) || self.slots.iter().any(|slot| slot.admin_access);
         let held = self.basis.held.get(device.index);
@@ -238,7 +240,7 @@ impl Assignment<'_, '_> {
             u64::from(self.is_shareable(candidate)),
             if can_be_had_twice { u64::from(local) + 1 } else { 0 },
             u64::from(device.has_consumptions()),
-            // The consumed capacity of no two devices is taken for the same.
+            // Consumed capacities of two devices never count as equal.
             held.map_or(0, |held| if held.shares > 0 { u64::from(candidate) + 2 } else { 1 }),
         ];
         for slot in 0..self.slots.len() {
@@ -255,7 +257,7 @@ impl Assignment<'_, '_> {
         traits
     }
 
-    /// The state in which a request begins, but for what is alike.
+    /// The state in which a request begins, up to devices that are alike.
     pub(super) fn state_at(&self, pruning: &Pruning, slot: u32) -> u128 {
         let of_constraints: Vec<_> =
             self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
@@ -263,7 +265,7 @@ impl Assignment<'_, '_> {
         mix((slot, pruning.total, of_constraints, self.counts[claim]))
     }
 
-    /// Whether a request, or one that is to come, cannot be satisfied any more.
+    /// Whether a request, or a later one, can no longer be satisfied.
     pub(super) fn has_too_few(&mut self, slot: u32, device: i64, start: u32) -> bool {
         let needed = self.slots[slot as usize].count - device;
         if !self.has_candidates(slot as usize, needed, start) {

@@ -13,7 +13,7 @@ pub(super) struct Limits {
     pub patience: u64,
 }
 
-/// A choice that the search may come back to.
+/// A choice that the search may return to.
 #[derive(Debug)]
 enum Frame {
     /// A claim is complete.
@@ -24,7 +24,7 @@ enum Frame {
     One(One),
     /// One device of a request for all.
     OfAll(Undo),
-    /// A request begins in this state, see [`Pruning`].
+    /// A request was begun in this state, see [`Pruning`].
     Begun(u128),
 }
 
@@ -33,12 +33,12 @@ enum Frame {
 struct One {
     slot: u32,
     device: i64,
-    /// Where it began.
+    /// Position of the first candidate.
     start: u32,
     taken: Undo,
-    /// What stands for the taken device and its like.
+    /// Hash of the taken device and of those like it.
     alike: u128,
-    /// What stands for those that failed.
+    /// Hashes of those that failed.
     failed: Vec<u128>,
 }
 
@@ -60,13 +60,13 @@ enum Step {
         device: i64,
         start: u32,
     },
-    /// A search for one device goes on after the candidate that failed.
+    /// Continue the search for one device after the candidate that failed.
     Next(One),
     Return(Outcome),
     Found,
 }
 
-/// The search for the first whole assignment.
+/// The search for the first complete assignment.
 pub(super) struct Search<'a, 's> {
     pub assignment: Assignment<'a, 's>,
     limits: Limits,
@@ -91,7 +91,7 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Whether there is a solution; the assignment is then it.
+    /// Whether there is a solution; it is then in the assignment.
     pub fn run(&mut self) -> Result<bool, AllocateError> {
         let mut step = Step::Request { claim: 0, request: 0 };
         if self.limits.patience < u64::MAX
@@ -161,7 +161,7 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Takes everything back and begins again, leaving out what cannot succeed where that is possible.
+    /// Undoes everything and starts again, where possible without the parts that cannot succeed.
     fn begin_again(&mut self) -> Step {
         while let Some(frame) = self.stack.pop() {
             match frame {
@@ -219,7 +219,7 @@ impl<'a, 's> Search<'a, 's> {
         })
     }
 
-    /// Whether a request, or the rest of one, need not be tried.
+    /// Whether a request, or the rest of one, can be skipped.
     fn leaves_out(&mut self, slot: u32, device: i64, start: u32) -> bool {
         let Some(pruning) = &self.pruning else { return false };
         if pruning.sums.rule_out(slot, self.assignment.slots[slot as usize].count - device) {
@@ -278,7 +278,7 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Takes the next device, at or after `next`, that the request can have.
+    /// Takes the next device, at or after `next`, that is possible for the request.
     fn next_device(
         &mut self,
         (slot, device, start): (u32, i64, u32),

@@ -32,7 +32,7 @@ pub(crate) struct Picked {
     pub candidate: u32,
 }
 
-/// What one [`Assignment::take`] changed, to be undone.
+/// The changes of one [`Assignment::take`], for undoing it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undo {
     pub slot: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Undo {
     pub is_shared: bool,
 }
 
-/// What of a shared device's capacity the assignment takes.
+/// The capacity of a shared device that the assignment takes.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUse {
     pub shares: u32,
@@ -53,7 +53,7 @@ pub(super) const UNKNOWN: u8 = 0;
 pub(crate) const NO: u8 = 1;
 pub(super) const YES: u8 = 2;
 
-/// Devices for the requests of claims on one node: none at first, and whether more may be taken.
+/// A partial assignment on one node, empty at first: gives out devices and says whether more may be taken.
 pub(crate) struct Assignment<'a, 's> {
     pub basis: Basis<'a>,
     pub node: &'a Node,
@@ -65,22 +65,22 @@ pub(crate) struct Assignment<'a, 's> {
     pub slots_of: SlotsOfClaims,
     pub constraints: Vec<Vec<ConstraintState>>,
     pub(super) counters: Counters,
-    /// By candidate: how often it is in use by this assignment.
+    /// By candidate: how often this assignment uses it.
     pub(super) in_flight: Vec<u32>,
     pub(super) shared: HashMap<u32, SharedUse>,
-    /// What is picked, claim by claim.
+    /// The picked devices, claim by claim.
     pub picked: Vec<Picked>,
-    /// By claim: how many devices are picked for it.
+    /// By claim: the number of picked devices.
     pub counts: SmallVec<[u32; 4]>,
     /// Alternatives other than the first: claim, request, alternative.
     pub chosen: Vec<(u32, u32, u32)>,
 }
 
 impl<'a, 's> Assignment<'a, 's> {
-    /// The empty assignment; [`Self::prepare`] it.
+    /// The empty assignment; call [`Self::prepare`] next.
     ///
     /// # Errors
-    /// The node's pools cannot be told; see [`AllocateError`].
+    /// The node's pools cannot be determined; see [`AllocateError`].
     pub fn new(
         basis: Basis<'a>,
         node: &'a Node,
@@ -126,13 +126,13 @@ impl<'a, 's> Assignment<'a, 's> {
         DeviceRef { inventory: self.basis.inventory, index: self.candidates[candidate as usize].device }
     }
 
-    /// What is picked for a claim.
+    /// The devices picked for a claim.
     pub fn picked_for(&self, claim: usize) -> &[Picked] {
         let start: u32 = self.counts[..claim].iter().sum();
         &self.picked[start as usize..(start + self.counts[claim]) as usize]
     }
 
-    /// The slot of a request in the solution: of several alternatives the chosen one.
+    /// The slot of a request in the solution: of several alternatives, the chosen one.
     pub fn chosen_slot(&self, claim: usize, request: usize) -> &Slot<'a> {
         let (first, _) = self.slots_of[claim][request];
         let of = |(at, of, _): &&(u32, u32, u32)| (*at as usize, *of as usize) == (claim, request);

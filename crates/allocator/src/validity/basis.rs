@@ -1,11 +1,11 @@
-//! What validity is judged by.
+//! The input of validity checks.
 
 use crate::claim::Classes;
 use crate::features::{Features, UpstreamBugs};
 use crate::held::Held;
 use crate::inventory::Inventory;
 
-/// One state of a cluster, and the rules of one Kubernetes.
+/// A state of the cluster, and the rules of one Kubernetes version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Basis<'a> {
     /// All devices.

@@ -1,4 +1,4 @@
-//! What a request takes of a device's capacities.
+//! The amounts that a request takes of a device's capacities.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use crate::amount::Amount;
 use crate::error::AllocateError;
 use crate::inventory::{Capacity, Policy, Range};
 
-/// What is taken of a capacity, rounded as its policy says; None where the policy allows no such amount.
+/// The amount taken of a capacity, rounded as its policy says; `None` where the policy does not allow the amount.
 pub(crate) fn consumed<'c>(
     requested: Option<&'c Amount>,
     capacity: &'c Capacity,

@@ -7,30 +7,30 @@ use crate::features::UpstreamBugs;
 use crate::inventory::{DeviceRef, Inventory, Value};
 use crate::names::Name;
 
-/// A constraint with what the search has put under it.
+/// A constraint with the devices that the search has picked under it.
 #[derive(Debug)]
 pub(crate) struct ConstraintState {
     is_match: bool,
-    /// For each request of the claim and each of its alternatives: whether the constraint is about it.
+    /// For each request of the claim and each of its alternatives: whether the constraint applies to it.
     applies: Vec<Vec<bool>>,
     attribute: Attribute,
     count: u32,
-    /// The value that all share, of a matchAttribute constraint with devices.
+    /// For matchAttribute: the value that all devices share, if there are any.
     value: u32,
-    /// The values by request, of a distinctAttribute constraint.
+    /// For distinctAttribute: the values by request.
     distinct: Vec<(u32, u32)>,
     forgets: bool,
     unknown: Option<u32>,
 }
 
-/// An attribute, found in devices by their shape.
+/// An attribute, located in devices by their shape.
 #[derive(Debug)]
 struct Attribute {
     full: Option<Name>,
     /// The name without its domain, for devices of this driver.
     bare: Option<(Name, Name)>,
     of_shape: HashMap<u32, Option<u32>>,
-    /// The shape that was asked about last, and its answer: most devices in a row have one shape.
+    /// The last shape and its answer: most consecutive devices have the same shape.
     last: Option<(u32, Option<u32>)>,
 }
 
@@ -61,7 +61,7 @@ impl Attribute {
 }
 
 impl ConstraintState {
-    /// None for a constraint of an unknown kind.
+    /// `None` for a constraint of an unknown kind.
     pub fn new(
         inventory: &Inventory,
         claim: &Claim,
@@ -102,7 +102,7 @@ impl ConstraintState {
         })
     }
 
-    /// Whether it is about a request or alternative.
+    /// Whether it applies to a request or alternative.
     pub fn is_about(&self, request: usize, alternative: usize) -> bool {
         self.applies[request][alternative]
     }
@@ -117,12 +117,12 @@ impl ConstraintState {
         self.is_match
     }
 
-    /// Whether it forgets values that requests with several devices had.
+    /// Whether it forgets values of requests with several devices.
     pub fn can_forget(&self) -> bool {
         !self.is_match && self.forgets
     }
 
-    /// The values that it holds further devices against.
+    /// The values that further devices are compared with.
     pub fn state(&self) -> Vec<u32> {
         if self.is_match {
             return if self.count > 0 { vec![self.value] } else { Vec::new() };
@@ -132,7 +132,7 @@ impl ConstraintState {
         values
     }
 
-    /// Whether [`Self::add`] would say yes.
+    /// Whether [`Self::add`] would return true.
     pub fn would_accept(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
         if !self.is_about(request, alternative) {
             return true;
@@ -146,7 +146,7 @@ impl ConstraintState {
         }
     }
 
-    /// Puts a device under the constraint, if it holds with it.
+    /// Adds a device if the constraint holds with it.
     pub fn add(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
         if !self.is_about(request, alternative) {
             return true;
@@ -171,7 +171,7 @@ impl ConstraintState {
         true
     }
 
-    /// Takes back the last [`Self::add`] that said yes.
+    /// Undoes the last [`Self::add`] that returned true.
     pub fn remove(&mut self, request: usize, alternative: usize) {
         if !self.is_about(request, alternative) {
             return;

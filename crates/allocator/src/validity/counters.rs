@@ -1,4 +1,4 @@
-//! What is left of the counters of pools.
+//! Remaining counters of pools.
 
 use hashbrown::HashMap;
 
@@ -9,7 +9,7 @@ use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::names::Name;
 
-/// Counters of all pools, made when first needed.
+/// Counters of all pools, computed when first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     books: Vec<Book>,
@@ -17,13 +17,13 @@ pub(crate) struct Counters {
     of_pool: Vec<Option<u32>>,
 }
 
-/// The counters of one pool; with upstream's bug, of all pools with one name.
+/// The counters of one pool; with upstream's bug, of all pools with the same name.
 #[derive(Debug, Default)]
 struct Book {
     counters: HashMap<(Name, Name), u32>,
-    /// Place of the counter that a consumption is about; [`UNKNOWN`] if the book has none.
+    /// Index of the counter that a consumption refers to; [`UNKNOWN`] if the book has none.
     of_cell: HashMap<u32, u32>,
-    /// What nobody holds, less what this search has taken.
+    /// What is not held, less what this search has taken.
     left: Vec<Nanos>,
     /// A counter was overcommitted from the start.
     is_blocked: bool,
@@ -32,7 +32,7 @@ struct Book {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Counters {
-    /// The book of the pool, made now if this is the first time.
+    /// The book of the pool, computed at the first call.
     fn book(
         &mut self,
         inventory: &Inventory,
@@ -95,7 +95,7 @@ impl Counters {
         Some((*set, *counter, 0, book.left[*place as usize]))
     }
 
-    /// By place, how much a device takes.
+    /// What a device takes, by counter index.
     pub fn places(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -113,7 +113,7 @@ impl Counters {
             .collect()
     }
 
-    /// What is left at these places, and whether the pool is blocked.
+    /// What is left of these counters, and whether the pool is blocked.
     pub fn left(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -125,7 +125,7 @@ impl Counters {
         (book.is_blocked, places.iter().map(|place| book.left[*place as usize]).collect())
     }
 
-    /// The place of a consumption's counter, and what is left of it.
+    /// The index of a consumption's counter, and what is left of it.
     pub fn left_of(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -138,7 +138,7 @@ impl Counters {
         Some((place, *book.left.get(place as usize)?))
     }
 
-    /// Gives back what [`Self::take`] took.
+    /// Undoes [`Self::take`].
     pub fn give_back(&mut self, inventory: &Inventory, pool: u32, device: DeviceRef<'_>) {
         if let Some(Some(index)) = self.of_pool.get(pool as usize).copied() {
             let book = &mut self.books[index as usize];

@@ -1,4 +1,4 @@
-//! What a device must be to be tried for a request.
+//! Checks of a device for a request, before it is tried.
 
 use super::assignment::{Assignment, NO, UNKNOWN, YES};
 use super::taints::untolerated;
@@ -8,7 +8,7 @@ use crate::error::AllocateError;
 use crate::inventory::DeviceRef;
 
 impl<'a> Assignment<'a, '_> {
-    /// What upstream checks before it tries a device.
+    /// Upstream's checks before it tries a device.
     pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let is_in_use = if self.slots[slot].admin_access {
             self.is_in_flight_of(self.slots[slot].claim, candidate)
@@ -96,7 +96,7 @@ impl<'a> Assignment<'a, '_> {
         pools::device_matches(self.node, self.device(candidate)).map_err(AllocateError::Fatal)
     }
 
-    /// Whether the device has the capacity that the slot would take, beyond what is taken already.
+    /// Whether the device has the capacity that the slot would take, in addition to what is taken already.
     pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let device = self.device(candidate);
         let shape = device.shape();
@@ -125,7 +125,7 @@ impl<'a> Assignment<'a, '_> {
         Ok(true)
     }
 
-    /// What the slot takes of a capacity; None where its policy forbids that.
+    /// The amount that the slot takes of a capacity; `None` where its policy forbids it.
     pub fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, AllocateError> {
         let capacity = &self.basis.inventory.values.capacities[cell as usize];
         let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));

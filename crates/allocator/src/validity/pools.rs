@@ -20,14 +20,14 @@ pub(crate) struct Pool {
     pub fault: Option<String>,
     /// Slices with devices that concern the node, by name.
     pub slices: Vec<u32>,
-    /// Slices of the same generation that concern other nodes only: their devices take counters, too.
+    /// Slices of the same generation for other nodes only: their devices take counters, too.
     pub others: Vec<u32>,
     /// Slices with counter sets.
     pub counter_slices: Vec<u32>,
 }
 
 impl Pool {
-    /// Whether devices may be taken from it.
+    /// Whether its devices may be allocated.
     pub fn is_usable(&self) -> bool {
         !self.is_incomplete && self.fault.is_none()
     }
@@ -57,7 +57,7 @@ pub(crate) fn device_matches(node: &Node, device: DeviceRef<'_>) -> Result<bool,
     node_matches(node, name, extra.all_nodes, extra.node_selector.as_ref())
 }
 
-/// Whether a slice concerns the node; None if nobody can tell.
+/// Whether a slice concerns the node; `None` if that cannot be determined.
 fn is_relevant(inventory: &Inventory, index: u32, node: &Node) -> Result<Option<bool>, String> {
     let slice = &inventory.slices[index as usize];
     if !slice.counter_sets.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn gather(
             relevant.push((slice.pool, *index));
         }
     }
-    // Stable: which slice of a pool comes first decides how many slices the pool has.
+    // Stable sort: the first slice of a pool decides how many slices the pool has.
     relevant.sort_by_key(|(pool, _)| *pool);
     let (mut pools, mut with_conditions) = (Vec::new(), Vec::new());
     for group in relevant.chunk_by(|one, two| one.0 == two.0) {

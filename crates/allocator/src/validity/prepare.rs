@@ -1,4 +1,4 @@
-//! The requests of all claims, checked and looked up before the search.
+//! Checks and resolves the requests of all claims before the search.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn fatal<T>(text: String) -> Result<T, AllocateError> {
 }
 
 impl<'a> Assignment<'a, '_> {
-    /// Checks all claims as upstream does before it searches, in its order: the first fault is the answer.
+    /// Checks all claims as upstream does before it searches, in the same order: the first error is the answer.
     pub(crate) fn prepare(&mut self) -> Result<(), AllocateError> {
         for claim in 0..self.claims.len() {
             self.prepare_claim(claim)?;
@@ -155,7 +155,7 @@ impl<'a> Assignment<'a, '_> {
         if is_all { self.gather_all(&at()) } else { Ok(()) }
     }
 
-    /// Fixes the devices of the last slot, a request for all.
+    /// Determines the devices of the last slot, a request for all.
     fn gather_all(&mut self, at: &str) -> Result<(), AllocateError> {
         let inventory = self.basis.inventory;
         let slot = self.slots.len() - 1;

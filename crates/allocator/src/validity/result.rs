@@ -90,7 +90,7 @@ impl Assignment<'_, '_> {
     fn configuration(&self, claim_index: usize) -> Vec<DeviceAllocationConfiguration> {
         let claim: &Claim = &self.claims[claim_index];
         let mut all: Vec<DeviceAllocationConfiguration> = Vec::new();
-        // Name of the class, and where its entries are.
+        // Name of the class, and the range of its entries.
         let mut classes: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
         for request in 0..claim.requests.len() {
             let slot = self.chosen_slot(claim_index, request);

@@ -1,4 +1,4 @@
-//! A request, or an alternative of one, looked up.
+//! A request, or an alternative of one, with its references resolved.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -8,10 +8,10 @@ use crate::claim::{Class, DeviceRequest};
 use crate::names::Name;
 use crate::selectors::SelectorIndex;
 
-/// Most results of a claim.
+/// Largest number of results of a claim.
 pub(crate) const MOST_RESULTS: i64 = 32;
 
-/// A request, or an alternative of one, with all that the search needs of it.
+/// A request, or an alternative of one, with everything the search needs of it.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     pub claim: u32,
@@ -28,11 +28,11 @@ pub(crate) struct Slot<'a> {
     /// The devices of a request for all: indexes of candidates.
     pub all: Vec<u32>,
     pub selectors: SmallVec<[SlotSelector; 4]>,
-    /// By candidate: whether the selectors match; empty before the first is asked about.
+    /// By candidate: whether the selectors match; empty until the first is checked.
     pub matches: Vec<u8>,
-    /// Requested capacities; without a name for what no device has.
+    /// Requested capacities; the name is `None` where no device has it.
     pub capacity: SmallVec<[(Option<Name>, &'a Amount); 2]>,
-    /// What is taken of each capacity; None where the policy forbids it.
+    /// The amount taken of each capacity; `None` where the policy forbids it.
     pub consumed: HashMap<u32, Option<Nanos>>,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Slot<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotSelector {
     pub is_of_class: bool,
-    /// Place in the class or request.
+    /// Index in the class or request.
     pub place: u32,
     pub selector: Option<SelectorIndex>,
 }
 
-/// The slots of each claim's requests: the first one's index and how many there are.
+/// The slots of each claim's requests: index of the first one, and their number.
 pub(crate) type SlotsOfClaims = SmallVec<[SmallVec<[(u32, u32); 4]>; 2]>;
 
 impl Slot<'_> {

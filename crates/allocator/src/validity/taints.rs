@@ -1,4 +1,4 @@
-//! Taints of devices, and who tolerates them.
+//! Device taints and tolerations.
 
 use crate::claim::DeviceRequest;
 use crate::inventory::{DeviceRef, Taint};

@@ -1,4 +1,4 @@
-//! Taking a device for a request, and giving it back.
+//! Takes a device for a request, and undoes that.
 
 use smallvec::SmallVec;
 
@@ -84,7 +84,7 @@ impl Assignment<'_, '_> {
         Ok(Some(undo))
     }
 
-    /// Whether a candidate could be taken by the slot now.
+    /// Whether the slot could take a candidate now.
     pub fn is_possible(&mut self, slot: usize, candidate: u32) -> bool {
         if !matches!(self.is_available(slot, candidate), Ok(true)) {
             return false;
@@ -135,7 +135,7 @@ impl Assignment<'_, '_> {
         Ok(())
     }
 
-    /// The counters that a device takes of and how much: by place among its pool's counters.
+    /// What a device takes of counters, by their index in its pool.
     pub fn counter_places(&mut self, candidate: u32) -> Vec<(u32, Nanos)> {
         let device = self.device(candidate);
         if device.consumption_cells().is_empty() {
@@ -146,13 +146,13 @@ impl Assignment<'_, '_> {
         self.counters.places((inventory, held, &self.pools), pool, device, bugs)
     }
 
-    /// A counter's place among its pool's, and what is left of it; None if the pool has no such counter.
+    /// A counter's index in its pool, and what is left of it; `None` if the pool has no such counter.
     pub fn counter_left(&mut self, pool: u32, cell: u32) -> Option<(u32, Nanos)> {
         let Basis { inventory, held, bugs, .. } = self.basis;
         self.counters.left_of((inventory, held, &self.pools), pool, cell, bugs)
     }
 
-    /// What is left of counters of a candidate's pool, and whether any may be taken.
+    /// What is left of these counters of a candidate's pool, and whether any may be taken.
     pub fn counters_left(&mut self, candidate: u32, places: &[u32]) -> (bool, Vec<Nanos>) {
         if !self.device(candidate).has_consumptions() {
             return (false, Vec::new());
@@ -162,13 +162,13 @@ impl Assignment<'_, '_> {
         self.counters.left((inventory, held, &self.pools), pool, places, bugs)
     }
 
-    /// Takes back the last [`Self::take`].
+    /// Undoes the last [`Self::take`].
     pub fn undo(&mut self, undo: Undo) {
         let claim = self.slots[undo.slot as usize].claim as usize;
         self.picked.pop();
         self.counts[claim] -= 1;
         if undo.is_shared {
-            // What was taken can be given back: the amounts are known by now.
+            // Cannot fail: the amounts were computed by the take.
             let _ = self.share(undo.slot as usize, undo.candidate, false);
         }
         self.undo_part(undo, self.constraints[claim].len());

@@ -1,7 +1,7 @@
-//! The type checker: which overload every call has and which type every node, with the verdicts and messages of cel-go
-//! 0.26's checker.
+//! The type checker: finds the overload of every call and the type of every node, with the verdicts and messages of
+//! cel-go 0.26's checker.
 //!
-//! Upstream recurses over the tree; this one keeps a list of what is still to be done.
+//! Upstream recurses over the tree; this one keeps a list of pending tasks.
 
 mod calls;
 mod comprehensions;
@@ -17,10 +17,10 @@ use crate::check::unify::Substitutions;
 use crate::syntax::ast::{Ast, Kind, Literal, NodeId, operators};
 use crate::syntax::source::Issue;
 
-/// Most parts a type may have. Upstream has no limit, but `cel.bind` can double a type with every level.
+/// Largest number of parts of a type. Upstream has no limit, but `cel.bind` can double a type with every level.
 const LARGEST_TYPE: usize = 1_000;
 
-/// Most issues that are reported.
+/// Largest number of reported issues.
 const MOST_ISSUES: usize = 100;
 
 /// What a name or call refers to.

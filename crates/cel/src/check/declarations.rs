@@ -1,7 +1,7 @@
 //! The functions of the environment.
 //!
 //! `declarations.tsv` was printed by `tests/oracle -declarations` from the environment that Kubernetes 1.36.3 builds for
-//! devices (cel-go 0.26.0): function, overload, member or global, arguments, result, in the order the checker tries them.
+//! devices (cel-go 0.26.0): function, overload, member or global, arguments, result, in the order of the checker.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -16,7 +16,7 @@ pub(crate) struct Overload {
     pub member: bool,
     pub arguments: Vec<Type>,
     pub result: Type,
-    /// Names of the type parameters in it.
+    /// Names of its type parameters.
     pub parameters: Vec<char>,
 }
 
@@ -72,7 +72,7 @@ fn collect_parameters(of: &Type, names: &mut Vec<char>) {
     }
 }
 
-/// What is left of a type's text.
+/// The remaining text of a type.
 struct Text(&'static str);
 
 impl Text {
@@ -136,7 +136,7 @@ fn parse(text: &mut Text) -> Type {
 
 /// The type that an identifier names, if it names one: `int`, `net.IP`, …
 ///
-/// The checker knows a few more names than the evaluator: using those is an error when the program is made.
+/// The checker knows some names that the evaluator does not: using those is an error when the program is made.
 pub(crate) fn named_type(name: &str) -> Option<Type> {
     let a = || Type::Parameter(Parameter::Named('A'));
     Some(match name {

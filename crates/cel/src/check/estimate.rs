@@ -1,8 +1,8 @@
-//! What an expression may cost at most: the estimate that the API server compares with the cost limit before it takes
-//! a selector, as checker/cost.go of cel-go 0.26 makes it with the estimators of k8s.io/apiserver 0.36 and
+//! Upper bound of an expression's cost: the estimate that the API server compares with the cost limit before it accepts
+//! a selector, computed like checker/cost.go of cel-go 0.26 with the estimators of k8s.io/apiserver 0.36 and
 //! k8s.io/dynamic-resource-allocation 0.36.
 //!
-//! Upstream recurses over the tree; this one keeps a list of what is still to be done. The order is upstream's, because
+//! Upstream recurses over the tree; this one keeps a list of pending tasks. The order is upstream's, because
 //! sizes found on the way are remembered and some paths overwrite others ([`path`]).
 
 mod call;
@@ -29,7 +29,7 @@ const LIST_COST: Range = Range { min: 10, max: 10 };
 const MAP_COST: Range = Range { min: 30, max: 30 };
 const MESSAGE_COST: Range = Range { min: 40, max: 40 };
 
-/// The most that evaluating a checked expression may cost, in the units of the cost limit.
+/// Upper bound of a checked expression's cost, in the units of the cost limit.
 pub(crate) fn most(ast: &Ast, checked: &Checked) -> u64 {
     let mut estimator = Estimator {
         ast,
@@ -73,16 +73,16 @@ struct Estimator<'a> {
     checked: &'a Checked,
     paths: HashMap<NodeId, Path>,
     variables: HashMap<Arc<str>, Vec<Variable>>,
-    /// Sizes that were found, by node.
+    /// Known sizes, by node.
     sizes: HashMap<NodeId, Range>,
     /// Sizes of the contents of lists and maps, by node.
     entries: HashMap<NodeId, Entries>,
     tasks: Vec<Task>,
     /// Costs of the nodes that are done and not yet part of another's.
     costs: Vec<Range>,
-    /// Arguments of the calls that are open, with their costs.
+    /// Arguments of open calls, with their costs.
     operands: Vec<(Operand<'a>, Range)>,
-    /// Costs, key sizes and value sizes of the lists and maps that are open.
+    /// Costs, key sizes and value sizes of open lists and maps.
     elements: Vec<(Range, Range, Range)>,
 }
 
@@ -190,7 +190,7 @@ impl<'a> Estimator<'a> {
         }
         match self.ast.kind(node) {
             Kind::Literal(_) | Kind::Identifier(_) => self.costs.push(Range::default()),
-            // A test costs what its operand does.
+            // A test costs as much as its operand.
             Kind::Select { operand, test_only: true, .. } => self.tasks.push(Task::Enter(*operand)),
             Kind::Select { operand, .. } => self.queue([Task::Enter(*operand), Task::Select(node)]),
             Kind::Call { function, arguments, .. } if &**function == "dyn" => {

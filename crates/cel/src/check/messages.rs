@@ -1,10 +1,10 @@
-//! Protobuf's well-known messages, which every environment of cel-go can make: their types and fields.
+//! Protobuf's well-known messages, available in every environment of cel-go: their types and fields.
 
 use std::sync::Arc;
 
 use super::types::Type;
 
-/// What a field holds, by protobuf's names.
+/// The content of a field, by protobuf's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     Bool,
@@ -25,7 +25,7 @@ pub(crate) enum FieldKind {
 }
 
 impl FieldKind {
-    /// What the checker takes for it.
+    /// The type that the checker accepts for it.
     pub(crate) fn wanted(self) -> Type {
         match self {
             FieldKind::Bool => Type::Bool,
@@ -51,7 +51,7 @@ const fn wrapper(name: &'static str, value: &'static [(&'static str, FieldKind)]
     Message { name, fields: value }
 }
 
-/// Name of the enumeration whose one value is JSON's null.
+/// Name of the enumeration value for JSON's null.
 pub(crate) const NULL_VALUE: &str = "google.protobuf.NullValue.NULL_VALUE";
 pub(crate) const EMPTY: &str = "google.protobuf.Empty";
 
@@ -104,7 +104,7 @@ impl Message {
         self.fields.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 
-    /// The type of its values: CEL has no messages for what it has types for.
+    /// The type of its values: CEL uses its own types instead of some messages.
     pub(crate) fn result(&self) -> Type {
         match (self.name, self.fields) {
             ("google.protobuf.Any", _) => Type::Any,

@@ -10,7 +10,7 @@ pub(crate) enum Parameter {
     Variable(u32),
 }
 
-/// A static type. Two are equal where cel-go's `IsExactType` says so, which does not see whether a primitive may be null.
+/// A static type. Types are equal where cel-go's `IsExactType` says so, which ignores whether a primitive may be null.
 #[derive(Debug, Clone)]
 pub(crate) enum Type {
     Any,
@@ -19,7 +19,7 @@ pub(crate) enum Type {
     Double,
     Duration,
     Dyn,
-    /// What an expression has that did not check; assignable to everything, so that one mistake is reported once.
+    /// The type of an expression with an error; assignable to everything, so that one mistake is reported once.
     Error,
     Int,
     List(Arc<Type>),
@@ -33,7 +33,7 @@ pub(crate) enum Type {
     /// The type of a type.
     Meta(Option<Arc<Type>>),
     Uint,
-    /// A primitive type or null: what protobuf's wrapper messages become.
+    /// A primitive type or null: the type of protobuf's wrapper messages.
     Wrapper(Arc<Type>),
 }
 
@@ -70,7 +70,7 @@ impl Type {
         Type::Opaque(OPTIONAL, Arc::new([of]))
     }
 
-    /// The type itself, or the primitive of a wrapper.
+    /// The type itself; for a wrapper, its primitive.
     pub(crate) fn unwrapped(&self) -> &Type {
         match self {
             Type::Wrapper(of) => of,
@@ -129,7 +129,7 @@ impl Type {
         }
     }
 
-    /// How the checker's messages spell the type.
+    /// The type as the checker's messages spell it.
     pub(crate) fn in_messages(&self) -> String {
         match self {
             Type::Any => "any".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::types::{Parameter, Type};
 
-/// What type variables stand for; changes can be taken back.
+/// Values of type variables; changes can be undone.
 #[derive(Debug, Default)]
 pub(crate) struct Substitutions {
     values: Vec<Option<Type>>,
@@ -95,7 +95,7 @@ impl Substitutions {
         }
     }
 
-    /// Whether `two`, a type parameter, may stand for `one`; and whether it stood for something already.
+    /// Whether `two`, a type parameter, can stand for `one`; and whether it had a value already.
     fn is_substitution(&mut self, one: &Type, two: &Type) -> (bool, bool) {
         if one == two {
             return (true, true);
@@ -130,7 +130,7 @@ impl Substitutions {
         }
     }
 
-    /// `of` with its solved variables replaced; unsolved ones become dyn where `to_dyn` says so.
+    /// `of` with its solved variables replaced; with `to_dyn`, unsolved ones become dyn.
     pub(crate) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
         if let Some(value) = self.find(of) {
             return self.resolve(value, to_dyn);

@@ -1,4 +1,4 @@
-//! What is refused after types check: literals that can never work, lists and maps of mixed types, format strings that
+//! Checks after type checking: refuses invalid literals, lists and maps of mixed types, and format strings that
 //! do not fit their arguments.
 
 use super::checker::{Checked, Reference};
@@ -117,7 +117,7 @@ impl Validator<'_> {
             if *optional {
                 let (inner, is_optional) = found.unwrap_optional();
                 if !is_optional {
-                    // Upstream panics here; what matters is that the expression is refused.
+                    // Upstream panics here; it only matters that the expression is refused.
                     self.report(*element, "optional element of unknown type".to_owned());
                     return;
                 }

@@ -8,7 +8,7 @@ use super::machine::{Machine, Stop};
 use super::qualify;
 use super::value::Value;
 
-/// The result of comparing for equality: upstream's types give an error where they do not know the other one.
+/// Result of an equality comparison: upstream's types return an error for types that they do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Equality {
     Equal,
@@ -32,7 +32,7 @@ pub(crate) fn equal<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>)
     equals(machine, one, two)
 }
 
-/// `one.Equal(two)` of upstream: as [`equal`], without its rule for null.
+/// Upstream's `one.Equal(two)`: like [`equal`], without its rule for null.
 pub(crate) fn equals<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<Equality, Stop> {
     machine.count_comparison()?;
     Ok(match (one, two) {
@@ -85,13 +85,13 @@ fn lists<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<
         return Ok(Equality::Different);
     }
     let found = elements(machine, &one, &two)?;
-    // Only lists that were joined pass on an error of their elements.
+    // Only concatenated lists propagate an error of their elements.
     Ok(if found == Equality::Error && !one.is_joined() { Equality::Equal } else { found })
 }
 
-/// What the elements of two lists of the same length say: `Error` where none differ and some have no equality.
+/// Compares the elements of two lists of the same length: `Error` where none differ and some have no equality.
 ///
-/// Lists that share parts, as bombs do, have far more elements than parts: every pair of parts is gone through once.
+/// Lists that share parts, as in attacks, have far more elements than parts: every pair of parts is compared only once.
 fn elements<'v>(machine: &Machine<'v>, one: &List<'v>, two: &List<'v>) -> Result<Equality, Stop> {
     if let Some(known) = machine.compared().get(one, two) {
         return Ok(known);
@@ -163,7 +163,7 @@ pub(crate) fn numbers(one: &Value<'_>, two: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// Order of a double and an integer that became one: outside the integer's range the double decides.
+/// Order of a double and an integer converted to double: outside the integer's range the double decides.
 fn double_with(double: f64, lowest: f64, highest: f64, other: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;
@@ -179,7 +179,7 @@ fn double_with(double: f64, lowest: f64, highest: f64, other: f64) -> Option<Ord
 
 /// Why two values have no order.
 pub(crate) enum Unordered {
-    /// The first one's type has none at all.
+    /// The first one's type has no order.
     Type,
     /// The other one's type does not fit.
     Other,

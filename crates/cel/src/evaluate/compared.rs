@@ -1,24 +1,24 @@
-//! Lists that an evaluation compared already.
+//! Cache of list comparisons of an evaluation.
 
 use std::collections::HashMap;
 
 use super::compare::Equality;
 use super::list::List;
 
-/// Comparisons from which on a pair of lists is remembered: below, looking it up takes as long.
+/// Number of comparisons from which a pair of lists is cached: below, the look-up takes as long.
 pub(crate) const WORTH_REMEMBERING: u32 = 16;
 
-/// Pairs that are remembered at most. An expression of 10 KiB names far fewer lists; what it makes in a loop and
-/// compares once is not worth the memory.
+/// Largest number of cached pairs. An expression of 10 KiB names far fewer lists; lists that it makes in a loop and
+/// compares once are not worth the memory.
 const MOST: usize = 4_096;
 
-/// Two lists, kept so that no other one gets their addresses, and what comparing them said.
+/// Two lists, kept so that no other list gets their addresses, and the result of their comparison.
 type Pair<'v> = (List<'v>, List<'v>, Equality);
 
-/// What comparing two lists said, by their addresses.
+/// Results of comparing two lists, by their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Compared<'v> {
-    // Most evaluations compare no long lists: a map would draw its keys for nothing.
+    // Most evaluations compare no long lists: a map would generate its hash keys for nothing.
     pairs: Option<HashMap<(usize, usize), Pair<'v>>>,
 }
 

@@ -1,11 +1,11 @@
-//! What a call costs, as cel-go 0.26 and the estimator of k8s.io/apiserver 0.36 count it.
+//! The cost of calls, as cel-go 0.26 and the estimator of k8s.io/apiserver 0.36 count it.
 
 use super::list::List;
 use super::machine::Machine;
 use super::qualify;
 use super::value::Value;
 
-/// How the cost of a call follows from its arguments.
+/// How the cost of a call depends on its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CostRule {
     Fixed(u64),
@@ -69,7 +69,7 @@ pub(crate) fn rule(function: &str, overload: Option<&str>) -> CostRule {
     }
 }
 
-/// Rules that libraries attach to an overload.
+/// Rules that libraries assign to an overload.
 fn overload_rule(overload: &str) -> Option<CostRule> {
     Some(match overload {
         "list_slice" | "lists_range" | "list_reverse" => CostRule::NewList,
@@ -113,7 +113,7 @@ fn tenth(size: u64) -> u64 {
     (size as f64 * 0.1).ceil() as u64
 }
 
-/// What comparing two texts for equality costs.
+/// Cost of comparing two texts for equality.
 pub(crate) fn of_equal_texts(one: &str, two: &str) -> u64 {
     tenth(characters(one).min(characters(two)))
 }
@@ -127,7 +127,7 @@ fn characters(text: &str) -> u64 {
     text.as_bytes().iter().map(|byte| u64::from(byte & 0xc0 != 0x80)).sum()
 }
 
-/// The size of what has one, else 1.
+/// The size of a value; 1 if it has none.
 pub(crate) fn size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     match value {
         Value::String(text) => characters(text),
@@ -151,7 +151,7 @@ pub(crate) fn size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     }
 }
 
-/// As [`size`], looking into optionals.
+/// Like [`size`], also inside optionals.
 fn deep_size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     let mut value = value;
     while let Value::Optional(Some(inner)) = value {
@@ -160,8 +160,8 @@ fn deep_size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     size(machine, value)
 }
 
-/// What a call costs. `result` is known only where the rule asks for it: all else is counted before the call, so that
-/// a call that would pass the limit is not made.
+/// The cost of a call. `result` is known only where the rule needs it: all other costs are counted before the call, so
+/// that a call beyond the limit is not made.
 pub(crate) fn cost<'v>(
     machine: &Machine<'v>,
     rule: CostRule,
@@ -266,7 +266,7 @@ fn self_compare<'v>(machine: &Machine<'v>, value: &Value<'v>) -> Result<u64, Str
     Ok(((length.saturating_mul(length)) as f64 * factor).min(1e18) as u64 + 11)
 }
 
-/// Cost of going through a value once; stops counting at `limit`, and where no budget is left for looking.
+/// Cost of traversing a value once; stops counting at `limit`, and when the comparison budget is used up.
 fn traverse<'v>(machine: &Machine<'v>, value: &Value<'v>, limit: u64) -> u64 {
     let list_cost = |list: &List<'v>| {
         let mut cost = 0u64;

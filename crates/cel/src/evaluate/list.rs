@@ -1,4 +1,4 @@
-//! Lists: a vector of values, or two lists end to end, so that `a + a` costs no copy however often it is repeated.
+//! Lists: a vector of values, or two concatenated lists, so that `a + a` needs no copy however often it is repeated.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) enum List<'v> {
     Joined(Arc<Joined<'v>>),
 }
 
-/// Two lists end to end.
+/// Two concatenated lists.
 #[derive(Debug)]
 pub(crate) struct Joined<'v> {
     first: List<'v>,
@@ -28,7 +28,7 @@ impl<'v> From<Vec<Value<'v>>> for List<'v> {
 }
 
 impl<'v> List<'v> {
-    /// Number of elements. A list joined with itself 64 times would have more than fit; it counts as that many.
+    /// Number of elements, saturating: a list concatenated with itself 64 times would have more.
     pub(crate) fn len(&self) -> u64 {
         match self {
             List::Items(items) => items.len() as u64,
@@ -40,7 +40,7 @@ impl<'v> List<'v> {
         matches!(self, List::Joined(_))
     }
 
-    /// Where its elements are: as long as either lives, two lists with the same address are the same list.
+    /// Address of its elements: while both are alive, two lists with the same address are the same list.
     pub(crate) fn address(&self) -> usize {
         match self {
             List::Items(items) => Arc::as_ptr(items).addr(),
@@ -48,7 +48,7 @@ impl<'v> List<'v> {
         }
     }
 
-    /// The halves of two lists that were joined at the same place.
+    /// The halves of two lists that were concatenated at the same index.
     pub(crate) fn halves_with<'l>(&'l self, other: &'l List<'v>) -> Option<[(&'l Self, &'l Self); 2]> {
         match (self, other) {
             (List::Joined(one), List::Joined(two))
@@ -95,10 +95,10 @@ impl<'v> List<'v> {
     }
 }
 
-/// The elements of a list in order: every part of a joined list is looked at once.
+/// Iterates over a list's elements in order; visits every part of a concatenated list once.
 #[derive(Debug)]
 pub(crate) struct Elements<'l, 'v> {
-    /// Parts not begun yet, the next one last.
+    /// Remaining parts, the next one last.
     later: SmallVec<[&'l List<'v>; 4]>,
     items: std::slice::Iter<'l, Value<'v>>,
 }

@@ -1,7 +1,7 @@
 //! Runs a program for one device.
 //!
-//! Nothing here recurses with the expression: what upstream keeps on its call stack is in vectors. Time and memory are
-//! bounded by the cost limit, which is checked before anything expensive, and by a budget for what is allocated.
+//! No recursion over the expression: what upstream keeps on its call stack is in vectors. Time and memory are
+//! bounded by the cost limit, which is checked before anything expensive, and by a budget for allocations.
 
 mod budget;
 mod calls;
@@ -33,10 +33,10 @@ use loops::Iterator;
 /// The part of the state that most selectors do not need.
 #[derive(Default)]
 struct Rare<'v> {
-    /// Whether the open chains of selections deal with an optional.
+    /// Whether the open chains of selections contain an optional.
     chains: Vec<bool>,
     loops: Vec<Iterator<'v>>,
-    /// Where lazily computed variables return to.
+    /// Return addresses of lazily computed variables.
     returns: Vec<u32>,
     growing: Vec<Vec<Value<'v>>>,
     growing_maps: Vec<Map<'v>>,
@@ -58,7 +58,7 @@ pub(crate) struct Machine<'v> {
     compared: RefCell<Compared<'v>>,
 }
 
-/// The value of a node, seen while tracing.
+/// Receives the value of each node while tracing.
 pub(crate) type Observer<'o, 'v> = &'o mut dyn FnMut(NodeId, &Machine<'v>, &Value<'v>);
 
 impl<'v> Machine<'v> {
@@ -100,7 +100,7 @@ impl<'v> Machine<'v> {
         self.rare.as_ref().and_then(|rare| rare.growing_maps.get(number as usize)).unwrap_or(&EMPTY)
     }
 
-    /// The list that a list value is; empty for anything else.
+    /// The list in a value; empty for anything else.
     pub(crate) fn as_list(&self, value: &Value<'v>) -> List<'v> {
         match value {
             Value::List(list) => list.clone(),
@@ -128,7 +128,7 @@ impl<'v> Machine<'v> {
     }
 
     fn pop(&mut self) -> Value<'v> {
-        // The planner balances pushes and pops.
+        // Never empty: the planner balances pushes and pops.
         self.stack.pop().unwrap_or(Value::Null)
     }
 
@@ -143,7 +143,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Runs the program to its end and gives the value of the expression, which may be an error value.
+    /// Runs the program to its end and returns the expression's value, which may be an error value.
     pub(crate) fn run(&mut self) -> Result<Value<'v>, Stop> {
         let mut at = 0;
         loop {
@@ -154,7 +154,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// As [`Self::run`], showing the value of every node to `observer`.
+    /// Like [`Self::run`], and passes the value of every node to `observer`.
     pub(crate) fn trace(&mut self, observer: Observer<'_, 'v>) -> Result<Value<'v>, Stop> {
         let mut at = 0;
         loop {
@@ -170,7 +170,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Runs one instruction; the next one's address, `None` at the end.
+    /// Runs one instruction and returns the next one's address; `None` at the end.
     #[inline(always)]
     fn step(&mut self, at: u32) -> Result<Option<u32>, Stop> {
         let program = self.program;
@@ -416,7 +416,7 @@ impl<'v> Machine<'v> {
                 let value = self.pop();
                 let value = self.grow_if_empty(value);
                 self.slots[*slot as usize] = Some(value);
-                // Back to the read, which finds the value now.
+                // Back to the read, which now finds the value.
                 self.rare().returns.pop().unwrap_or(next)
             }
             Op::Forget(slot) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::value::{Ref, Value};
 
-/// Entries from which on keys are indexed.
+/// Number of entries from which keys are indexed.
 const INDEXED_FROM: usize = 8;
 
 /// A map.
@@ -29,11 +29,11 @@ enum Key {
     Other(String),
 }
 
-/// A key that Go cannot hash: the evaluation ends, as a panic does upstream.
+/// A key that Go cannot hash: the evaluation ends, where upstream panics.
 #[derive(Debug)]
 pub(crate) struct Unhashable(pub &'static str);
 
-/// The key, `None` where it equals no key, itself included.
+/// The key; `None` where it equals no key, not even itself.
 fn key(value: &Value<'_>) -> Result<Option<Key>, Unhashable> {
     Ok(Some(match value {
         Value::Null => Key::Null,
@@ -41,7 +41,7 @@ fn key(value: &Value<'_>) -> Result<Option<Key>, Unhashable> {
         Value::Int(value) => Key::Int(*value),
         Value::Uint(value) => Key::Uint(*value),
         Value::Double(value) if value.is_nan() => return Ok(None),
-        // Zero has two signs and is one key.
+        // Positive and negative zero are one key.
         Value::Double(value) => Key::Double((value + 0.0).to_bits()),
         Value::String(value) => Key::String((**value).into()),
         Value::Duration(value) => Key::Duration(*value),
@@ -122,7 +122,7 @@ impl<'v> Map<'v> {
         Ok(())
     }
 
-    /// The value of a key; numbers of different types that are equal are the same key.
+    /// The value of a key; equal numbers of different types are the same key.
     pub(crate) fn find(&self, wanted: &Value<'_>) -> Result<Option<&Value<'v>>, Unhashable> {
         if self.entries.is_empty() {
             return Ok(None);
@@ -159,20 +159,20 @@ impl<'v> Map<'v> {
         let mut map = Map::default();
         for (name, values) in pairs {
             let values = values.into_iter().map(Value::shared_string).collect();
-            // Strings are hashable.
+            // Cannot fail: strings are hashable.
             let _ = map.set(Value::String(Ref::Shared(Arc::from(name))), Value::list(values));
         }
         map
     }
 }
 
-/// The integer that a double is, if it is one.
+/// The integer equal to a double, if there is one.
 pub(crate) fn lossless_int(number: f64) -> Option<i64> {
     let in_range = number > i64::MIN as f64 && number < i64::MAX as f64;
     (in_range && number.fract() == 0.0).then_some(number as i64)
 }
 
-/// The unsigned integer that a double is, if it is one.
+/// The unsigned integer equal to a double, if there is one.
 pub(crate) fn lossless_uint(number: f64) -> Option<u64> {
     let in_range = (0.0..18_446_744_073_709_551_616.0).contains(&number);
     (in_range && number.fract() == 0.0).then_some(number as u64)

@@ -1,8 +1,8 @@
-//! Why a value does not become one of Go's types: the texts of cel-go's `ConvertToNative`.
+//! Errors of converting a value to one of Go's types: the texts of cel-go's `ConvertToNative`.
 
 use super::value::Value;
 
-/// Why the value does not become `wanted`, a type as Go prints it.
+/// Why the value cannot be converted to `wanted`, a type as Go prints it.
 pub(crate) fn refusal(value: &Value<'_>, wanted: &str) -> String {
     let name = match value {
         Value::Int(_) | Value::Uint(_) => {

@@ -1,4 +1,4 @@
-//! What the planner makes and the machine runs: instructions over a stack of values.
+//! Programs, made by the planner and run by the machine: instructions over a stack of values.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) type Address = u32;
 /// The implementation of a function.
 pub(crate) type Implementation = for<'m, 'v> fn(&'m mut Machine<'v>, &[Value<'v>]) -> Result<Value<'v>, Stop>;
 
-/// An instruction. "Free" variants of reads are for what upstream reads without counting it.
+/// An instruction. "Free" variants of reads are for reads that upstream does not count.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     /// Pushes a constant.
@@ -37,15 +37,14 @@ pub(crate) enum Op {
         read: Read,
         free: bool,
     },
-    /// Reads and compares with a constant, which is what most terms of a selector are.
+    /// Reads and compares with a constant, like most terms of a selector.
     Test {
         read: Read,
         constant: u32,
         test: Test,
         rule: CostRule,
     },
-    /// Reads a quantity or version and orders it against one that was made of a constant text, which is what most other
-    /// terms are.
+    /// Reads a quantity or version and orders it against one parsed from a constant text, like most other terms.
     TestOrder {
         read: Read,
         constant: u32,
@@ -76,14 +75,14 @@ pub(crate) enum Op {
         chained: bool,
         free: bool,
     },
-    /// Turns what a test found into a bool; `refund` where upstream counts one too few.
+    /// Turns the result of a test into a bool; `refund` where upstream counts one too few.
     TestEnd {
         refund: bool,
     },
-    /// What upstream does to an optional that it reads as an attribute.
+    /// Upstream's conversion of an optional that it reads as an attribute.
     Reread,
     Jump(Address),
-    /// Pops a condition. An error takes the place of the whole conditional.
+    /// Pops a condition. An error replaces the whole conditional.
     Branch {
         otherwise: Address,
         end: Address,
@@ -104,7 +103,7 @@ pub(crate) enum Op {
         comparison: Comparison,
         rule: CostRule,
     },
-    /// Calls with the topmost values.
+    /// Calls a function with the topmost values.
     Call(u32),
     /// After an argument or element: if it is an error, it replaces the `below` values under it and evaluation goes on
     /// at `end`.
@@ -112,7 +111,7 @@ pub(crate) enum Op {
         below: u32,
         end: Address,
     },
-    /// As [`Op::Check`] for an optional element; `entry` says whether a key lies below.
+    /// Like [`Op::Check`] for an optional element; `entry` says whether a key lies below.
     CheckOptional {
         below: u32,
         end: Address,
@@ -121,7 +120,7 @@ pub(crate) enum Op {
     MakeList {
         count: u32,
     },
-    /// Which of the elements are optional is a constant list of bools.
+    /// A constant list of bools says which elements are optional.
     MakeListOptional {
         count: u32,
         optional: Arc<[bool]>,
@@ -130,18 +129,18 @@ pub(crate) enum Op {
         count: u32,
         optional: Option<Arc<[bool]>>,
     },
-    /// As `CheckOptional`, for the field of a message.
+    /// Like `CheckOptional`, for a message's field.
     CheckField {
         below: u32,
         end: Address,
         name: Arc<str>,
     },
-    /// Makes a well-known message of the fields that are on the stack, as many as there are; whether each is optional.
+    /// Makes a well-known message of the fields that are on the stack; the bools say which are optional.
     MakeMessage {
         message: &'static Message,
         fields: Arc<[(FieldKind, &'static str, bool)]>,
     },
-    /// Charges for a list or map that was or could not be made.
+    /// Charges for a list or map, also for one that could not be made.
     Charge(u64),
     /// Pushes an error.
     Fail(Arc<str>),
@@ -172,19 +171,19 @@ pub(crate) enum Op {
     Store(u32),
     /// Leaves the loop.
     FoldDone,
-    /// What a comprehension built can no longer grow.
+    /// Ends the growth of a list or map that a comprehension built.
     Freeze,
     /// Ends the code of a lazily computed variable: stores it and goes back to where it was read.
     Return(u32),
-    /// Makes a variable be computed anew when it is next read.
+    /// Makes the next read of a variable compute it again.
     Forget(u32),
-    /// Shows the value on top as that of a node.
+    /// Reports the value on top as that of a node.
     Mark(NodeId),
     /// Ends the program.
     Halt,
 }
 
-/// A value that is read of the device directly: `device.driver`, `device.allowMultipleAllocations`,
+/// A value that is read from the device directly: `device.driver`, `device.allowMultipleAllocations`,
 /// `device.attributes["domain"].name` or the same of `device.capacity`; both texts are constants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Read {
@@ -201,7 +200,7 @@ pub(crate) enum Test {
     Order(Comparison),
 }
 
-/// What becomes of an order.
+/// Use of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrderResult {
     /// `compareTo`
@@ -223,16 +222,16 @@ pub(crate) enum Comparison {
     GreaterEquals,
 }
 
-/// How a call finds its code.
+/// How a call finds its implementation.
 #[derive(Debug)]
 pub(crate) enum Target {
     /// One implementation for all arguments.
     Direct(Implementation),
-    /// One overload, whose argument types are checked when it is called.
+    /// One overload, whose argument types are checked at the call.
     Overload(&'static Overload, Implementation),
-    /// The first overload that the arguments fit.
+    /// The first overload that fits the arguments.
     Dispatch(Vec<(&'static Overload, Implementation)>),
-    /// A function with a regular expression that is a constant.
+    /// A function with a constant regular expression.
     Pattern(PatternFunction, Box<Regex>),
     /// Declared, without an implementation.
     Missing,
@@ -255,14 +254,14 @@ pub(crate) struct CallSite {
     pub target: Target,
 }
 
-/// Constants that `in` looks up without cost.
+/// Sets of constants for `in`, with look-ups without cost.
 #[derive(Debug, Default)]
 pub(crate) struct ConstantSet {
     pub strings: HashSet<Box<str>>,
     pub bools: [bool; 2],
     pub ints: HashSet<i64>,
     pub uints: HashSet<u64>,
-    /// By bits, zero unsigned.
+    /// By bits, with zero made positive.
     pub doubles: HashSet<u64>,
 }
 
@@ -274,6 +273,6 @@ pub(crate) struct Program {
     pub sites: Vec<CallSite>,
     pub sets: Vec<ConstantSet>,
     pub slots: u32,
-    /// Where the code of a lazily computed variable begins, by slot.
+    /// Address of the code of each lazily computed variable, by slot.
     pub lazy: Vec<Option<Address>>,
 }

@@ -7,10 +7,10 @@ use super::map::{Map, Unhashable, lossless_int};
 use super::show::show;
 use super::value::{Ref, Side, Value};
 
-/// What a selection found.
+/// Result of a selection.
 pub(crate) enum Found<'v> {
     Value(Value<'v>),
-    /// Nothing, where only presence was asked.
+    /// Nothing, where only presence was tested.
     Absent,
     Error(Arc<str>),
 }
@@ -23,7 +23,7 @@ pub(crate) fn is_map(value: &Value<'_>) -> bool {
     )
 }
 
-/// Selects `key` from `object`. With `presence` a missing key is [`Found::Absent`] instead of an error.
+/// Selects `key` from `object`. With `presence`, a missing key is [`Found::Absent`] instead of an error.
 pub(crate) fn qualify<'v>(
     machine: &Machine<'v>,
     object: &Value<'v>,
@@ -76,7 +76,7 @@ fn missing<'v>(key: &Value<'_>) -> Found<'v> {
     })
 }
 
-/// The index that a value is for a list.
+/// The list index that a value stands for.
 pub(crate) fn list_index(key: &Value<'_>) -> Result<i64, Arc<str>> {
     match key {
         Value::Int(index) => Ok(*index),
@@ -102,7 +102,7 @@ impl From<Unhashable> for Stop {
     }
 }
 
-/// The value of a key of any kind of map, without the default of an unknown domain.
+/// The value of a key in any kind of map, without the default for unknown domains.
 pub(crate) fn map_find<'v>(
     machine: &Machine<'v>,
     map: &Value<'v>,
@@ -222,8 +222,8 @@ pub(crate) fn map_len<'v>(machine: &Machine<'v>, map: &Value<'v>) -> u64 {
     }
 }
 
-/// What upstream makes of an optional's content when it reads the optional as an attribute: it converts the content to
-/// a Go value and back, and cannot convert every type back.
+/// The effect of upstream's reading an optional as an attribute: it converts the content to a Go value and back, and
+/// cannot convert every type back.
 pub(crate) fn reread<'v>(content: &Value<'v>) -> Value<'v> {
     match content {
         Value::Quantity { value, .. } => {

@@ -1,4 +1,4 @@
-//! Values as text: in messages as Go prints them, and for people as CEL writes them.
+//! Values as text: in messages as Go prints them, and for people in CEL's syntax.
 
 use super::machine::Machine;
 use super::qualify;
@@ -40,7 +40,7 @@ pub(crate) fn show<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     }
 }
 
-/// A value as CEL would write it, shortened if it is long.
+/// A value in CEL's syntax, shortened if it is long.
 pub(crate) fn literal<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     let mut text = String::new();
     write_literal(machine, value, &mut text);

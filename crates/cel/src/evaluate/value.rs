@@ -42,14 +42,14 @@ impl<T: ?Sized> std::ops::Deref for Ref<'_, T> {
     }
 }
 
-/// Which of the two maps of a device.
+/// One of the two maps of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Attributes,
     Capacity,
 }
 
-/// A value, or the error that took its place.
+/// A value, or an error in its place.
 #[derive(Debug, Clone)]
 pub(crate) enum Value<'v> {
     Null,
@@ -87,14 +87,14 @@ pub(crate) enum Value<'v> {
         side: Side,
         has_default: bool,
     },
-    /// What a device has in one domain.
+    /// The entries of a device in one domain.
     Domain {
         side: Side,
         domain: Ref<'v, str>,
     },
-    /// `google.protobuf.Empty{}`, the only message that has no type of CEL's own.
+    /// `google.protobuf.Empty{}`, the only message without a CEL type of its own.
     Empty,
-    /// A list or map that a comprehension is building, by its place in the machine.
+    /// A list or map that a comprehension is building, by its index in the machine.
     Growing(u32),
     GrowingMap(u32),
     Error(Arc<str>),
@@ -125,7 +125,7 @@ impl<'v> Value<'v> {
         matches!(self, Value::Error(_))
     }
 
-    /// A view of `self` that costs no allocation: what a program's constants are handed out as.
+    /// A view of `self` without allocation, for a program's constants.
     pub(crate) fn borrowed<'a>(&'a self) -> Value<'a> {
         match self {
             Value::String(text) => Value::String(Ref::Borrowed(text)),
@@ -190,7 +190,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Name of the Go type that upstream keeps the value in, which some of its messages show.
+    /// Name of the Go type in which upstream stores the value, which some of its messages show.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Value::Null => "types.Null",

@@ -51,7 +51,7 @@ pub(crate) fn to_double<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Ans
     }
 }
 
-/// A double as Go's `strconv.ParseFloat` reads it: also in hexadecimal and with underscores where Go allows those.
+/// Parses a double like Go's `strconv.ParseFloat`: also in hexadecimal, and with underscores where Go allows them.
 fn parse_double(text: &str) -> Option<f64> {
     let (sign, unsigned) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),
@@ -68,7 +68,7 @@ fn parse_double(text: &str) -> Option<f64> {
     if let Some(hexadecimal) = lower.strip_prefix("0x") {
         return hexadecimal_double(hexadecimal).map(|value| sign * value);
     }
-    // Underscores may stand between digits.
+    // Underscores are allowed between digits.
     let bytes = unsigned.as_bytes();
     let is_digit = |index: Option<usize>| {
         index.and_then(|index| bytes.get(index)).is_some_and(|byte| byte.is_ascii_digit())
@@ -112,7 +112,7 @@ pub(crate) fn to_duration<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> A
 pub(crate) fn to_int<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     match &arguments[0] {
         Value::Double(value) => {
-            // The bounds themselves are out: they are not exact as doubles.
+            // The bounds themselves are excluded: they are not exact as doubles.
             if *value > i64::MIN as f64 && *value < i64::MAX as f64 {
                 Ok(Value::Int(*value as i64))
             } else {
@@ -147,7 +147,7 @@ pub(crate) fn to_uint<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answe
         }
         Value::Int(value) => u64::try_from(*value)
             .map_or_else(|_| fail("unsigned integer overflow"), |value| Ok(Value::Uint(value))),
-        // Go's parser of unsigned numbers takes no sign.
+        // Go's parser of unsigned numbers accepts no sign.
         Value::String(text) if !text.starts_with('+') => match text.parse() {
             Ok(value) => Ok(Value::Uint(value)),
             Err(_) => impossible(&arguments[0], "uint"),

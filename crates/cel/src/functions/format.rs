@@ -1,4 +1,4 @@
-//! `"…%s…".format([…])`, in the form of the strings library up to version 3.
+//! `"…%s…".format([…])`, as in the strings library up to version 3.
 
 use super::{Answer, convert, fail, mismatch};
 use crate::evaluate::list::List;
@@ -8,7 +8,7 @@ use crate::evaluate::show;
 use crate::evaluate::value::Value;
 use crate::values::format_clause::{Clause, clause};
 
-/// Most decimals that are written.
+/// Largest number of decimals that are written.
 const MOST_DECIMALS: usize = 1_000;
 
 pub(crate) fn format<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
@@ -75,7 +75,7 @@ fn write<'v>(
             .ok_or_else(|| format!("fixed-point clause can only be used on doubles, was given {name}")),
         Clause::Scientific(precision) => double_of(value)
             .map(|number| {
-                // Upstream takes the precision for a width.
+                // Upstream mistakes the precision for a width.
                 format!("{:>width$}", scientific(number), width = precision.unwrap_or(6).min(MOST_DECIMALS))
             })
             .ok_or_else(|| format!("scientific clause can only be used on doubles, was given {name}")),
@@ -146,7 +146,7 @@ fn special(number: f64) -> Option<String> {
     }
 }
 
-/// With groups of three digits, as the printer of the locale en_US writes them.
+/// With groups of three digits, as in the locale en_US.
 fn fixed(number: f64, decimals: usize) -> String {
     if let Some(text) = special(number) {
         return text;
@@ -172,7 +172,7 @@ fn scientific(number: f64) -> String {
     let text = format!("{number:.6e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    // The locale's way: a multiplication sign and an exponent in superscript digits.
+    // As in the locale: a multiplication sign, and the exponent in superscript digits.
     let digits: String = format!("{:02}", exponent.abs())
         .chars()
         .map(|digit| match digit {
@@ -216,7 +216,7 @@ fn not_a_string(value: &Value<'_>) -> String {
     )
 }
 
-/// A value inside a list or map. The depth is that of the value, which the expression's nesting bounds.
+/// A value inside a list or map. Recurses as deep as the value, which the expression's nesting limits.
 fn nested<'v>(machine: &mut Machine<'v>, value: &Value<'v>) -> Result<Result<String, String>, Stop> {
     machine.allocate(super::strings::ELEMENT_BYTES)?;
     Ok(Ok(match value {

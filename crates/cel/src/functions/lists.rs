@@ -10,7 +10,7 @@ use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::qualify;
 use crate::evaluate::value::Value;
 
-/// Longest list that `includes` goes through: ResourceSliceMaxAttributeValuesPerDevice of Kubernetes 1.36.
+/// Longest list that `includes` iterates over: ResourceSliceMaxAttributeValuesPerDevice of Kubernetes 1.36.
 const MOST_INCLUDED: u64 = 48;
 
 pub(crate) fn map_insert<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
@@ -116,7 +116,7 @@ pub(crate) fn flatten<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) ->
         return fail("level must be non-negative");
     }
     let mut items = Vec::new();
-    // Lists that are being gone through, with the next index and the depth left.
+    // Lists that are being traversed, with the next index and the remaining depth.
     let mut open = vec![(machine.as_list(&arguments[0]), 0u64, depth)];
     while let Some((list, next, depth)) = open.last_mut() {
         let Some(element) = list.get(*next).cloned() else {
@@ -145,7 +145,7 @@ pub(crate) fn reverse<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) ->
     Ok(Value::list(items))
 }
 
-/// A list whose cost alone passes the limit is not made.
+/// Refuses to make a list whose cost alone exceeds the limit.
 fn refuse_beyond_limit(machine: &mut Machine<'_>, length: u64) -> Result<(), Stop> {
     if length > machine.limit() {
         machine.exceed(length.saturating_add(11));
@@ -180,7 +180,7 @@ pub(crate) fn slice<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> A
     Ok(Value::list((from..to).filter_map(|index| list.get(index).cloned()).collect()))
 }
 
-/// Order of two elements as `Compare` gives it; anything that has no order counts as "not less and not greater".
+/// Order of two elements by `Compare`; elements without an order count as "not less and not greater".
 fn element_order(one: &Value<'_>, two: &Value<'_>) -> Option<Ordering> {
     compare::order(one, two).ok()
 }
@@ -250,7 +250,7 @@ fn sum<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>], zero: Value<'v>) 
     for element in list.iter() {
         total = arithmetic::add(machine, &[total, element.clone()])?;
         if total.is_error() {
-            // An error is no summand: the next step fails, and so does the whole.
+            // An error cannot be added: the next step fails, and so does the whole.
             return if matches!(&total, Value::Error(message) if &**message == "no such overload") {
                 mismatch()
             } else {
@@ -308,7 +308,7 @@ fn sort_with<'v>(machine: &mut Machine<'v>, list: &List<'v>, keys: &List<'v>) ->
     if !is_comparable(first) {
         return fail("list elements must be comparable");
     }
-    // A single element is compared with nothing.
+    // A single element is not compared with anything.
     if keys.len() > 1 && keys.iter().any(|key| key.type_name() != first.type_name()) {
         return fail("list elements must have the same type");
     }

@@ -6,7 +6,7 @@ use super::{Answer, fail, mismatch};
 use crate::evaluate::machine::Machine;
 use crate::evaluate::value::Value;
 
-/// An address, or why the text is none. Zones and IPv4-mapped IPv6 addresses are refused.
+/// An address, or why the text is not one. Zones and IPv4-mapped IPv6 addresses are refused.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
     if let Some((address, zone)) = text.split_once('%')
         && !zone.is_empty()
@@ -147,7 +147,7 @@ pub(crate) fn prefix_length<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) ->
     }
 }
 
-/// The address's bits left-aligned in 128, and how many it has.
+/// The address's bits left-aligned in 128, and their number.
 fn bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(four) => (u128::from(four.to_bits()) << 96, 32),

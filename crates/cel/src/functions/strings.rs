@@ -24,7 +24,7 @@ pub(crate) fn ends_with<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Ans
     bool_of(arguments, |text, part| text.ends_with(part))
 }
 
-/// The byte where the character at `index` begins, `None` beyond the end; the end itself counts.
+/// Byte position of the character at `index`; `None` beyond the end. The end itself is valid.
 fn byte_at(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     if text.is_ascii() {
@@ -184,7 +184,7 @@ pub(crate) fn split<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> A
     Ok(Value::list(parts.into_iter().map(|part| part_of(text, part)).collect()))
 }
 
-/// A part of a text: borrowed where the text is.
+/// A part of a text: borrowed if the text is.
 fn part_of<'v>(text: &Ref<'v, str>, part: &str) -> Value<'v> {
     if let Ref::Borrowed(text) = text {
         let start = part.as_ptr() as usize - text.as_ptr() as usize;
@@ -252,10 +252,10 @@ pub(crate) fn join<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> An
     Ok(Value::shared_string(joined))
 }
 
-/// What a list's element counts for at least: a list joined with itself is walked as if it lay in memory.
+/// Minimum charge in bytes for a list's element: a list concatenated with itself is walked as if it were in memory.
 pub(super) const ELEMENT_BYTES: usize = 64;
 
 fn grow(machine: &mut Machine<'_>, bytes: usize) -> Result<(), Stop> {
-    // A list joined with itself has more elements than memory, even empty ones.
+    // A list concatenated with itself has more elements than fit in memory, even empty ones.
     machine.allocate(bytes.max(ELEMENT_BYTES))
 }

@@ -1,4 +1,4 @@
-//! Calls: which instruction, which implementation, in which order the arguments.
+//! Plans calls: instruction, implementation, and order of the arguments.
 
 use super::{Planner, Scope, Task};
 use crate::check::checker::Reference;
@@ -217,7 +217,7 @@ impl Planner<'_> {
         let single = (overloads.len() == 1).then(|| overloads[0].id);
         let mut target = call_target(function, overloads);
         if let Some((cost, made)) = self.parsed_constant(function, overloads, operands)? {
-            // The cost stays where it was, the work is done once.
+            // The cost stays where it was; the work is done once.
             let index = self.constant_index(made);
             self.queue(vec![Task::Op(Op::Charge(cost)), Task::Op(Op::Constant(index))]);
             return Ok(());
@@ -234,7 +234,7 @@ impl Planner<'_> {
         {
             target = Target::Pattern(pattern_function, Box::new(pattern::compile(text)?));
         }
-        // Where upstream takes any number of arguments, it stops at the first error and does not count the call.
+        // Where upstream accepts any number of arguments, it stops at the first error and does not count the call.
         let stops_early = operands.len() >= 3
             || matches!(target, Target::Dispatch(_) | Target::Pattern(..))
             || single == Some("string_format");
@@ -281,7 +281,7 @@ pub(super) fn call_target(function: &'static Function, overloads: &[&'static Ove
     let implementation =
         |overload: &'static Overload| functions::overload(overload.id).unwrap_or(functions::unreachable);
     match overloads {
-        // Its argument types are not looked at.
+        // Its argument types are not checked.
         [only] if function.name == "flatten" => Target::Direct(implementation(only)),
         [only] => Target::Overload(only, implementation(only)),
         [] => Target::Missing,

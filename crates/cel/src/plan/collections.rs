@@ -75,7 +75,7 @@ impl Planner<'_> {
         }
         match message {
             Some(message) => tasks.push(Task::Op(Op::MakeMessage { message, fields: kinds.into() })),
-            // The type of a device is declared, and unknown where messages are made.
+            // The type of a device is declared, but unknown where messages are made.
             None => {
                 tasks.push(Task::Op(Op::Fail(format!("unknown type '{name}'").into())));
                 tasks.push(Task::Op(Op::Check { below: fields.len() as u32, end }));

@@ -32,7 +32,7 @@ impl Planner<'_> {
             Reference::Variable(name) if self.find(scope, name).is_none())
     }
 
-    /// The direct read that a node is, if it is one.
+    /// A node's direct read, if it is one.
     pub(super) fn read_of(&mut self, node: NodeId, scope: Scope) -> Result<Option<Read>, String> {
         if self.constants[node as usize].is_some() {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Planner<'_> {
         Ok(read)
     }
 
-    /// A chain of selections: its steps and what it starts from.
+    /// A chain of selections: its steps, and the node that it starts from.
     pub(super) fn steps(&self, node: NodeId) -> Result<(Vec<Step>, NodeId), String> {
         let mut steps = Vec::new();
         let mut root = node;
@@ -128,7 +128,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What nearly every selector reads, if the steps are that.
+    /// The direct read for these steps, if they are one: nearly every selector has such reads.
     pub(super) fn direct_read(&mut self, steps: &[Step]) -> Option<Read> {
         let text = |step: &Step| match step {
             Step::Constant { key: Value::String(text), optional: false, test: false } => Some(text.clone()),
@@ -191,7 +191,7 @@ impl Planner<'_> {
                     tasks.push(Task::Op(Op::Qualify { key, optional: *optional, test: *test, chained, end }));
                 }
                 Step::Dynamic { index, optional } => {
-                    // An error so far is not followed by the index.
+                    // After an error, the index is not evaluated.
                     tasks.push(Task::Op(Op::Check { below: 0, end }));
                     tasks.push(Task::Node { node: *index, scope, free: true });
                     tasks.push(Task::Op(Op::QualifyBy { optional: *optional, chained, end }));

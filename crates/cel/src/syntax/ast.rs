@@ -33,7 +33,7 @@ pub(crate) struct Field {
     pub optional: bool,
 }
 
-/// What every macro over a list or map expands to.
+/// The expansion of every macro over a list or map.
 #[derive(Debug, Clone)]
 pub(crate) struct Comprehension {
     pub range: NodeId,
@@ -46,7 +46,7 @@ pub(crate) struct Comprehension {
     pub result: NodeId,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Literal(Literal),
@@ -59,7 +59,8 @@ pub(crate) enum Kind {
     Comprehension(Box<Comprehension>),
 }
 
-/// A node and its place in the source: `at` is where errors point, `start..end` is its text, empty for what macros add.
+/// A node and its position in the source: errors point to `at`, and `start..end` is its text, empty for nodes from
+/// macros.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub kind: Kind,

@@ -2,7 +2,7 @@
 
 use super::source::Issue;
 
-/// What a token is; its text is a span of the source.
+/// The kind of a token; its text is a span of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     Identifier,

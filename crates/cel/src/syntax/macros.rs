@@ -11,14 +11,14 @@ use crate::syntax::ast::{Ast, Comprehension, Kind, Literal, NodeId, operators};
 use crate::syntax::source::Issue;
 use copy::copy;
 
-/// The accumulator's name, which no source text can spell.
+/// The accumulator's name, which cannot appear in a source text.
 pub(crate) const ACCUMULATOR: &str = "@result";
 const OLD_ACCUMULATOR: &str = "__result__";
 /// The iteration variable of comprehensions that only bind a name.
 const UNUSED: &str = "#unused";
 const SORT_INPUT: &str = "@__sortBy_input__";
 
-/// Makes nodes at the place of the macro call; they have no text of their own.
+/// Makes nodes at the position of the macro call; they have no text of their own.
 struct Builder<'a> {
     ast: &'a mut Ast,
     at: u32,
@@ -72,7 +72,7 @@ impl Builder<'_> {
     }
 }
 
-/// The expansion of a call, `None` where it is not a macro call.
+/// The expansion of a call; `None` where it is not a macro call.
 pub(crate) fn expand(
     ast: &mut Ast,
     at: u32,

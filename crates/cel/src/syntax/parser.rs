@@ -1,8 +1,8 @@
-//! Parses an expression into an [`Ast`], with the verdicts of cel-go 0.26's parser.
+//! Parses an expression into an [`Ast`]; accepts and refuses the same as cel-go 0.26's parser.
 //!
-//! Upstream's parser recurses and bounds its recursion; this one keeps its state in two vectors (operands, and what is
-//! open) and counts what upstream's recursion would have been, so that both refuse the same expressions and this one
-//! needs no stack. The parser of the `cel` crate was not an option: it recurses without such a bound.
+//! Upstream's parser recurses and limits its recursion; this one keeps its state in two vectors (operands, and open
+//! constructs) and counts the depth that upstream's recursion would have, so that both refuse the same expressions and
+//! this one needs no stack. The parser of the `cel` crate was not an option: it recurses without such a limit.
 
 mod open;
 mod operands;
@@ -21,7 +21,7 @@ const DEEPEST: u32 = 250;
 /// Upstream's `expressionSizeCodePointLimit`.
 const LONGEST_EXPRESSION: usize = 100_000;
 
-/// Most nodes an expression may have after its macros are expanded. Upstream has no such limit: `optMap` copies its
+/// Largest number of nodes of an expression after macro expansion. Upstream has no such limit: `optMap` copies its
 /// target, so a chain of n of them has 2^n nodes there.
 pub(crate) const MOST_NODES: usize = 200_000;
 
@@ -35,7 +35,7 @@ impl Open {
     }
 }
 
-/// Parses `source`, macros expanded.
+/// Parses `source` and expands macros.
 pub(crate) fn parse(source: &str) -> Result<Ast, Issue> {
     let size = source.chars().count();
     if size > LONGEST_EXPRESSION {
@@ -66,7 +66,8 @@ struct Parser<'s> {
     ast: Ast,
     operands: Vec<Operand>,
     open: Vec<Open>,
-    /// How many of upstream's rules `expr`, `relation` and `calc` would be active; no other rule is active more often.
+    /// Number of upstream's rules `expr`, `relation` and `calc` that would be active; no other rule is active more
+    /// often.
     expressions: u32,
     relations: u32,
     calculations: u32,
@@ -94,7 +95,7 @@ impl Parser<'_> {
     }
 
     fn token(&self) -> Token {
-        // The last token is the end and is never passed.
+        // The last token is the end and is never consumed.
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
@@ -158,7 +159,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads what follows an operand. True: the expression is complete; false: an operand is expected.
+    /// Reads what follows an operand. Returns true if the expression is complete, false if an operand is expected.
     fn after_operand(&mut self) -> Result<bool, Issue> {
         loop {
             match self.kind() {
@@ -235,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `.field`, `.?field` or `.method(`. True: arguments follow.
+    /// `.field`, `.?field` or `.method(`. Returns true if arguments follow.
     fn member(&mut self) -> Result<bool, Issue> {
         let dot = self.next();
         let optional = self.takes_question();

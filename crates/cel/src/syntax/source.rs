@@ -1,13 +1,13 @@
-//! The text of an expression, and error messages that point into it as upstream's do.
+//! The text of an expression, and error messages that point into it like upstream's.
 
-/// Longest line that an error message repeats, in characters; upstream's `maxSnippetLength` is 16 Ki, ours is what an
-/// event or a status condition can hold.
+/// Longest line that an error message repeats, in characters. Upstream's `maxSnippetLength` is 16 Ki; ours fits into an
+/// event or a status condition.
 const LONGEST_SNIPPET: usize = 400;
 
 /// Longest message about one expression, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 4096;
 
-/// An error at a place in the source; `offset` is in bytes, `None` means "no location".
+/// An error at a position in the source; `offset` is in bytes, `None` means "no location".
 #[derive(Debug, Clone)]
 pub(crate) struct Issue {
     pub offset: Option<u32>,
@@ -24,7 +24,7 @@ impl Issue {
     }
 }
 
-/// Renders issues in order of their place, each with its line and a mark below it.
+/// Renders issues in order of their position, each with its line and a mark below it.
 pub(crate) fn render(source: &str, issues: &[Issue]) -> String {
     let mut sorted: Vec<&Issue> = issues.iter().collect();
     sorted.sort_by_key(|issue| issue.offset);
@@ -72,7 +72,7 @@ fn render_one(source: &str, issue: &Issue, text: &mut String) {
     text.push(if rest.next().is_some_and(|character| character.len_utf8() > 1) { '\u{ff3e}' } else { '^' });
 }
 
-/// Cuts a message to [`LONGEST_MESSAGE`] bytes at a character boundary.
+/// Truncates a message to [`LONGEST_MESSAGE`] bytes at a character boundary.
 pub(crate) fn truncate(text: &mut String) {
     if text.len() <= LONGEST_MESSAGE {
         return;

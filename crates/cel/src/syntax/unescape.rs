@@ -1,6 +1,6 @@
 //! The value of a quoted string or bytes literal.
 
-/// Why a literal has no value; upstream's texts.
+/// Why a literal has no value; upstream's error texts.
 type Failure = &'static str;
 
 /// The value of a string literal, prefix and quotes included.
@@ -35,7 +35,7 @@ pub(crate) fn bytes_value(literal: &str) -> Result<Vec<u8>, Failure> {
             return Err("unable to unescape string");
         }
         let (code, length) = escape(&rest[at..])?;
-        // An escape in bytes is at most \xff or \377.
+        // Fits: an escape in bytes is at most \xff or \377.
         value.push(code as u8);
         rest = &rest[at + length..];
     }
@@ -43,7 +43,7 @@ pub(crate) fn bytes_value(literal: &str) -> Result<Vec<u8>, Failure> {
     Ok(value)
 }
 
-/// What stands between the quotes, with line ends normalised, and whether it is raw.
+/// The text between the quotes, with normalised line ends, and whether it is raw.
 fn content(literal: &str) -> (String, bool) {
     let raw = literal.starts_with(['r', 'R']);
     let quoted = if raw { &literal[1..] } else { literal };

@@ -9,16 +9,16 @@ use super::url;
 /// A named format.
 #[derive(Debug)]
 pub(crate) struct NamedFormat {
-    /// As it is looked up.
+    /// Name for look-up.
     pub name: &'static str,
-    /// By which two formats are compared.
+    /// Name by which two formats are compared.
     pub display_name: &'static str,
-    /// Size of the regular expression that its cost is estimated by.
+    /// Size of its regular expression, for the cost estimate.
     pub regex_size: u64,
     pub validate: fn(&str) -> Vec<String>,
 }
 
-/// Every format, in the order that the implementations' numbers name.
+/// All formats, in the order that the implementations' numbers refer to.
 pub(crate) static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "dns1123Label",
@@ -75,7 +75,7 @@ pub(crate) static FORMATS: [NamedFormat; 13] = [
     NamedFormat { name: "datetime", display_name: "datetime", regex_size: 71, validate: date_time },
 ];
 
-/// A name of which only the beginning is given may end in a dash.
+/// A name prefix may end in a dash: replaces it by a letter.
 fn without_dash(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => format!("{rest}a"),

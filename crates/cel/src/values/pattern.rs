@@ -26,10 +26,10 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|_| "error parsing regexp: expression too large or not supported".to_owned())
 }
 
-/// A compiled pattern, or why it is none.
+/// A compiled pattern, or why it is invalid.
 pub(crate) type Compiled = Result<Arc<Regex>, Arc<str>>;
 
-/// Patterns that were made while evaluating.
+/// Patterns compiled during an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct PatternCache {
     pub compiled: Vec<(Box<str>, Compiled)>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::tz::TimeZone;
 
-/// First and last second that a timestamp may be, from year 1 to year 9999.
+/// First and last second of a timestamp, from year 1 to year 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 
@@ -81,7 +81,7 @@ impl Timestamp {
         }
     }
 
-    /// As Go's `time.Unix(seconds, nanoseconds)`: whatever the range, and nanoseconds may be any number.
+    /// Like Go's `time.Unix(seconds, nanoseconds)`: without a check of the range, and nanoseconds may be any number.
     pub(crate) fn from_parts(seconds: i64, nanoseconds: i64) -> Self {
         Timestamp {
             seconds: seconds.wrapping_add(nanoseconds.div_euclid(NANOSECONDS)),
@@ -197,7 +197,7 @@ fn digits(text: &str, fewest: usize, most: usize) -> Option<i64> {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 with as many decimals as it takes.
+    /// RFC 3339 with as many decimals as needed.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let civil = self.civil(i64::from(self.offset));
         let (hour, minute, second) =
@@ -220,13 +220,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Seconds with as many decimals as it takes, as `string(duration)` writes them.
+/// Seconds with as many decimals as needed, as in `string(duration)`.
 pub(crate) fn duration_text(nanoseconds: i64) -> String {
     let seconds = (nanoseconds / NANOSECONDS) as f64 + (nanoseconds % NANOSECONDS) as f64 / 1e9;
     format!("{seconds}s")
 }
 
-/// Reads `1h2m3.5s` as Go's `time.ParseDuration` does, in nanoseconds.
+/// Parses `1h2m3.5s` like Go's `time.ParseDuration`, in nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -289,6 +289,6 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() }
 }
 
-/// Time zones by name that one evaluation read.
+/// Time zones that one evaluation has read, by name.
 #[derive(Debug, Default)]
 pub(crate) struct ZoneCache(pub Vec<(&'static str, TimeZone)>);

@@ -17,7 +17,7 @@ pub(crate) struct Url {
     fragment: Option<String>,
 }
 
-/// Which part of a URL an escape is in.
+/// The part of a URL that an escape is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Path,
@@ -159,7 +159,7 @@ fn is_user_information(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte))
 }
 
-/// Parses; `request` wants an absolute URL or path, as in an HTTP request.
+/// Parses a URL; with `request` it must be an absolute URL or path, as in an HTTP request.
 fn parse(text: &str, request: bool) -> Result<Url, String> {
     if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());
@@ -224,7 +224,7 @@ fn parse(text: &str, request: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Why a text is no URL for a request, as Go's `ParseRequestURI` says it.
+/// Why a text is not a URL for a request, with the text of Go's `ParseRequestURI`.
 pub(crate) fn request_error(text: &str) -> Option<String> {
     parse(text, true).err().map(|reason| format!("parse {text:?}: {reason}"))
 }

@@ -1,8 +1,8 @@
-//! Makes expressions: realistic selectors, and nasty ones that mix everything.
+//! Generates expressions: realistic selectors, and nasty ones that mix everything.
 
 mod values;
 
-/// A small generator of random numbers (xorshift64*), so that a seed gives the same cases everywhere.
+/// A small random number generator (xorshift64*), so that a seed gives the same cases everywhere.
 pub struct Generator {
     state: u64,
 }
@@ -77,7 +77,7 @@ impl Generator {
         }
     }
 
-    /// Breaks a text somewhere.
+    /// Damages a text at a random position.
     fn damage(&mut self, text: &str) -> String {
         let characters: Vec<char> = text.chars().collect();
         if characters.is_empty() {

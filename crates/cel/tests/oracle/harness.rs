@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tessera_cel::{Device, EvaluationError, Features, PublishedAttribute, Selector};
 
-/// A device as both sides get it.
+/// A device in the form for both sides.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceSpec {
     pub driver: &'static str,
@@ -66,18 +66,18 @@ impl Request {
     }
 }
 
-/// What one side says.
+/// The answer of one side.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     matches: Option<bool>,
     compile_error: Option<String>,
     match_error: Option<String>,
     cost: Option<u64>,
-    /// The estimate of the most that it may cost.
+    /// Estimated upper bound of its cost.
     max_cost: Option<u64>,
-    /// What the API server says when the expression is written.
+    /// The API server's error when the expression is written.
     admission_error: Option<String>,
-    /// Overloads that the checker chose; only upstream tells.
+    /// Overloads that the checker chose; only from upstream.
     overloads: Vec<String>,
 }
 
@@ -128,7 +128,8 @@ fn theirs(line: &str) -> Answer {
     }
 }
 
-/// Whether both say the same of a new expression. What is too long or too complex is said in the same words.
+/// Whether both give the same verdict on a new expression. For one that is too long or too complex, the texts must
+/// agree.
 fn same_admission(ours: &Option<String>, theirs: &Option<String>) -> bool {
     match theirs.as_deref() {
         Some(text) if text.starts_with("Forbidden") || text.starts_with("Too long") => ours == theirs,
@@ -168,8 +169,8 @@ fn ask(requests: &[Request]) -> Vec<Answer> {
     answers
 }
 
-/// Texts that need not agree to the letter: which of several bad attributes Go's map order finds first, and what Go's
-/// parser of addresses says in detail.
+/// Removes details that need not agree: which of several bad attributes Go's map order finds first, and the details of
+/// Go's parser of addresses.
 fn without_details(text: &Option<String>) -> Option<String> {
     let text = text.as_deref()?;
     if text.ends_with("unsupported attribute value") {
@@ -182,7 +183,7 @@ fn without_details(text: &Option<String>) -> Option<String> {
 /// Asserts that both sides agree in verdict, answer, cost, estimated cost and the text of runtime errors. Texts of
 /// compile errors may differ: those about syntax come from upstream's parser generator.
 ///
-/// Gives the overloads of what both sides evaluated alike, and whether any of that ended in an answer.
+/// Returns the overloads of what both sides evaluated alike, and whether any of those evaluations ended in an answer.
 pub fn compare_all(requests: &[Request]) -> BTreeMap<String, bool> {
     let mut called = BTreeMap::new();
     let answers = ask(requests);

@@ -10,13 +10,13 @@ mod upstream;
 
 use harness::{Request, compare_all, devices};
 
-/// Expressions for every function and every rule, one a line.
+/// Expressions for every function and every rule, one per line.
 const TABLE: &str = include_str!("expressions.txt");
 
 /// The declarations that the crate checks against.
 const DECLARATIONS: &str = include_str!("../../src/check/declarations.tsv");
 
-/// The table, and that it calls everything there is: every overload of the environment has a case that both sides
+/// Compares the table, and checks that it is complete: every overload of the environment has a case that both sides
 /// compile, evaluate and answer alike, and every macro is used.
 #[test]
 fn table_agrees_and_calls_every_function() {
@@ -34,7 +34,7 @@ fn table_agrees_and_calls_every_function() {
             let fields: Vec<&str> = line.split('\t').collect();
             // Nothing in a selector has one of these types: the variable `authorizer` is not declared.
             let unreachable = fields[3].contains("kubernetes.authorization.");
-            // Declared, and an error whatever its argument.
+            // Declared, and an error for every argument.
             let fails = fields[1] == "int64_to_duration";
             !unreachable && !called.get(fields[1]).is_some_and(|answered| *answered || fails)
         })
@@ -67,7 +67,7 @@ fn long_comparisons_agree() {
         }
         expression + &last.replace('@', &format!("x{}", levels - 1)) + &")".repeat(levels)
     };
-    // Upstream asks a list that was joined for its length at every element, which goes through all its parts.
+    // Upstream asks a concatenated list for its length at every element, which traverses all its parts.
     let expressions = [
         doubled("[1]", "@ + @", "@ == @", 10),
         doubled("[1]", "@ + @", "@ == @ + [1]", 10),
@@ -78,7 +78,7 @@ fn long_comparisons_agree() {
         doubled("[dyn(1)]", "[dyn(@), dyn(@)]", "[dyn(@), dyn(1)] == [dyn(@), dyn(2)]", 16),
         doubled("[dyn(0.0 / 0.0)]", "[dyn(@), dyn(@)]", "@ == @", 16),
         doubled("[0.0 / 0.0]", "@ + @", "@ == @", 10),
-        // An element without equality: an error of a list that was joined, equal in any other.
+        // An element without equality: an error in a concatenated list, equal in any other.
         doubled("[dyn(quantity('1'))]", "@ + @", "@ == [dyn(1)] + @.slice(1, 512)", 10),
         doubled("[dyn(quantity('1'))]", "@ + @", "[@] == [[dyn(1)] + @.slice(1, 512)]", 10),
         doubled("[dyn(quantity('1'))]", "@ + @", "@ + [dyn(1)] == @ + [dyn(2)]", 10),

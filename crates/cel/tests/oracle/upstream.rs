@@ -6,7 +6,7 @@ use tessera_cel::PublishedAttribute;
 
 use super::harness::{DeviceSpec, Request};
 
-/// Expression, and what the device of the case has.
+/// Expression, attribute of the case's device, and whether list attributes are on.
 type Case = (&'static str, Attribute, bool);
 
 /// The attribute `name` of the case's device.

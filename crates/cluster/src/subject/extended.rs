@@ -1,4 +1,4 @@
-//! The claim that kube-scheduler makes for extended resources which a DeviceClass stands for.
+//! The claim that kube-scheduler makes for extended resources of DeviceClasses.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use tessera_api::Quantity;
 use super::{MadeFrom, PodObstacle, Wanted};
 use crate::objects::Objects;
 
-/// Every class has an extended resource of its own with this prefix.
+/// Prefix of the extended resource that every class has implicitly.
 const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 
-/// The claim for the pod's extended resources, if it has any that a class stands for.
+/// The claim for the pod's extended resources, if a class provides any of them.
 pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
@@ -61,8 +61,8 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     Some(Wanted { claim, made_from, extended_resources: resources })
 }
 
-/// Extended resources of the pod that nothing provides: no class stands for them, and no device plugin of any node serves
-/// them. Without nodes nothing is said.
+/// Extended resources of the pod that nothing provides: neither a class nor a device plugin of any node. Empty when
+/// there are no nodes.
 pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     let classes = classes(objects);
     let served = |resource: &str| {
@@ -82,7 +82,7 @@ pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     missing.into_iter().map(PodObstacle::NoExtendedResource).collect()
 }
 
-/// Extended resources by name, with the class that stands for each: the newest, then the first by name.
+/// Extended resources by name, each with its class: of several classes the newest, then the first by name.
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
     for class in objects.classes.values() {

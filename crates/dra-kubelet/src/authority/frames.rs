@@ -1,4 +1,4 @@
-//! The HTTP/2 frames of one client (RFC 9113), as they pass by.
+//! Passes on the HTTP/2 frames of one client (RFC 9113).
 
 use std::{fmt, ops::Range};
 
@@ -7,7 +7,7 @@ use tokio::io::ReadBuf;
 
 use super::header_block::{Malformed, make_authority_valid};
 
-/// What a client sends first.
+/// The first bytes that a client sends.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const FRAME_HEADER: usize = 9;
@@ -17,22 +17,22 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// The largest frame that a server accepts which, like ours, announces no other limit (`SETTINGS_MAX_FRAME_SIZE`).
+/// Largest frame that a server accepts when, like ours, it announces no other `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME: usize = 16_384;
 
-/// The most bytes one request's headers may take, with their frames. The kubelet's take about 400.
+/// Largest size of one request's headers with their frames, in bytes. The kubelet's take about 400.
 const MAX_HEADERS: usize = 65_536;
 
-/// Why a connection ends here and not in HTTP/2.
+/// Why a connection is closed before its bytes reach HTTP/2.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
-    /// The connection does not start as HTTP/2 does.
+    /// The connection does not begin with the HTTP/2 preface.
     #[error("this is not HTTP/2 (a gRPC client without TLS is expected)")]
     NotHttp2,
     /// A header frame is larger than [`MAX_FRAME`], or a request's headers than [`MAX_HEADERS`].
     #[error("request headers of more than {MAX_HEADERS} bytes, or a header frame of more than {MAX_FRAME}")]
     HeadersTooLarge,
-    /// Frames are in an order, or have lengths in them, that HTTP/2 forbids.
+    /// The order or the lengths of frames violate HTTP/2.
     #[error("malformed HTTP/2 header frames")]
     MalformedFrames,
     /// The header block does not parse.
@@ -40,31 +40,31 @@ pub(super) enum FrameError {
     MalformedBlock(#[from] Malformed),
 }
 
-/// Bytes of a client between the socket and HTTP/2.
+/// Buffers a client's bytes between the socket and HTTP/2.
 ///
-/// Header blocks are held back until they are whole, so at most [`MAX_HEADERS`] and what was pushed last are held;
-/// everything else passes through at once.
+/// Header blocks are held back until they are complete, so the buffer holds at most [`MAX_HEADERS`] and the bytes
+/// pushed last; everything else passes through at once.
 #[derive(Default)]
 pub(super) struct Frames {
     buffer: BytesMut,
-    /// How many bytes at the front of `buffer` are done with.
+    /// Bytes at the front of `buffer` that can be passed on.
     ready: usize,
     state: State,
 }
 
-/// What comes at `ready`.
+/// What begins at `ready`.
 enum State {
-    /// The preface, of which so much has come.
+    /// The preface, and how many of its bytes have arrived.
     Preface { matched: usize },
     /// A frame's header.
     Frame,
-    /// The rest of a frame that is passed on as it is.
+    /// The rest of a frame that is passed on unchanged.
     Payload { remaining: usize },
-    /// A header block, in a HEADERS frame and any number of CONTINUATION frames.
+    /// A header block: a HEADERS frame and any number of CONTINUATION frames.
     Block(Block),
 }
 
-/// A header block that is not whole yet. Offsets count from its first frame.
+/// An incomplete header block. Offsets count from its first frame.
 #[derive(Default)]
 struct Block {
     stream: [u8; 4],
@@ -73,7 +73,7 @@ struct Block {
     next: usize,
 }
 
-/// A frame's nine bytes of header, as far as they matter here.
+/// The fields that we need of a frame's nine-byte header.
 struct FrameHeader {
     length: usize,
     kind: u8,
@@ -94,14 +94,14 @@ impl fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Takes in what was read from the socket.
+    /// Adds bytes read from the socket.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         self.buffer.extend_from_slice(bytes);
         while self.step()? {}
         Ok(())
     }
 
-    /// Hands on as much as is done with and fits. False when nothing is done with.
+    /// Passes on what is ready and fits. False when nothing is ready.
     pub(super) fn take(&mut self, into: &mut ReadBuf<'_>) -> bool {
         let count = self.ready.min(into.remaining());
         into.put_slice(&self.buffer[..count]);
@@ -114,7 +114,7 @@ impl Frames {
         !matches!(self.state, State::Preface { .. })
     }
 
-    /// Goes on by one step; false when more bytes are needed.
+    /// Goes one step further; false when more bytes are needed.
     fn step(&mut self) -> Result<bool, FrameError> {
         let next = &mut self.buffer[self.ready..];
         match &mut self.state {
@@ -163,7 +163,7 @@ impl Frames {
 }
 
 impl Block {
-    /// Adds the frame at `self.next`: `None` if it has not come whole, else whether it was the last.
+    /// Adds the frame at `self.next`: `None` if it is incomplete, else whether it was the last.
     fn add_frame(&mut self, bytes: &[u8]) -> Result<Option<bool>, FrameError> {
         let frame = &bytes[self.next..];
         let Some(header) = FrameHeader::parse(frame) else { return Ok(None) };
@@ -206,7 +206,7 @@ impl FrameHeader {
         Some(Self { length, kind, flags, stream })
     }
 
-    /// Where the header block's part lies in the payload, between padding length, priority and padding.
+    /// Range of the header block's fragment in the payload, between padding length, priority and padding.
     fn fragment(&self, payload: &[u8]) -> Option<Range<usize>> {
         let (mut start, mut end) = (0, payload.len());
         if self.kind == HEADERS {
@@ -238,7 +238,7 @@ mod tests {
         [&[0x83, 0x86, 0x41, length], authority.as_bytes(), &[0x40, 1, b'a', 1, b'%']].concat()
     }
 
-    /// Everything that comes out when `input` comes in pieces of `sizes`, taken in pieces of seven.
+    /// The output for `input` pushed in pieces of `sizes`, taken in pieces of seven bytes.
     fn pass(input: &[u8], sizes: &[usize]) -> Result<Vec<u8>, FrameError> {
         let (mut frames, mut out, mut rest) = (Frames::default(), Vec::new(), input);
         let mut sizes = sizes.iter().copied().cycle();
@@ -322,7 +322,7 @@ mod tests {
             }
         }
 
-        /// Bytes that look like frames get further than plain noise.
+        /// Bytes that look like frames reach more code than plain noise.
         #[test]
         fn any_frames_keep_their_length(
             frames in prop::collection::vec(

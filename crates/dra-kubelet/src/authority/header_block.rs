@@ -17,15 +17,15 @@ const HUFFMAN: u8 = 0x80;
 #[error("malformed HPACK header block")]
 pub(super) struct Malformed;
 
-/// Whether a host name of a URI may hold this byte (RFC 3986 `unreserved` and `sub-delims`).
+/// Whether this byte is allowed in a host name of a URI (RFC 3986 `unreserved` and `sub-delims`).
 pub(super) fn allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }
 
 /// Makes the value of each `:authority` valid without changing any length.
 ///
-/// A name that refers to an earlier field of the connection (index 62 and up) is not recognised: that takes the whole
-/// dynamic table, and no client does it for a name that the static table has.
+/// A name that refers to an earlier field of the connection (index 62 and up) is not recognised: that would need the
+/// whole dynamic table, and no client does it for a name that is in the static table.
 pub(super) fn make_authority_valid(block: &mut [u8]) -> Result<(), Malformed> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
@@ -57,7 +57,7 @@ pub(super) fn make_authority_valid(block: &mut [u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Where a string's content lies.
+/// Position of a string's content.
 struct Literal {
     start: usize,
     end: usize,
@@ -74,9 +74,9 @@ fn string(block: &[u8], at: usize) -> Result<Literal, Malformed> {
     Ok(Literal { start, end, huffman })
 }
 
-/// The integer with `prefix` bits at `at`, and where it ends.
+/// The integer with `prefix` bits at `at`, and the position after it.
 fn integer(block: &[u8], at: usize, prefix: u32) -> Result<(usize, usize), Malformed> {
-    /// Enough for any length or index that a block of our size can hold, and too few to overflow.
+    /// Enough for any length or index in a block of our size, and too few to overflow.
     const MAX_CONTINUATIONS: usize = 4;
     let max = (1 << prefix) - 1;
     let mut value = usize::from(*block.get(at).ok_or(Malformed)?) & max;

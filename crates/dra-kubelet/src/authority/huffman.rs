@@ -1,7 +1,7 @@
-//! The part of HPACK's Huffman code (RFC 7541, appendix B) that an `:authority` of any client is written in.
+//! The part of HPACK's Huffman code (RFC 7541, appendix B) that clients use for `:authority`.
 
 /// The symbols of each code length, in the order of their codes; the code is canonical. Longer codes belong to
-/// characters that no client writes into an authority.
+/// characters that no client puts into an authority.
 const SYMBOLS: [(u32, &[u8]); 8] = [
     (5, b"012aceiost"),
     (6, b" %-./3456789=A_bdfghlmnpru"),
@@ -13,11 +13,11 @@ const SYMBOLS: [(u32, &[u8]); 8] = [
     (13, b"\0$@[]~"),
 ];
 
-/// For each length that has a character not allowed in an authority, one that is.
+/// For each length that has a character not allowed in an authority: an allowed one of the same length.
 const HARMLESS: [(u32, u8); 4] = [(6, b'-'), (7, b'B'), (10, b'!'), (13, b'~')];
 
-/// Replaces in a Huffman-coded string each character that is not allowed in an authority by one that is and has a code
-/// of the same length. Stops at the padding, and at a code that is not in [`SYMBOLS`]: HTTP/2 judges the rest.
+/// Replaces each character that is not allowed in an authority by an allowed one whose code has the same length, in a
+/// Huffman-coded string. Stops at the padding and at a code that is not in [`SYMBOLS`]: HTTP/2 judges the rest.
 pub(super) fn replace(coded: &mut [u8]) {
     let bits = coded.len() * 8;
     let mut at = 0;
@@ -36,7 +36,7 @@ pub(super) fn replace(coded: &mut [u8]) {
     }
 }
 
-/// The code that starts at bit `at`: its length and its symbol.
+/// Length and symbol of the code that starts at bit `at`.
 fn symbol_at(coded: &[u8], at: usize) -> Option<(u32, u8)> {
     let (mut code, mut length) = (0, 0);
     for (of_length, first, symbols) in codes() {
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Codes that RFC 7541 lists, at both ends of each length.
+    /// Codes from RFC 7541, at both ends of each length.
     #[test]
     fn the_codes_are_those_of_the_rfc() {
         let listed = [

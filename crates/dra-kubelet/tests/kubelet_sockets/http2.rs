@@ -1,4 +1,4 @@
-//! Just enough of HTTP/2 to see what a server answers.
+//! Just enough HTTP/2 to read a server's answers.
 
 pub const KIND_DATA: u8 = 0;
 const KIND_HEADERS: u8 = 1;
@@ -14,7 +14,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether the server says no more on the frame's stream.
+    /// Whether it is the server's last frame of its stream.
     pub fn ends_its_stream(&self) -> bool {
         const END_STREAM: u8 = 1;
         match self.kind {
@@ -24,7 +24,7 @@ impl Frame {
     }
 }
 
-/// The whole frames in what a server sent.
+/// The complete frames in a server's bytes.
 pub fn frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let Some((header, rest)) = bytes.split_at_checked(9) {

@@ -34,7 +34,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Server, server::Router};
 
-/// How the stand-in for the work on claims behaves. By UID: `bad` fails, `forgotten` gets no answer.
+/// What the stand-in for the claim preparer does. By UID: `bad` fails, `forgotten` gets no answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Behaviour {
     pub delay: Duration,
@@ -88,7 +88,7 @@ impl ClaimPreparer for Preparing {
     }
 }
 
-/// Short, for the sake of the sockets' paths.
+/// A short path, because the sockets' paths are limited.
 pub fn directory() -> Arc<TempDir> {
     Arc::new(tempfile::Builder::new().prefix("k").rand_bytes(5).tempdir_in("/tmp").unwrap())
 }
@@ -187,6 +187,6 @@ pub fn plain_registration_server() -> Router {
 
 async fn channel(socket: &Path) -> Channel {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
-    // As the kubelet's: what it lets come before it reads.
+    // As the kubelet's own: what it accepts before it reads.
     endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! The sockets as the kubelet meets them, with a stand-in for the work on claims.
+//! The sockets as the kubelet uses them, with a stand-in that prepares claims.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod http2;
@@ -26,7 +26,7 @@ use tonic::{Code, Request};
 const REGISTRATION: &[u8] = include_bytes!("../data/registration.bin");
 const DRA: &[u8] = include_bytes!("../data/dra.bin");
 
-/// Sends what a client once wrote and gives back what is answered to it, up to the end of each of these streams.
+/// Sends a recorded conversation of a client and returns the answer, up to the end of each of these streams.
 fn replay(socket: &Path, recorded: &[u8], piece: usize, streams: &[u32]) -> Vec<Frame> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -83,7 +83,7 @@ async fn calls_of_older_kubelets_are_understood() {
     running.stop().await;
 }
 
-/// When this fails, HTTP/2 takes the kubelet's authority as it is, and the adapter can go.
+/// When this fails, HTTP/2 accepts the kubelet's authority as it is, and the adapter can go.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_adapter_every_call_is_reset() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
@@ -173,13 +173,13 @@ async fn health_streams_in_both_versions() {
         assert_eq!(device.device.unwrap().device_name, "gpu-3b-00");
         running.report("gpu-3b-00", "xid-79");
     }
-    // A watching kubelet does not hold up the end.
+    // A kubelet that watches does not delay the end.
     let since = Instant::now();
     running.stop().await;
     assert!(since.elapsed() < Duration::from_secs(15));
 }
 
-/// Reports are not kept for a watcher that does not read: it has the newest when it does.
+/// Reports do not queue up for a watcher that does not read: it gets the newest when it does.
 #[tokio::test]
 async fn who_does_not_read_its_stream_misses_what_is_old() {
     let running = Running::start(None, Behaviour::default()).await;
@@ -220,7 +220,7 @@ async fn requests_that_are_too_large_are_refused_and_the_next_is_served() {
     running.stop().await;
 }
 
-/// Random bytes, cut conversations, other protocols: connections end, nothing else does.
+/// Random bytes, truncated conversations, other protocols: connections end, nothing else does.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_on_the_sockets_harms_nobody() {
     let running = Running::start(None, Behaviour::default()).await;
@@ -255,13 +255,13 @@ async fn garbage_on_the_sockets_harms_nobody() {
     running.stop().await;
 }
 
-/// Whoever connects and says nothing keeps its place for a few seconds only.
+/// A client that connects and sends nothing keeps its slot for a few seconds only.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_do_not_keep_the_kubelet_out() {
     let running = Running::start(None, Behaviour::default()).await;
     let silent: Vec<_> = (0..60).map(|_| UnixStream::connect(&running.paths.registration).unwrap()).collect();
     let mut client = running.registration_client().await;
-    // Those in front have to be given up before, 32 at a time.
+    // The connections before it must time out first, 32 at a time.
     let mut request = Request::new(InfoRequest {});
     request.set_timeout(Duration::from_secs(30));
     client.get_info(request).await.unwrap();

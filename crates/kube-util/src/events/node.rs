@@ -16,8 +16,8 @@ impl NodeEvents {
         Self { events, node: node_reference(node_name) }
     }
 
-    /// Sends one: what was done or tried (`action`), in one word how it went (`reason`), and in a sentence (`note`). Answers
-    /// whether the API server took it.
+    /// Sends one: what was done or tried (`action`, one word), the outcome (`reason`, one word), and a sentence
+    /// (`note`). Returns whether the API server accepted it.
     pub async fn send(
         &self,
         severity: Severity,
@@ -30,7 +30,7 @@ impl NodeEvents {
     }
 }
 
-/// A node. Its Events are found by its name in the place of its UID, as the kubelet has it.
+/// A node. Its Events have its name in place of its UID, as the kubelet's do.
 #[must_use]
 pub fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {

@@ -1,4 +1,4 @@
-//! Events of what several instances of a program see: the first sends it, and the others find that it is sent.
+//! Events that several instances of a program see: the first sends it, and the others find it sent.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use sha2::{Digest as _, Sha256};
 use super::{LONGEST_NAME, Message, Sender};
 use crate::error_text::shorten;
 
-/// How often a change is tried again that another instance came before.
+/// Attempts at a change when another instance changes the Event at the same time.
 const ATTEMPTS: usize = 3;
 
-/// The API server's code for an object that is there, or has changed meanwhile.
+/// The API server's code for an object that exists, or has changed meanwhile.
 const CONFLICT: u16 = 409;
 
 impl Sender {
-    /// Makes an Event whose name says what it is about, or, where there is one of that name, counts it up unless this very
-    /// occurrence is counted already.
+    /// Creates an Event whose name is derived from its content. If one of that name exists, counts it up, unless this
+    /// very occurrence is already counted.
     pub(super) async fn send_once(
         &self,
         events: &Api<Event>,
@@ -41,7 +41,8 @@ impl Sender {
             let patch = |patch| async move {
                 events.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
             };
-            // A change of nothing answers with what is there: the plugin may change Events, and need not read those of others.
+            // An empty patch returns the object: the plugin may change Events, and needs no right to read those of
+            // others.
             let known = patch(json!({})).await?;
             let annotations = known.metadata.annotations.unwrap_or_default();
             if annotations.get(&key).is_some_and(|told| told == occurrence) {
@@ -63,7 +64,7 @@ impl Sender {
     }
 }
 
-/// The same for everyone who tells the same.
+/// The same for every instance that reports the same.
 fn name(message: &Message) -> String {
     let object = &message.object;
     let mut hash = Sha256::new();

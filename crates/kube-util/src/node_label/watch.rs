@@ -1,5 +1,5 @@
-//! Labels of this node, watched, so that whoever goes by one need not wait for his next look. Who may not watch, or whose
-//! connection is broken, looks from time to time as ever.
+//! Watches labels of this node, so that a change takes effect at once. Without the right to watch, or while the
+//! connection is broken, the periodic look still notices it.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use super::PATIENCE;
 use crate::error_text::{shorten, with_causes};
 
-/// How long the API server keeps a watch open, seconds; a silence that is longer is that of a connection that is gone.
+/// Timeout of a watch at the API server, seconds; a longer silence means that the connection is lost.
 const LENGTH: u32 = 290;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
-/// The pause before the next watch: the first, and the longest.
+/// Pause before the next watch: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// The values of some labels, in the order in which they were asked for; `None` of those that the node has not. Nothing as
-/// long as nothing was heard.
+/// The values of some labels, in the order requested; an element is `None` where the node has no such label. `None` as
+/// a whole until the first answer.
 pub type Labels = watch::Receiver<Option<Vec<Option<String>>>>;
 
-/// Tells `values` of the labels with these keys of the Node called `node_name` until `shutdown`. Only the Node's metadata are
-/// asked for.
+/// Sends the values of these labels of the Node called `node_name` to `values` until `shutdown`. Only the Node's
+/// metadata are requested.
 pub async fn follow(
     client: Client,
     node_name: String,
@@ -53,7 +53,7 @@ pub async fn follow(
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
-            // All nodes lose their watches at once when an API server is replaced.
+            // Jitter: all nodes lose their watches at once when an API server is replaced.
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
         }
     };
@@ -68,7 +68,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// One watch, from what there is now to its end.
+    /// One watch: the current values, then changes until it ends.
     async fn once(&self) -> Result<(), String> {
         let failed = |error: kube::Error| shorten(&with_causes(&error), 500).to_owned();
         let node = tokio::time::timeout(PATIENCE, self.nodes.get_metadata(&self.node_name)).await;
@@ -85,7 +85,7 @@ impl Watched {
             match event.map_err(|_| "the connection is silent".to_owned())? {
                 Some(Ok(WatchEvent::Added(node) | WatchEvent::Modified(node))) => self.take(&node.metadata),
                 Some(Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_))) => {}
-                // What it began with is too old: the next one begins anew.
+                // The resource version is too old: start over with a new one.
                 Some(Ok(WatchEvent::Error(status))) => return Err(status.message),
                 Some(Err(error)) => return Err(failed(error)),
                 None => return Ok(()),
@@ -108,7 +108,7 @@ impl Watched {
     }
 }
 
-/// Waits until a label is another; for ever where nobody watches them.
+/// Waits until a label changes; for ever where they are not watched.
 pub async fn changed(labels: &mut Labels) {
     if labels.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -136,8 +136,8 @@ mod tests {
         })
     }
 
-    /// Whoever reads the Node gets it as it was; each watch tells what the next of `watches` says, and ends; then they are
-    /// forbidden.
+    /// An API server: a read of the Node returns it in its first state; each watch sends the next of `watches` and
+    /// ends; after the last, watches are forbidden.
     fn server(first: Value, watches: Vec<Value>, asked: Arc<Mutex<Vec<String>>>) -> Client {
         let count = Arc::new(AtomicUsize::new(0));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -177,7 +177,7 @@ mod tests {
             move |values: &Option<Vec<Option<String>>>| *values == expected
         };
         values.wait_for(is(None, Some("two"))).await.unwrap();
-        // The next watches begin with what is read then.
+        // The next watches start from what is read then.
         values.wait_for(is(Some("one"), None)).await.unwrap();
         while asked.lock().unwrap().len() < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;

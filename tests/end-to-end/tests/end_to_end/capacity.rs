@@ -1,4 +1,4 @@
-//! What happens when the cards run out, and how a pod without a claim gets some.
+//! What happens when no cards are left, and how a pod without a claim gets cards.
 
 use kube::api::DeleteParams;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! One claim on a share, and what each of several containers and pods gets of it.
+//! One claim on a share, used by several containers and pods.
 
 use serde_json::json;
 
@@ -27,11 +27,11 @@ async fn containers_and_pods_of_one_claim_get_a_process_s_part_each() {
             let beyond = scene.run_in(pod, container, &["--allocate-mib", "6000"]).await;
             assert!(beyond.stdout.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{beyond:?}");
         }
-        // Clients of one daemon share memory with it and with each other.
+        // Clients of one daemon share `/dev/shm` with it and with each other.
         scene.run_in("one", "main", &["/bin/write", "/dev/shm/word", "from-one"]).await;
         let read = scene.run_in("two", "right", &["/bin/cat", "/dev/shm/word"]).await;
         assert_eq!(read.stdout, "from-one\n", "{read:?}");
-        // The share lives as long as one of its pods.
+        // The share lives as long as any of its pods.
         scene.delete_pod("two").await;
         scene.ready("one").await;
         assert_eq!(scene.another_in("one", "main", &[]).await, left);

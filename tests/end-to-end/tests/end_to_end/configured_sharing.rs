@@ -1,4 +1,4 @@
-//! Devices that one claim holds, shared by its pods as its configuration says.
+//! Devices held by one claim and shared by its pods, as its configuration says.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     stage::{CLASS, MIG_CLASS, Scene, eventually, play},
 };
 
-/// What `docs/sharing.md` shows.
+/// The example in `docs/sharing.md`.
 const EXAMPLE: &str = include_str!("../../../../examples/one-claim/mps.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,7 +18,7 @@ async fn two_cards_of_a_claim_are_shared_by_mps_as_the_documentation_shows() {
         let [mut claim, mut pod] = <[Value; 2]>::try_from(objects).unwrap();
         claim["metadata"]["namespace"] = json!(scene.namespace);
         scene.apply(claim).await;
-        // The program that the emulated machine has in the place of CUDA.
+        // The emulated machine's program in place of a CUDA program.
         let arguments = ["--allocate-mib", "10000", "--hold"];
         for container in pod["spec"]["containers"].as_array_mut().unwrap() {
             let name = container["name"].as_str().unwrap().to_owned();
@@ -58,7 +58,7 @@ async fn two_cards_of_a_claim_are_shared_by_mps_as_the_documentation_shows() {
     .await;
 }
 
-/// Makes a claim template with requests and configuration objects, each for one of them.
+/// Creates a claim template with requests and configuration objects, each for one of the requests.
 async fn configured(scene: &Scene, name: &str, requests: &[Value], configs: &[(&str, &str, Value)]) {
     let config = |(request, kind, sharing): &(&str, &str, Value)| {
         let parameters = json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": kind, "sharing": sharing});

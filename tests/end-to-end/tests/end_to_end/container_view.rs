@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::stage::{DeviceNode, cards, container, play};
 
-/// Nodes that every container with a card needs to use it.
+/// Device nodes that every container with a card needs.
 const CONTROL: [&str; 4] =
     ["/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"];
 

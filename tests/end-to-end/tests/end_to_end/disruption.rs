@@ -1,4 +1,4 @@
-//! Whatever dies: no pod loses its card, no card is lost.
+//! Failures of programs: no pod loses its card, and no card is lost.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ async fn a_pod_starts_though_the_plugin_is_killed_while_it_prepares() {
         scene.stage.fresh_plugin().await;
         let before = cdi_specs(scene.stage);
         scene.template("one", &[cards("card", 1)]).await;
-        // Each look at a card takes twenty seconds: time to die in the middle of it.
+        // Each look at a card takes twenty seconds, so the plugin is killed in the middle of one.
         scene.stage.emulator("fault", &["--call", "nvmlDeviceGetUUID", "--delay-ms", "20000"]);
         scene.pod_from_template("pod", "one").await;
         let pods = scene.pods().await;
@@ -109,7 +109,7 @@ async fn a_pod_starts_during_an_upgrade_and_nobody_fights_over_slices() {
             (new.metadata.uid != old.metadata.uid).then_some(())
         })
         .await;
-        // A write war would go on: what the new instance leaves must stay as it is.
+        // Two instances that overwrite each other would go on: what the new instance writes must stay.
         let settled = versions(&scene.stage.slices().await);
         sleep(Duration::from_secs(2)).await;
         assert_eq!(versions(&scene.stage.slices().await), settled);
@@ -129,7 +129,7 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         let claim = json!({"name": "card", "resourceClaimName": "doomed"});
         scene.pod("victim", &[container("main", &["card"])], &[claim]).await;
         scene.ready("victim").await;
-        // What a hasty admin does: drop the finalizer, so that the claim is gone while its pod runs.
+        // A hasty admin removes the finalizer, so that the claim is gone while its pod runs.
         let kubectl = &scene.stage.cluster;
         let namespace = scene.namespace.as_str();
         kubectl
@@ -140,7 +140,7 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         let arguments = ["patch", "resourceclaim", "doomed", "-n", namespace, "--type=merge", "-p", patch];
         kubectl.kubectl(&arguments).await.unwrap();
 
-        // The scheduler believes that the cards are free; the node knows better, and says who has them.
+        // The scheduler takes the cards for free; the node knows better, and says which claim holds them.
         scene.template("one", &[cards("card", 1)]).await;
         let made = Instant::now();
         scene.pod_from_template("thief", "one").await;
@@ -153,7 +153,7 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         .await;
         eprintln!("{} ms after the pod was made its Event said: {said}", made.elapsed().as_millis());
         assert!(said.contains(&format!("{namespace}/doomed")) && said.contains("waiting"), "{said}");
-        // The kubelet gives a call 45 s, and its own event says no more than that it took too long.
+        // The kubelet gives a call 45 s, and its own event only says that it took too long.
         assert!(made.elapsed() < Duration::from_secs(45), "{:?}", made.elapsed());
         // It waits as long as the victim runs.
         let claim = scene.claim_of("thief").await;
@@ -173,7 +173,7 @@ async fn a_claim_deleted_by_force_does_not_give_its_card_to_another_pod() {
         scene.ready("thief").await;
         let elapsed = ended.elapsed();
         eprintln!("the waiting pod was ready {} ms after the holder had gone", elapsed.as_millis());
-        // The kubelet itself would ask again a minute or more after its last call.
+        // Without help, the kubelet would only try again a minute or more after its last call.
         assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
         scene.delete_pod("thief").await;
         nothing_left(&scene, &before).await;

@@ -1,4 +1,4 @@
-//! Tessera as its users meet it: installed by helm on a real cluster, with emulated cards, pods really running.
+//! Tessera as users see it: installed by helm on a real cluster, with emulated cards and running pods.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod capacity;

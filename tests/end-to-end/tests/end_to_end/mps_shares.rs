@@ -1,4 +1,4 @@
-//! Shares of cards and of partitions by MPS: of any size, with limits that hold in the containers.
+//! MPS shares of cards and of partitions: of any size, with limits that hold in the containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ async fn four_quarters_of_a_card_run_together_and_the_fifth_goes_to_the_next() {
         assert_eq!(environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], "25");
         assert_eq!(environment["CUDA_MPS_PIPE_DIRECTORY"], "/tmp/nvidia-mps");
 
-        // A container that changes its limits gains nothing, and past MPS nobody gets in.
+        // A container that changes its limits gains nothing, and no program gets in without MPS.
         let without = ["-u", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "-u", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
         let sample = ["/usr/bin/cuda-sample"];
         let hostile = scene.another_in("a", "main", &[&["/bin/env"], &without[..], &sample].concat()).await;
@@ -56,7 +56,7 @@ async fn four_quarters_of_a_card_run_together_and_the_fifth_goes_to_the_next() {
     .await;
 }
 
-/// What `docs/sharing.md` shows: of a card, of a partition, and what a claim gets that says neither.
+/// The examples in `docs/sharing.md`: a share of a card, of a partition, and of either.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_says_which_gets_a_share_of_a_card_or_of_a_partition() {
     play("who_says_which_gets_a_share_of_a_card_or_of_a_partition", async |scene| {
@@ -73,7 +73,7 @@ async fn who_says_which_gets_a_share_of_a_card_or_of_a_partition() {
         let any = json!({"name": "share", "exactly": {"deviceClassName": MPS_CLASS}});
         scene.template("any-share", &[any]).await;
         let mut devices = BTreeMap::new();
-        // On an empty node first: on a card that is shared as a whole, that is the smallest thing which has room.
+        // `any-share` first: once a card is shared as a whole, a share of it is the smallest device with room.
         for name in ["any-share", "share-of-a-card", "share-of-a-partition"] {
             scene.program_from_template(name, name, &["--hold"]).await;
             scene.ready(name).await;
@@ -111,7 +111,7 @@ async fn a_pod_beyond_its_limit_fails_and_its_neighbour_goes_on() {
         assert_eq!(greedy, neighbour, "the same card, with the same limits");
         assert_eq!(greedy.memory_limit_mib, Some(10 << 10));
         assert_eq!(greedy.multiprocessors, Some(40));
-        // The pod is over though it is still there, and with it its share. The neighbour's program runs, and more with it.
+        // The pod has ended although its object still exists, and so has its share. The neighbour's program runs on.
         scene.ready("neighbour").await;
         assert_eq!(scene.another_in("neighbour", "main", &["--allocate-mib", "10000"]).await, neighbour);
         scene.delete_pods(&["greedy", "neighbour"]).await;
@@ -138,10 +138,10 @@ async fn forty_eight_processes_fit_and_the_next_waits_for_the_scheduler() {
                 assert_eq!((device.memory_limit_mib, device.active_thread_percentage), (Some(1 << 10), 2.0));
             }
         }
-        // Of memory and compute enough is left; of clients there is none.
+        // Memory and compute are left, but no clients.
         scene.program_from_template("late", "one", &["--hold"]).await;
         scene.unschedulable("late").await;
-        // Nobody stops a container from starting more than it declared before the card's own limit does.
+        // A container can start more programs than it declared, up to the card's own limit.
         let one_more = scene.run_in("a", "main", &[]).await;
         assert!(one_more.stdout.contains("CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"), "{one_more:?}");
         scene.delete_pod("a").await;

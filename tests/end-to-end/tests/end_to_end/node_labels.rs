@@ -1,4 +1,4 @@
-//! A label of the node says which of the chart's configurations is its own.
+//! A label of the node selects one of the chart's configurations.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_runni
         let shared = scene.device_of("share").await.device;
 
         kubectl.kubectl(&["label", "node", node, &format!("{LABEL}=notebooks")]).await.unwrap();
-        // Four slots on each card; no card is whole, divided or shared by MPS but the one in use, which takes nobody else.
+        // Four slots on each card. No other device is published, except the one in use, which is tainted.
         scene
             .published("only time-slices, and what is in use", |devices| {
                 let held = devices.iter().find(|device| device["attributes"]["type"]["string"] == "mps");

@@ -1,4 +1,4 @@
-//! MIG partitions: there while a claim needs them, and gone with it.
+//! MIG partitions: made for a claim, and destroyed with it.
 
 use std::{
     collections::BTreeSet,
@@ -11,20 +11,20 @@ use tokio::time::sleep;
 
 use crate::stage::{ContainerView, Scene, Stage, cards, eventually, partition, play};
 
-/// How long pods come and go in the churn, at least; longer on a machine on which few have come up by then.
+/// Minimum duration of the churn; it takes longer on a machine where few pods have started by then.
 const CHURN: Duration = Duration::from_secs(150);
 const CHURN_AT_MOST: Duration = Duration::from_secs(900);
 const PODS: usize = 25;
-/// More 1g than fit on two cards, and enough of the larger ones that cards have to be emptied for them.
+/// More 1g than fit on two cards, and enough larger ones that cards have to be emptied for them.
 const PROFILES: [&str; 5] = ["1g.10gb", "2g.20gb", "1g.10gb", "3g.40gb", "1g.20gb"];
 
-/// The UUID of the one partition that a container has, of one card.
+/// The UUID of a container's only partition, on its only card.
 fn uuid(view: &ContainerView) -> String {
     assert_eq!(view.cards().len(), 1, "{:?}", view.devices);
     view.partition()
 }
 
-/// How many partitions the machine has.
+/// Number of partitions of the machine.
 fn partitions(stage: &Stage) -> usize {
     stage.mig().iter().map(|card| card.instances.len()).sum()
 }
@@ -68,7 +68,7 @@ async fn four_and_three_sevenths_share_a_card() {
     play("four_and_three_sevenths_share_a_card", async |scene| {
         scene.template("four", &[partition("slice", "4g.40gb")]).await;
         scene.template("three", &[partition("slice", "3g.40gb")]).await;
-        // The larger first: the order alone must leave the other's place free.
+        // The larger one first: the order alone must leave room for the other.
         scene.pod_from_template("four", "four").await;
         scene.ready("four").await;
         scene.pod_from_template("three", "three").await;
@@ -143,7 +143,7 @@ async fn delete(scene: &Scene, pod: &Pod) {
     scene.pods().await.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-/// Ends every second pod that runs and makes others until there are enough; answers how many it ended.
+/// Ends every second running pod and creates others up to the wanted number; returns how many it ended.
 async fn replace(scene: &Scene, made: &mut usize) -> usize {
     let living = living(scene).await;
     let leaving: Vec<&Pod> = living.iter().filter(|pod| is_ready(pod)).step_by(2).collect();
@@ -179,7 +179,7 @@ async fn pods_come_and_go_on_two_cards_and_nothing_leaks() {
             sleep(Duration::from_secs(2)).await;
         }
 
-        // Whoever still waits must get his turn as the others go.
+        // Pods that still wait must be served as the others end.
         let mut waiting = living(&scene).await.len();
         while waiting > 0 {
             waiting = eventually("the next pod to have its turn", async || {

@@ -1,4 +1,4 @@
-//! Pods that use a card as CUDA programs do.
+//! Pods that use a card like CUDA programs.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use tessera_harness::{CUDA_SAMPLE_IMAGE, CommandOutput, installation::MACHINE};
 
 use crate::stage::{Scene, container, eventually};
 
-/// What a program says of the device it got.
+/// A program's report about its device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CudaDevice {
     /// UUID of a card or a partition.
     pub device: String,
-    /// Process id of the MPS server whose client it is.
+    /// Process id of its MPS server.
     pub mps_server: Option<u32>,
     #[serde(rename = "memoryLimitMiB")]
     pub memory_limit_mib: Option<u64>,
@@ -21,7 +21,7 @@ pub struct CudaDevice {
 }
 
 /// A container that runs `cuda-sample` with these arguments. Of the node it sees what its claims grant, and the directory
-/// of the emulated machine, which is in the place of a kernel with a driver.
+/// of the emulated machine, which takes the place of a kernel with a driver.
 pub fn program(name: &str, claims: &[&str], arguments: &[&str]) -> Value {
     let mut container = container(name, claims);
     container["image"] = json!(CUDA_SAMPLE_IMAGE);
@@ -32,7 +32,7 @@ pub fn program(name: &str, claims: &[&str], arguments: &[&str]) -> Value {
 }
 
 impl Scene {
-    /// Makes a pod of such containers; `claims` are its `spec.resourceClaims`.
+    /// Creates a pod of such containers; `claims` are its `spec.resourceClaims`.
     pub async fn program_pod(&self, name: &str, restart: &str, containers: &[Value], claims: &[Value]) {
         self.apply(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": self.namespace},
@@ -43,7 +43,7 @@ impl Scene {
         .await;
     }
 
-    /// Makes a pod with one such container `main` and one claim from the template `template`.
+    /// Creates a pod with one such container `main` and one claim from the template `template`.
     pub async fn program_from_template(&self, name: &str, template: &str, arguments: &[&str]) {
         let claim = json!({"name": "card", "resourceClaimTemplateName": template});
         self.program_pod(name, "Never", &[program("main", &["card"], arguments)], &[claim]).await;
@@ -65,7 +65,7 @@ impl Scene {
         self.devices_of(pod, "main", 1).await.remove(0)
     }
 
-    /// Waits until a container has written this.
+    /// Waits until a container has logged this.
     pub async fn says(&self, pod: &str, container: &str, text: &str) {
         eventually(&format!("{pod}/{container} to say {text}"), async || {
             self.log(pod, container).await?.contains(text).then_some(())
@@ -77,7 +77,7 @@ impl Scene {
         self.stage.cluster.logs_of(&self.namespace, pod, Some(container)).await.ok()
     }
 
-    /// Runs one more program in a container: these words, `cuda-sample` where there are none.
+    /// Runs one more program in a container: this command, or `cuda-sample` if it is empty.
     pub async fn run_in(&self, pod: &str, container: &str, words: &[&str]) -> CommandOutput {
         let sample = ["/usr/bin/cuda-sample"];
         let words = if words.first().is_some_and(|word| word.starts_with('/')) {
@@ -89,7 +89,7 @@ impl Scene {
         self.stage.cluster.try_kubectl(&[&arguments, words.as_slice()].concat()).await.unwrap()
     }
 
-    /// The device that one more program in a container gets.
+    /// The device of one more program in a container.
     pub async fn another_in(&self, pod: &str, container: &str, words: &[&str]) -> CudaDevice {
         let output = self.run_in(pod, container, words).await;
         let first = output.stdout.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The node's slices come back, whoever removes them.
+//! The node's slices come back when somebody removes them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::stage::{LIMIT, Stage, cards, eventually, play};
 
-/// Names and devices of the node's slices; generations and versions change when they are written anew.
+/// Names and devices of the node's slices, without generations and versions, which change when they are written anew.
 fn published(slices: &[ResourceSlice]) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<_> = slices
         .iter()
@@ -52,7 +52,7 @@ async fn a_restarted_kubelet_finds_the_slices_and_the_pod_again() {
         let before = scene.stage.slices().await;
         let slices = published(&before);
         scene.stage.cluster.restart_component(Component::Kubelet(0)).await.unwrap();
-        // The kubelet wipes the node's slices some time after its start: all are others then.
+        // The kubelet deletes the node's slices some time after its start: all are new ones then.
         let restarted = Instant::now();
         let (mut wiped, mut longest) = (None, Duration::ZERO);
         loop {

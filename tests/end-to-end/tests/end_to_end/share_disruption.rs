@@ -1,4 +1,4 @@
-//! Whatever dies beside a program on a shared card: what goes on, what comes back, and that nothing leaks.
+//! Failures beside a program on a shared card: what goes on, what comes back, and that nothing leaks.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
@@ -20,7 +20,7 @@ use crate::{
 /// Label of mps-host's pods.
 const MPS_HOST: &str = "app.kubernetes.io/component=mps-host";
 
-/// Process id of the supervisor, as this process sees it; none while there is none.
+/// Process id of the supervisor, in this process's namespace; `None` if there is none.
 async fn supervisor(stage: &Stage) -> Option<i32> {
     UnixStream::connect(stage.mps_directory().join("host.sock")).await.ok()?.peer_cred().ok()?.pid()
 }
@@ -36,7 +36,7 @@ async fn mps_host(stage: &Stage) -> Pod {
     .await
 }
 
-/// How often containers of a pod were started again.
+/// Number of container restarts of a pod.
 fn restarts(pod: &Pod) -> i32 {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
     statuses.into_iter().flatten().map(|status| status.restart_count).sum()
@@ -70,7 +70,7 @@ async fn programs_outlive_the_supervisor_and_the_plugin_and_its_upgrade() {
 
         let before_kill = restarts(&stage.plugin().await);
         stage.kill_plugin().await;
-        // A pod that asks meanwhile waits for the kubelet's next round, up to a minute.
+        // A pod that is created meanwhile waits for the kubelet's next round, up to a minute.
         eventually("the plugin to run again", async || {
             (restarts(&stage.plugin().await) > before_kill).then_some(())
         })
@@ -116,11 +116,11 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
         let before = scene.device_of("stays").await;
 
         let old = mps_host(stage).await.metadata.name.unwrap();
-        // By itself it lets programs go on for half a minute.
+        // By default it lets programs go on for half a minute.
         let now = ["delete", "pod", &old, "-n", installation::NAMESPACE, "--grace-period=1"];
         stage.cluster.kubectl(&now).await.unwrap();
-        // Both lose their contexts: one fails, the other's container is started again and is a client of the next server. It
-        // gets nowhere before that one is there.
+        // Both lose their contexts: one fails, the other's container is restarted and becomes a client of the next
+        // server, for which it has to wait.
         stage.cluster.wait_for_pod(&scene.namespace, "ends", PodState::Failed, LIMIT).await.unwrap();
         scene.says("ends", "main", "CUDA_ERROR_MPS").await;
         mps_host(stage).await;
@@ -132,7 +132,7 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
             (daemons.len() == 1 && other(&daemons[0])).then_some(())
         })
         .await;
-        // Until its own program has ended, the old container would let another one in, and end it with itself.
+        // Until its own program has ended, the old container would accept another one, and end it with itself.
         eventually("the container to be started again", async || {
             (restarts_of(&scene, "stays").await > 0).then_some(())
         })
@@ -145,7 +145,7 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
         let again = scene.another_in("stays", "main", &[]).await;
         assert_eq!((&again.device, again.memory_limit_mib), (&before.device, before.memory_limit_mib));
         assert_ne!(again.mps_server, before.mps_server);
-        // Nobody listened when it happened: the plugin finds it out, and says so where its users look.
+        // The plugin was not running when it happened: it finds out, and reports it where the users look.
         let of_pod = "involvedObject.name=stays,reason=MPSServerDied";
         let events = ["get", "events", "-n", &scene.namespace, "--field-selector", of_pod, "-o", "name"];
         eventually("an event of the pod", async || {
@@ -158,8 +158,8 @@ async fn with_the_pod_of_mps_host_programs_end_and_with_the_next_they_come_back(
     .await;
 }
 
-/// A program faults, and one that does not mind losing its context stays: nobody else gets onto the card, the pods are told
-/// who is in the way, and when that has gone things go on.
+/// A program faults, and another that ignores the loss of its context stays: no other program gets onto the card, the
+/// pods are told which one is in the way, and once it has gone things go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
     play("after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over", async |scene| {
@@ -197,7 +197,7 @@ async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
         .await;
         let early = scene.run_in("notebook", "main", &[]).await;
         assert!(early.stdout.contains("CUDA_ERROR_MPS_SERVER_NOT_READY"), "{early:?}");
-        // Whoever comes to this card waits.
+        // A new program on this card waits.
         scene.program_from_template("late", "quarter", &["--hold"]).await;
         told("late", "MPSNotReady", "faulted").await;
 
@@ -219,9 +219,9 @@ async fn after_a_fault_the_pods_are_told_who_must_end_and_when_it_is_over() {
     .await;
 }
 
-/// What is simulated: the node is a set of namespaces. Its processes are killed all at once, its `/run` is emptied, and the
-/// emulated cards forget what cards forget; kubelet, containerd and the pods start again from the node's disk. The kernel is
-/// the same, but the plugin reads the boot id where the emulated machine has it, and that is a new one.
+/// Simulates a reboot of the node, which is a set of namespaces. Its processes are killed all at once, its `/run` is
+/// emptied, and the emulated cards lose what cards lose; kubelet, containerd and the pods start again from the node's
+/// disk. The kernel stays the same, but the plugin reads the boot id from the emulated machine, which has a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_reboot_of_the_node_shares_come_back_and_what_nobody_wants_is_gone() {
     play("after_a_reboot_of_the_node_shares_come_back_and_what_nobody_wants_is_gone", async |scene| {
@@ -241,7 +241,7 @@ async fn after_a_reboot_of_the_node_shares_come_back_and_what_nobody_wants_is_go
         stage.cluster.cut_power(0).await.unwrap();
         stage.emulator("reboot", &[]);
         assert_eq!(stage.card_use(&shared.device).compute_mode, 0);
-        // Nobody unprepares this one's claim before the node is back.
+        // This claim is not unprepared before the node is back.
         let force = ["delete", "pod", "leaves", "-n", &scene.namespace, "--force", "--grace-period=0"];
         stage.cluster.kubectl(&force).await.unwrap();
         stage.cluster.power_on(0).await.unwrap();

@@ -1,4 +1,4 @@
-//! What tests of shares have in common: claims on them, and what a node has of them.
+//! Helpers for tests of shares: claims, and the state of the node.
 
 use std::{
     fs,
@@ -16,20 +16,20 @@ use tokio::time::sleep;
 
 use crate::stage::{LIMIT, Mig, Scene, Stage, eventually};
 
-/// The DeviceClass of shares by MPS.
+/// The DeviceClass of MPS shares.
 pub const MPS_CLASS: &str = "mps.gpu.tessera.dev";
 /// The DeviceClass of time-slices.
 pub const TIME_SLICE_CLASS: &str = "timeslice.gpu.tessera.dev";
 /// `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`
 pub const EXCLUSIVE_PROCESS: u32 = 3;
 
-/// A request for a share of a card by MPS. What `capacity` leaves out is the node's default. The node offers shares of
-/// partitions, too, and without a selector the smallest device comes first.
+/// A request for an MPS share of a card. What `capacity` leaves out gets the node's default. The selector is needed
+/// because the node also offers shares of partitions, and the smallest device comes first.
 pub fn share(name: &str, capacity: &Value) -> Value {
     share_of(name, r#"!has(device.attributes["gpu.tessera.dev"].profile)"#, capacity)
 }
 
-/// A request for a share by MPS of a partition.
+/// A request for an MPS share of a partition.
 pub fn share_of_partition(name: &str, profile: &str, capacity: &Value) -> Value {
     let expression = format!(
         r#"has(device.attributes["gpu.tessera.dev"].profile) && device.attributes["gpu.tessera.dev"].profile == "{profile}""#
@@ -47,7 +47,7 @@ pub fn time_slice(name: &str) -> Value {
     json!({"name": name, "exactly": {"deviceClassName": TIME_SLICE_CLASS}})
 }
 
-/// What a card is doing, as the machine's state has it.
+/// Use of a card, from the machine's state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardUse {
@@ -58,9 +58,9 @@ pub struct CardUse {
 }
 
 impl Stage {
-    /// What the cards are doing, in the order of their indexes.
+    /// Use of the cards, in the order of their indexes.
     pub fn card_uses(&self) -> Vec<CardUse> {
-        // A driver notices that a process is gone; the emulator does when somebody looks at the cards.
+        // A real driver notices when a process is gone; the emulator only when the cards are read.
         let smi = installation::machine(self.node()).join("bin/nvidia-smi");
         assert!(Command::new(smi).arg("-L").output().unwrap().status.success());
         let machine: Value = serde_json::from_str(&self.emulator("show", &["-o", "json"])).unwrap();
@@ -68,7 +68,7 @@ impl Stage {
         cards.iter().map(|card| CardUse::deserialize(card).unwrap()).collect()
     }
 
-    /// What the card with this UUID is doing.
+    /// Use of the card with this UUID.
     pub fn card_use(&self, uuid: &str) -> CardUse {
         let machine: Value = serde_json::from_str(&self.emulator("show", &["-o", "json"])).unwrap();
         let index =
@@ -76,7 +76,7 @@ impl Stage {
         CardUse::deserialize(&machine["state"]["cards"][index.unwrap()]).unwrap()
     }
 
-    /// Where mps-host works.
+    /// mps-host's directory.
     pub fn mps_directory(&self) -> PathBuf {
         self.node().directory().join("run/tessera/mps")
     }
@@ -86,7 +86,7 @@ impl Stage {
         MpsHost::new(&self.mps_directory()).list(LIMIT).await.unwrap()
     }
 
-    /// What is left of shares and of partitions on the node, in words.
+    /// Remains of shares and of partitions on the node, in words.
     pub async fn traces_of_shares(&self) -> Vec<String> {
         let mut traces: Vec<String> =
             self.daemons().await.iter().map(|daemon| format!("a daemon: {daemon:?}")).collect();
@@ -106,7 +106,7 @@ impl Stage {
         traces
     }
 
-    /// Waits until nothing of a share is left.
+    /// Waits until nothing remains of shares.
     pub async fn nothing_is_shared(&self) {
         let end = Instant::now() + LIMIT;
         loop {
@@ -125,12 +125,12 @@ impl Stage {
 }
 
 impl Scene {
-    /// Ends pods, all at once.
+    /// Deletes pods, all at once.
     pub async fn delete_pods(&self, names: &[&str]) {
         join_all(names.iter().map(|name| self.delete_pod(name))).await;
     }
 
-    /// Waits until the published devices are so.
+    /// Waits until the published devices fulfil `is_so`.
     pub async fn published(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) {
         eventually(what, async || {
             let slices = self.stage.slices().await;

@@ -1,4 +1,4 @@
-//! Who gets which card.
+//! Which claim gets which card.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ async fn two_pods_share_one_claim() {
         let (first, second) = (scene.view("first", "main").await, scene.view("second", "main").await);
         assert_eq!(first.cards(), scene.minors("shared").await);
         assert_eq!(first.cards(), second.cards());
-        // The card stays prepared for the second when the first is gone.
+        // The card stays prepared for the second pod when the first is gone.
         scene.delete_pod("first").await;
         let again =
             scene.stage.cluster.exec(&scene.namespace, "second", None, &["/bin/ls", "/dev"]).await.unwrap();

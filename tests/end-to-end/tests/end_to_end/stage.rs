@@ -1,4 +1,4 @@
-//! One cluster with Tessera for all tests of this program; a namespace for each test.
+//! One cluster with Tessera for all tests of this program, and a namespace for each test.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub const CLASS: &str = "gpu.tessera.dev";
 /// The DeviceClass of MIG partitions.
 pub const MIG_CLASS: &str = "mig.gpu.tessera.dev";
 
-/// Of the chart. The node offers everything at once; what a test does not ask for it does not notice.
+/// Chart values. The node offers everything at once, which does not disturb tests that need only a part.
 const VALUES: [&str; 11] = [
     "extendedResourceNames.enabled=true",
     "sharing.mps.enabled=true",
@@ -107,7 +107,7 @@ impl Stage {
         self.cluster.client().await.unwrap()
     }
 
-    /// The uid of the plugin's only pod that is ready.
+    /// The plugin's only ready pod.
     pub async fn plugin(&self) -> Pod {
         eventually("one plugin pod, ready", async || {
             let pods = self.tessera.plugin_pods(&self.cluster, self.node().name()).await.unwrap();
@@ -118,7 +118,7 @@ impl Stage {
         .await
     }
 
-    /// Replaces the plugin's pod: the kubelet waits longer each time before it starts a killed container again, and one
+    /// Replaces the plugin's pod: the kubelet waits longer each time before it restarts a killed container, and one
     /// test shall not pay for another's kills.
     pub async fn fresh_plugin(&self) {
         let old = self.plugin().await.metadata;
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// The process whose environment has this variable and which runs the plugin.
+/// The process that runs the plugin and has this variable in its environment.
 fn process_with(variable: &str) -> Option<i32> {
     fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let process = entry.file_name().to_str()?.parse().ok()?;
@@ -155,13 +155,13 @@ pub struct Mig {
     pub instances: Vec<Value>,
 }
 
-/// What one test does on the stage, in a namespace of its own.
+/// A test's namespace on the stage.
 pub struct Scene {
     pub stage: &'static Stage,
     pub namespace: String,
 }
 
-/// Plays `test` in a namespace of its own and clears it away, also after a panic.
+/// Runs `test` in its own namespace and deletes that afterwards, also after a panic.
 pub async fn play<F, W>(name: &'static str, test: F)
 where
     F: FnOnce(Scene) -> W,
@@ -176,7 +176,7 @@ where
     in_namespace(&stage.cluster, &namespace, test(scene)).await.unwrap();
 }
 
-/// One container that says what it sees and stays, with these of the pod's claims (`claim` or `claim/request`).
+/// A container that reports what it sees and stays, with these of the pod's claims (`claim` or `claim/request`).
 pub fn container(name: &str, claims: &[&str]) -> Value {
     let claims: Vec<Value> = claims
         .iter()
@@ -202,7 +202,7 @@ pub fn partition(name: &str, profile: &str) -> Value {
 }
 
 impl Scene {
-    /// Makes a template with these requests.
+    /// Creates a template with these requests.
     pub async fn template(&self, name: &str, requests: &[Value]) {
         self.apply(json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
@@ -212,7 +212,7 @@ impl Scene {
         .await;
     }
 
-    /// Makes a claim with these requests.
+    /// Creates a claim with these requests.
     pub async fn claim(&self, name: &str, requests: &[Value]) {
         self.apply(json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -222,7 +222,7 @@ impl Scene {
         .await;
     }
 
-    /// Makes a pod of these containers; `claims` are its `spec.resourceClaims`.
+    /// Creates a pod of these containers; `claims` are its `spec.resourceClaims`.
     pub async fn pod(&self, name: &str, containers: &[Value], claims: &[Value]) {
         self.apply(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": self.namespace},
@@ -232,7 +232,7 @@ impl Scene {
         .await;
     }
 
-    /// Makes a pod with one container `main` and one claim `card` from the template `template`.
+    /// Creates a pod with one container `main` and one claim `card` from the template `template`.
     pub async fn pod_from_template(&self, name: &str, template: &str) {
         let claim = json!({"name": "card", "resourceClaimTemplateName": template});
         self.pod(name, &[container("main", &["card"])], &[claim]).await;
@@ -250,7 +250,7 @@ impl Scene {
         self.stage.cluster.delete_pod(&self.namespace, pod).await.unwrap();
     }
 
-    /// What a container of a ready pod says.
+    /// The report of a ready pod's container.
     pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
         ContainerView::of(&self.stage.cluster, &self.namespace, pod, container).await
     }
@@ -263,7 +263,7 @@ impl Scene {
         Api::namespaced(self.stage.client().await, &self.namespace)
     }
 
-    /// Waits until the scheduler has said that no node has what the pod wants.
+    /// Waits until the scheduler has found no node for the pod.
     pub async fn unschedulable(&self, pod: &str) {
         let pods = self.pods().await;
         eventually("the pod to be unschedulable", async || {

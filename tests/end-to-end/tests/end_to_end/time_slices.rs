@@ -1,4 +1,4 @@
-//! Cards shared by time.
+//! Time-sliced cards.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ async fn ten_time_slices_of_a_card_run_together_and_the_eleventh_goes_to_the_nex
         assert_eq!(counts, [1, 10], "{of_card:?}");
         for card in of_card.keys() {
             let state = scene.stage.card_use(card);
-            // The interval Short of the node's configuration.
+            // The interval `Short` in the node's configuration.
             assert_eq!((state.time_slice, state.compute_mode), (1, 0), "{state:?}");
         }
-        // Nothing limits memory but the card, as the documentation says.
+        // Only the card limits memory, as documented.
         let (full, _) = of_card.iter().find(|(_, count)| **count == 10).unwrap();
         let mut on_full = None;
         for pod in &pods {

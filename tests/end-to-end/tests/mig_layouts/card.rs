@@ -1,4 +1,4 @@
-//! The first card of an emulated machine, through the driver's library.
+//! The first card of an emulated machine, used through the driver's library.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -19,7 +19,7 @@ pub struct EmulatedCard {
 }
 
 impl EmulatedCard {
-    /// In MIG mode; None on a machine without MIG.
+    /// In MIG mode; `None` on a machine without MIG.
     pub fn with_mig_on(programs: &Path, hardware: &str) -> Option<Self> {
         let emulated = EmulatedMachine::create(programs, hardware).unwrap();
         let library = Library::open(&emulated.library()).unwrap();
@@ -49,7 +49,7 @@ impl EmulatedCard {
         pool
     }
 
-    /// Makes exactly this partition's GPU instance, and gives its id.
+    /// Makes exactly this partition's GPU instance, and returns its id.
     pub fn make(&self, partition: &Partition) -> Result<u32, NvmlError> {
         let is_meant = |name: &str| ProfileSpelling::of_profile(name).as_ref() == Ok(&partition.name.profile);
         let profile = self.profiles.iter().find(|profile| is_meant(&profile.name)).unwrap();
@@ -64,12 +64,12 @@ impl EmulatedCard {
         self.library.destroy_gpu_instance(self.address, instance).unwrap();
     }
 
-    /// How many GPU instances there are.
+    /// Number of GPU instances.
     pub fn instances(&self) -> usize {
         self.library.gpu_instances(self.address).unwrap().len()
     }
 
-    /// Makes the full compute instance in each GPU instance, and takes them away again.
+    /// Makes the full compute instance in each GPU instance, and destroys it again.
     pub fn uses_all(&self) {
         let mut uuids = BTreeSet::new();
         let mut made = Vec::new();

@@ -1,4 +1,4 @@
-//! The partitions that a pool publishes, with what they draw.
+//! The partitions that a pool publishes, with the counters they draw on.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ pub struct Partition {
     pub profile: String,
     pub compute_slices: u32,
     pub memory_slices: u32,
-    /// Which counters it draws on, and how much.
+    /// The counters that it draws on, and the amounts.
     draws: Vec<(usize, i64)>,
 }
 
-/// What one card publishes.
+/// The published partitions of one card.
 pub struct Counted {
     pub memory_slices: usize,
     pub partitions: Vec<Partition>,
@@ -27,14 +27,14 @@ impl Partition {
         self.draws.iter().all(|(counter, amount)| left[*counter] >= *amount)
     }
 
-    /// Adds what it draws so many times.
+    /// Adds what it draws, multiplied by `times`.
     pub fn draw(&self, left: &mut [i64], times: i64) {
         self.draws.iter().for_each(|(counter, amount)| left[*counter] += amount * times);
     }
 }
 
 impl Counted {
-    /// Of a pool with one card.
+    /// From a pool with one card.
     pub fn of(pool: &Pool) -> Self {
         let sets: Vec<_> = pool.counter_sets().collect();
         let [set] = sets[..] else { panic!("{} counter sets", sets.len()) };
@@ -72,7 +72,7 @@ impl Counted {
         self.counters.clone()
     }
 
-    /// How many sets of these partitions the counters admit, the empty one too; and how many of them are maximal.
+    /// Number of sets of these partitions that the counters admit, including the empty one; and how many are maximal.
     pub fn layouts(&self, of: &[&Partition]) -> (u32, u32) {
         let mut found = (0, 0);
         count(of, 0, &mut self.all(), &mut found);

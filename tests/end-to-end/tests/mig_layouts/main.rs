@@ -1,5 +1,5 @@
-//! Which partitions can exist side by side: what the published counters admit, and what the driver of the emulated machine
-//! makes when asked for it, one set of partitions after the other until there is none left.
+//! Which partitions can exist side by side: compares what the published counters admit with what the driver of the
+//! emulated machine makes, for one set of partitions after the other.
 // Clippy sees tests only in functions with #[test], not in what they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,10 +12,9 @@ use card::EmulatedCard;
 use counted::{Counted, Partition};
 use tessera_harness::{strangers::machine, workspace};
 
-/// Environment variable: how often the driver of each machine is asked to make a partition; 0 asks until every set was seen,
-/// which takes minutes.
+/// Environment variable: number of attempts to make a partition on each machine; 0 tries all sets, which takes minutes.
 const ATTEMPTS_VARIABLE: &str = "TESSERA_MIG_LAYOUT_ATTEMPTS";
-/// A part of the sets of each card: those that begin with its first partitions.
+/// Covers a part of the sets of each card: those that begin with its first partitions.
 const ATTEMPTS: u32 = 300;
 
 /// The first card of every machine that has MIG.
@@ -28,8 +27,8 @@ fn cards() -> Vec<EmulatedCard> {
     cards
 }
 
-/// NVIDIA's MIG User Guide lists the 19 maximal layouts of an A100. The other numbers were counted by a program of its own
-/// from placements alone.
+/// NVIDIA's MIG User Guide lists the 19 maximal layouts of an A100. The other numbers were computed from placements
+/// alone by a separate program.
 #[test]
 fn counters_admit_as_many_layouts_as_there_are() {
     let mut seen = BTreeSet::new();
@@ -53,8 +52,8 @@ fn counters_admit_as_many_layouts_as_there_are() {
     assert_eq!(seen, BTreeSet::from([4, 8, 12]));
 }
 
-/// The sets of partitions that counters admit are made, and every partition tried on top of each: the driver makes it if
-/// and only if the counters suffice.
+/// The sets of partitions that counters admit are made, and every partition is tried on top of each: the driver makes
+/// it if and only if the counters suffice.
 #[test]
 fn counters_admit_what_the_driver_makes_and_nothing_else() {
     let most = match env::var(ATTEMPTS_VARIABLE).map(|text| text.parse().expect("a number of attempts")) {
@@ -64,7 +63,7 @@ fn counters_admit_what_the_driver_makes_and_nothing_else() {
     };
     for (position, card) in cards().iter().enumerate() {
         let mut counted = Counted::of(&card.pool());
-        // Cards with the same partitions begin at another one each.
+        // Machines whose cards have the same partitions each begin at a different one.
         let first = position * 7 % counted.partitions.len();
         counted.partitions.rotate_left(first);
         let mut walk = Walk { card, counted: &counted, most, attempts: 0, refused: 0, sets: 0 };
@@ -87,7 +86,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Tries every partition on top of those that exist, and goes on from those behind `first`: so each set comes once.
+    /// Tries every partition on top of those that exist, and continues with those after `first`, so that each set
+    /// comes once.
     fn from(&mut self, first: usize, left: &mut [i64]) {
         self.sets += 1;
         let mut is_maximal = true;

@@ -94,7 +94,7 @@ async fn the_extended_resource_of_the_device_plugin() {
     .await;
 }
 
-/// Their classes' selectors ask for an attribute without a guard, and for nothing but the type.
+/// The selectors of these classes read an attribute without a guard, and check nothing but the type.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_selectors_of_their_classes() {
     play("classes", async |scene| {
@@ -109,7 +109,7 @@ async fn the_selectors_of_their_classes() {
         scene.pods().await.delete("pod", &DeleteParams::default()).await.unwrap();
         let classes = ["delete", "deviceclass", "whole.example.com", "mig.example.com"];
         scene.stage.cluster.kubectl(&classes).await.unwrap();
-        // As the churn of their tests asks: nothing stays behind.
+        // Their churn test requires that nothing remains.
         let claims: kube::Api<k8s_openapi::api::resource::v1::ResourceClaim> =
             kube::Api::namespaced(scene.stage.client().await, &scene.namespace);
         eventually("the claims to go with the pod", async || {

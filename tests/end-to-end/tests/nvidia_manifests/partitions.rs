@@ -42,7 +42,7 @@ async fn the_first_of_two_profiles() {
     .await;
 }
 
-/// A class of an admin's own, as NVIDIA's demonstration has it for each profile.
+/// An admin's own class, like those that NVIDIA's demonstration has for each profile.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_extended_resource_of_a_profile() {
     play("extended-resource-of-partitions", async |scene| {

@@ -1,5 +1,5 @@
-//! Every selector in the manifests, by this project's own CEL on what an emulated machine publishes: what kube-scheduler is
-//! asked on the cluster, here on devices that the cluster does not have, shares among them.
+//! Evaluates every selector in the manifests by this project's own CEL, on what an emulated machine publishes. On the
+//! cluster kube-scheduler does this; here, there are also devices that the cluster does not have, such as shares.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -14,7 +14,7 @@ use crate::machine::EmulatedMachine;
 
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// What a node with all kinds of shares publishes: each device's type and profile, and what selectors see of it.
+/// The devices that a node with all kinds of shares publishes: type, profile, and the form that CEL evaluates.
 fn devices(hardware: &str) -> Vec<(String, String, Device)> {
     let emulated = EmulatedMachine::new(hardware);
     let library = Library::open_below(&emulated.root()).unwrap();
@@ -50,7 +50,7 @@ fn devices(hardware: &str) -> Vec<(String, String, Device)> {
     pool.devices().map(seen).collect()
 }
 
-/// Each selector of the manifests, with the class that it narrows; of a class itself, none.
+/// Each selector of the manifests, with the class that it narrows; `None` for a class's own selector.
 fn selectors() -> Vec<(Option<String>, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvidia_manifests/manifests");
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! One cluster with Tessera under NVIDIA's name for all tests of this program; a namespace for each manifest.
+//! One cluster with Tessera under NVIDIA's driver name for all tests of this program, and a namespace for each
+//! manifest.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -16,7 +17,7 @@ use tessera_harness::{
 };
 use tokio::sync::OnceCell;
 
-/// NVIDIA's chart gives whole cards their extended resource unasked; ours when told.
+/// NVIDIA's chart gives whole cards an extended resource by default, ours by these values.
 const VALUES: [&str; 4] = [
     "driverName=gpu.nvidia.com",
     "extendedResourceNames.enabled=true",
@@ -66,13 +67,13 @@ impl Stage {
     }
 }
 
-/// A manifest, applied in a namespace of its own.
+/// A manifest, applied in its own namespace.
 pub struct Scene {
     pub stage: &'static Stage,
     pub namespace: String,
 }
 
-/// Applies `manifests/<manifest>.yaml` and plays `test`; clears it away, also after a panic.
+/// Applies `manifests/<manifest>.yaml` and runs `test`; deletes the namespace afterwards, also after a panic.
 pub async fn play<F, W>(manifest: &'static str, test: F)
 where
     F: FnOnce(Scene) -> W,
@@ -92,7 +93,8 @@ where
     .unwrap();
 }
 
-/// The documents of a manifest as they are, but for what the containers run: there is no registry to take their images from.
+/// The documents of a manifest, adapted: containers run the test image, since there is no registry, and pods end at
+/// once.
 fn documents(manifest: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/nvidia_manifests/manifests")
@@ -110,7 +112,7 @@ fn documents(manifest: &str) -> String {
 }
 
 impl Scene {
-    /// What a container of a pod says, once the pod is ready.
+    /// The report of a pod's container, once the pod is ready.
     pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
         let cluster = &self.stage.cluster;
         cluster.wait_for_pod(&self.namespace, pod, PodState::Ready, LIMIT).await.unwrap();
@@ -128,7 +130,7 @@ impl Scene {
         claim
     }
 
-    /// The devices allocated to the only claim, as they are published.
+    /// The devices allocated to the only claim, as published.
     pub async fn allocated(&self) -> Vec<Device> {
         let claim = self.claim().await;
         let allocation = claim.status.and_then(|status| status.allocation).and_then(|all| all.devices);

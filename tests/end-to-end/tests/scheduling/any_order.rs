@@ -1,6 +1,6 @@
-//! Claims of any kind come and go in any order, on nodes that offer whatever a configuration can say: by kube-scheduler's
-//! rules never more is given out than there is. All sums are made here, from what is published and what claims were given,
-//! and from the hardware's own sizes; the allocator is asked nothing.
+//! Claims of any kind come and go in any order, on nodes with any configuration: by kube-scheduler's rules, never more
+//! is given out than exists. All sums are computed here, from the published devices, the claims' results and the
+//! hardware's sizes, without the allocator.
 
 mod cluster;
 mod limits;
@@ -13,7 +13,7 @@ use cluster::{Cluster, Pod};
 use limits::Sums;
 use scenario::{Scenario, Step};
 
-/// What became of a scenario's claims, so that one sees that something was tried.
+/// Counts of what became of a scenario's claims, to show that scenarios are not trivial.
 #[derive(Debug, Default)]
 pub struct Outcome {
     granted: usize,
@@ -48,7 +48,7 @@ fn play(scenario: &Scenario) -> Result<Outcome, TestCaseError> {
         }
         Sums::of(&cluster, &live).check(&cluster)?;
     }
-    // With the last claim everything is free again: whoever came first would be given the same once more.
+    // After the last claim everything is free again: the first pod would get the same once more.
     for pod in live.drain(..) {
         cluster.release(&pod);
     }
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// The scenarios do try something: shares are given and refused in numbers.
+/// Scenarios are not trivial: many shares are given and refused.
 #[test]
 fn scenarios_give_and_refuse() {
     use proptest::strategy::ValueTree;

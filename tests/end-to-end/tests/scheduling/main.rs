@@ -1,5 +1,5 @@
-//! What kube-scheduler makes of what is published: random claims and releases by its own rules, each partition made on
-//! the emulated hardware, each refusal held against it.
+//! kube-scheduler's decisions on the published devices: random claims and releases by its own rules. Each partition is
+//! made on the emulated hardware, and each refusal is compared with it.
 // Clippy sees tests only in functions with #[test], not in what they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,8 +26,8 @@ fn profile_is(profile: &str) -> String {
     format!("device.attributes[\"{DRIVER}\"].profile == \"{profile}\"")
 }
 
-/// Every machine with MIG, one partition after the other as random claims come and go: what the scheduler allocates can
-/// always be made, and what it refuses could not.
+/// On every machine with MIG, random claims come and go, one partition each: what the scheduler allocates can always be
+/// made, and what it refuses could not.
 #[test]
 fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
     let mut seen = 0;
@@ -41,7 +41,7 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
         let mut live: Vec<Granted> = Vec::new();
         let (mut refused, mut made) = (0, 0);
         for round in 0..200 {
-            // Filling up for a while, then emptying, and so on.
+            // Phases of filling up and of emptying.
             let departs = if round / 50 % 2 == 0 { 10 } else { 75 };
             if !live.is_empty() && random.below(100) < departs {
                 let granted = live.swap_remove(random.below(live.len()));
@@ -81,13 +81,13 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
     assert!(seen >= 8, "only {seen} machines have MIG");
 }
 
-/// On every machine and for every number of clients that it can have: as many shares of default size fit on a card as its
-/// node's configuration says.
+/// On every machine and for every number of clients that it can have, as many shares of default size fit on a card as
+/// its node's configuration says.
 #[test]
 fn as_many_default_shares_fit_as_are_configured() {
     for hardware in machine::hardware() {
         let node = EmulatedNode::with_one_card(&hardware);
-        // The one machine of before Volta.
+        // The only machine older than Volta.
         let clients = if hardware == "p4" { 16 } else { 48 };
         for default_shares in 1..=clients {
             let mut config = NodeConfig { whole_cards: false, ..NodeConfig::default() };
@@ -106,7 +106,7 @@ fn as_many_default_shares_fit_as_are_configured() {
     }
 }
 
-/// A request that names no type gets the smallest thing, a share only when nothing else is left.
+/// A request without a type gets the smallest device, and a share only when nothing else is left.
 #[test]
 fn an_untyped_request_gets_the_smallest_thing() {
     let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
@@ -145,7 +145,7 @@ fn classes_cost_little_and_never_err() {
             for selector in scheduler::class_selectors(class) {
                 let evaluation = selector.evaluate(&seen);
                 all &= evaluation.result.unwrap();
-                // Kubernetes ends at 1,000,000.
+                // Kubernetes stops at 1,000,000.
                 assert!(evaluation.cost < 100, "{class} on {}: {}", device.name, evaluation.cost);
             }
             *counted.entry(class).or_insert(0) += u32::from(all);

@@ -1,4 +1,4 @@
-//! An emulated machine as this driver publishes it, and its hardware as the driver library moves it.
+//! An emulated machine as this driver publishes it; partitions are made by the driver library.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ pub struct EmulatedNode {
     _emulated: EmulatedMachine,
     library: Library,
     machine: Machine,
-    /// GPU instances by the name of the device that they were made for; of a whole card, none.
+    /// GPU instances by the name of the device that they were made for; `None` for a whole card.
     made: BTreeMap<String, Option<u32>>,
 }
 
 impl EmulatedNode {
-    /// The machine with MIG mode on; None for one without MIG.
+    /// The machine with MIG mode on; `None` for one without MIG.
     pub fn with_mig_on(hardware: &str) -> Option<Self> {
         let emulated = EmulatedMachine::new(hardware);
         let library = Library::open_below(&emulated.root()).unwrap();
@@ -33,7 +33,7 @@ impl EmulatedNode {
         Some(Self::read(emulated, library))
     }
 
-    /// The machine as it comes, with one card.
+    /// The machine in its initial state, with one card.
     pub fn with_one_card(hardware: &str) -> Self {
         let emulated = EmulatedMachine::with(hardware, &["--cards", "1"]);
         let library = Library::open_below(&emulated.root()).unwrap();
@@ -61,7 +61,7 @@ impl EmulatedNode {
         mig.profiles.iter().map(|profile| profile.name.clone()).collect()
     }
 
-    /// Makes what was allocated, which must succeed.
+    /// Makes an allocated device, which must succeed.
     pub fn make(&mut self, device: &str) {
         let instance = self.try_make(device).unwrap_or_else(|why| panic!("{device} was allocated: {why}"));
         self.made.insert(device.to_owned(), instance);

@@ -20,7 +20,7 @@ use crate::DRIVER;
 
 const NODE: &str = "node-a";
 
-/// A claim that was allocated one device.
+/// A claim with one allocated device.
 pub struct Granted {
     claim: ResourceClaim,
     /// The device's name.
@@ -47,7 +47,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A node with what `pool` publishes and nothing allocated.
+    /// A node that publishes `pool`, with nothing allocated.
     pub fn new(pool: &Pool) -> Self {
         let mut inventory = Inventory::new();
         for slice in &pool.slices {
@@ -82,7 +82,7 @@ impl Scheduler {
         }
     }
 
-    /// A claim for one device of the class, as a pod's claim would be allocated; None where it has to wait.
+    /// Allocates a claim for one device of the class, as for a pod; `None` if it has to wait.
     pub fn allocate(&mut self, class: &str, selector: Option<&str>, capacity: Value) -> Option<Granted> {
         self.claims += 1;
         let mut claim = claim(&format!("claim-{}", self.claims), class, selector, capacity);
@@ -111,14 +111,14 @@ impl Scheduler {
         Some(Granted { claim, device: granted.device, consumed })
     }
 
-    /// The claim is gone.
+    /// Releases a claim.
     pub fn release(&mut self, granted: &Granted) {
         self.held.remove(&self.inventory, &granted.claim).unwrap();
         let (_, consumed) = self.live.remove(granted.claim.metadata.name.as_ref().unwrap()).unwrap();
         assert_eq!(consumed, granted.consumed);
     }
 
-    /// The devices that class and selector let through, whoever has them.
+    /// The devices that class and selector match, in use or not.
     pub fn candidates(&self, class: &str, selector: Option<&str>) -> Vec<String> {
         let own = selector.map(|selector| Selector::compile(selector).unwrap());
         let selectors: Vec<Selector> = class_selectors(class).into_iter().chain(own).collect();
@@ -158,7 +158,7 @@ impl Scheduler {
     }
 }
 
-/// What a class selects by.
+/// The selectors of a class.
 pub fn class_selectors(class: &str) -> Vec<Selector> {
     let objects = class_objects();
     let class = objects.iter().find(|object| object.metadata.name.as_deref() == Some(class)).unwrap();
@@ -167,7 +167,7 @@ pub fn class_selectors(class: &str) -> Vec<Selector> {
     expressions.map(|cel| Selector::compile(&cel.expression).unwrap()).collect()
 }
 
-/// A device in CEL's own terms.
+/// A device in the form that CEL evaluates.
 pub fn as_cel_sees(device: &Device) -> tessera_cel::Device {
     let attribute = |(name, value): (&String, &k8s_openapi::api::resource::v1::DeviceAttribute)| {
         let published = match (&value.string, value.int, value.bool, &value.version) {
@@ -204,7 +204,7 @@ fn class_objects() -> Vec<DeviceClass> {
     classes
 }
 
-/// The same as the allocator takes them.
+/// The same in the allocator's form.
 pub fn classes() -> Classes {
     class_objects().iter().map(Class::from).collect()
 }

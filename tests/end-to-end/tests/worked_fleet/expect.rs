@@ -1,11 +1,11 @@
-//! What must hold of the fleet, from what the API, the disks and the emulated drivers say.
+//! Expectations of the fleet, checked against the API, the disks and the emulated drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tessera_harness::node_stand_in::{NodeStandIn, PreparedPod};
 
-/// A device that a pod's claim was allocated.
+/// A device that is allocated to a pod's claim.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub pod: String,
@@ -24,14 +24,14 @@ pub fn by_node(grants: &[Grant]) -> BTreeMap<&str, Vec<&Grant>> {
     nodes
 }
 
-/// No device is two claims', and none is a share.
+/// Each device belongs to one claim, and none is a share.
 pub fn distinct(grants: &[&Grant]) {
     let devices: BTreeSet<&str> = grants.iter().map(|grant| grant.device.as_str()).collect();
     assert_eq!(devices.len(), grants.len(), "{grants:?}");
     assert!(grants.iter().all(|grant| grant.share.is_none()), "{grants:?}");
 }
 
-/// So many claims on each device, each with one slot and a share of its own.
+/// At most this many claims on each device, each with one slot and its own share id.
 pub fn at_most_a_card(grants: &[&Grant], most: usize) {
     let mut cards: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for grant in grants {
@@ -42,8 +42,8 @@ pub fn at_most_a_card(grants: &[&Grant], most: usize) {
     assert!(cards.values().all(|shares| shares.len() <= most), "{cards:?}");
 }
 
-/// Each claim's answer names devices of a spec on the disk, which names a card or partition that is there; partitions and
-/// cards that are not shared are named once.
+/// Each claim's answer names devices of a CDI spec on the disk, which names an existing card or partition; partitions
+/// and cards that are not shared are named once.
 pub fn prepared(node: &NodeStandIn, pods: &[PreparedPod], grants: &[&Grant]) {
     let machine = node.show().unwrap();
     let mut in_specs: BTreeMap<String, Value> = BTreeMap::new();
@@ -74,7 +74,7 @@ pub fn prepared(node: &NodeStandIn, pods: &[PreparedPod], grants: &[&Grant]) {
     }
 }
 
-/// The one device that a CDI device lets CUDA see.
+/// The only device that a CDI device makes visible to CUDA.
 fn uuid(device: &Value) -> String {
     let variables = device["containerEdits"]["env"].as_array().unwrap().iter();
     let values: Vec<&str> = variables
@@ -85,7 +85,7 @@ fn uuid(device: &Value) -> String {
     (*uuid).to_owned()
 }
 
-/// Whether the machine has this UUID where the device's name says: `gpu-<bus>-<device>…`.
+/// Whether the machine has this UUID at the address in the device's name: `gpu-<bus>-<device>…`.
 fn is_of(machine: &Value, device: &str, uuid: &str) -> bool {
     let cards = machine["machine"]["cards"].as_array().unwrap();
     let of_name = cards.iter().position(|card| {

@@ -25,7 +25,7 @@ pub struct Fleet {
     cluster: Cluster,
 }
 
-/// What is submitted, and what the chart is told.
+/// The submitted manifests, and the chart's values.
 pub const MANIFESTS: [&str; 3] =
     ["examples/fleet/training.yaml", "examples/fleet/inference.yaml", "examples/fleet/notebooks.yaml"];
 const TRAINING: &str = MANIFESTS[0];
@@ -67,12 +67,12 @@ impl Fleet {
         self.node(name).1
     }
 
-    /// The state of a node's cards, as its driver has it.
+    /// The state of a node's cards, from its driver.
     pub fn cards(&self, name: &str) -> Vec<Value> {
         self.node(name).0.show().unwrap()["state"]["cards"].as_array().unwrap().clone()
     }
 
-    /// What is to be put back of each card: all of its state but the number of instances that it ever had.
+    /// The part of each card's state that must be restored: all but the number of instances ever made.
     pub fn states(&self) -> Vec<Value> {
         let mut cards: Vec<Value> = self.nodes.iter().flat_map(|node| self.cards(node.name())).collect();
         for card in &mut cards {
@@ -81,7 +81,7 @@ impl Fleet {
         cards
     }
 
-    /// How many devices a node publishes, once it publishes any.
+    /// Number of devices that a node publishes, once it publishes any.
     pub async fn published(&self, node: &str) -> usize {
         let slices: Api<ResourceSlice> = Api::all(self.cluster.client().await.unwrap());
         let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -109,7 +109,7 @@ impl Fleet {
         self.cluster.kubectl(&["scale", what, &replicas]).await.unwrap();
     }
 
-    /// A pod like those of the training job.
+    /// Creates another pod like those of the training job.
     pub async fn one_more_training_pod(&self) {
         let manifests = fs::read_to_string(workspace::root().join(TRAINING)).unwrap();
         let job = manifests.split("\n---\n").nth(1).unwrap().replace("name: training\n", "name: more\n");
@@ -121,7 +121,7 @@ impl Fleet {
         pods.list(&ListParams::default()).await.unwrap().items
     }
 
-    /// Waits until so many pods run, which they do when their claims are prepared, and so many wait.
+    /// Waits until this many pods run, which means that their claims are prepared, and this many wait.
     pub async fn until_running(&self, expected: usize, waiting: usize) {
         self.until(&format!("{expected} running and {waiting} waiting pods"), async || {
             let pods = self.pods().await;
@@ -139,7 +139,7 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until the scheduler has found no place for so many pods.
+    /// Waits until the scheduler has found no place for this many pods.
     pub async fn until_unschedulable(&self, expected: usize) {
         self.until(&format!("{expected} pods that fit nowhere"), async || {
             let pods = self.pods().await;
@@ -155,8 +155,8 @@ impl Fleet {
         .await;
     }
 
-    /// What claims were allocated, by the pods that they are reserved for. Claims outlive their pods for a while: they are
-    /// waited for.
+    /// The claims' allocations, by the pods that they are reserved for. Waits for claims that outlive their pods for a
+    /// while.
     pub async fn grants(&self) -> Vec<Grant> {
         let mut grants = Vec::new();
         self.until("allocated claims with a pod each", async || {
@@ -202,7 +202,7 @@ impl Fleet {
         Ok(grants)
     }
 
-    /// Deletes everything that was submitted, and waits until no pod and no claim is left.
+    /// Deletes everything that was submitted, and waits until all pods and claims are gone.
     pub async fn delete_all(&self) {
         for kinds in ["deployments,statefulsets,jobs", "resourceclaimtemplates"] {
             self.cluster.kubectl(&["delete", kinds, "--all", "--wait=false"]).await.unwrap();

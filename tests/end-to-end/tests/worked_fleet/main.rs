@@ -1,5 +1,6 @@
-//! The fleet of `docs/fleet.md`, by the very files that the page shows: ten cards on three nodes, whole, in sevenths and by
-//! time, for 54 pods. Control plane, scheduler and the plugin on each node are the real programs; the cards are emulated.
+//! The fleet of `docs/fleet.md`, with the same files that the page shows: ten cards on three nodes, whole, in sevenths
+//! and time-sliced, for 54 pods. Control plane, scheduler and the plugin on each node are the real programs; cards are
+//! emulated.
 // Clippy sees tests only in functions with #[test], not in what they share.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -35,7 +36,7 @@ async fn ten_cards_for_54_pods() {
     expect::distinct(&by_node["node-b"]);
     expect::at_most_a_card(&by_node["node-c"], 10);
 
-    // What the scheduler gave is what the node has made of it, on the hardware and for the container runtime.
+    // The nodes have made what the scheduler allocated, on the hardware and for the container runtime.
     for node in &fleet.nodes {
         let given: BTreeSet<&str> =
             by_node[node.name()].iter().map(|grant| grant.claim_uid.as_str()).collect();
@@ -49,7 +50,7 @@ async fn ten_cards_for_54_pods() {
     assert_eq!((cards.len(), instances.iter().sum::<usize>()), (3, 20), "{instances:?}");
     assert!(fleet.cards("node-c").iter().all(|card| card["timeSlice"] == 1 && card["computeMode"] == 0));
 
-    // One more of each: of the partitions one is left, and nothing else.
+    // One more of each kind: one partition is left, and nothing else.
     fleet.scale("deployment/inference", 21).await;
     fleet.until_running(55, 0).await;
     fleet.scale("deployment/inference", 22).await;
@@ -58,7 +59,7 @@ async fn ten_cards_for_54_pods() {
     fleet.until_unschedulable(3).await;
     assert_eq!(fleet.grants().await.len(), 55);
 
-    // One goes, one comes.
+    // One pod ends, another gets its place.
     fleet.scale("statefulset/notebook", 20).await;
     fleet.scale("statefulset/notebook", 30).await;
     fleet.scale("deployment/inference", 20).await;

@@ -4,29 +4,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a loss of power leaves of the files that a plugin wrote.
+/// The files of a plugin after a power failure.
 ///
-/// A file's content is on the disk once it was synced, the names in a directory once that was. Everything else may be
-/// there or not: which is the file system's own affair.
+/// A file's content is on the disk once it was synced, and the names in a directory once the directory was. Everything
+/// else may or may not be there, depending on the file system.
 #[derive(Default)]
 pub struct Stable {
     names: BTreeMap<PathBuf, Name>,
 }
 
-/// What a loss of power does to what was not synced.
+/// What a power failure does to unsynced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Names are as they were when their directory was last synced: what was made or renamed since is not there, and what
-    /// was removed or replaced is there again. No name is there before its file's content, as on btrfs, and on ext4 for
-    /// files that replace others.
+    /// Names are as at the directory's last sync: files created or renamed since are missing, and removed or replaced
+    /// ones are back. No name exists without its file's content, as on btrfs, and on ext4 for files that replace
+    /// others.
     Names,
-    /// Names are as they were last, and files without their content are empty.
+    /// Names are the latest ones, and files whose content was not synced are empty.
     Content,
-    /// As [`Loss::Content`], but files have their length, and zeros in the place of their content.
+    /// Like [`Loss::Content`], but files have their length, with zeros in place of their content.
     Zeros,
 }
 
-/// A name that was changed. One that was not is on the disk, with its content.
+/// A changed name. An unchanged one is on the disk, with its content.
 struct Name {
     now: Option<Arc<Content>>,
     on_disk: Option<Arc<Content>>,
@@ -46,11 +46,11 @@ impl Stable {
         })
     }
 
-    /// Before a file is written anew.
+    /// Call before a file is created or overwritten.
     pub fn create(&mut self, path: &Path, bytes: &[u8]) {
         let name = self.name(path);
         let content = Arc::new(Content { bytes: bytes.to_owned(), is_synced: AtomicBool::new(false) });
-        // A file that is there is written over, whichever names it has.
+        // An existing file is overwritten, under all names that it has.
         let is_same = |(one, other): (&Arc<Content>, &Arc<Content>)| Arc::ptr_eq(one, other);
         if name.now.as_ref().zip(name.on_disk.as_ref()).is_some_and(is_same) {
             name.on_disk = Some(content.clone());
@@ -58,14 +58,14 @@ impl Stable {
         name.now = Some(content);
     }
 
-    /// Before a file gets another name.
+    /// Call before a file is renamed.
     pub fn rename(&mut self, from: &Path, to: &Path) {
         let content = self.name(from).now.clone();
         self.name(to).now = content;
         self.name(from).now = None;
     }
 
-    /// Before a file is removed.
+    /// Call before a file is removed.
     pub fn remove(&mut self, path: &Path) {
         self.name(path).now = None;
     }
@@ -86,12 +86,12 @@ impl Stable {
         }
     }
 
-    /// What is below a directory is not on a disk: a loss of power leaves it to whoever clears memory.
+    /// Excludes a directory that is not on a disk: a power failure leaves it to the code that clears memory.
     pub fn forget(&mut self, directory: &Path) {
         self.names.retain(|path, _| !path.starts_with(directory));
     }
 
-    /// Leaves the files as the loss does.
+    /// Leaves the files as after such a power failure.
     pub fn lose_power(&mut self, loss: Loss) {
         for (path, name) in std::mem::take(&mut self.names) {
             let left = if loss == Loss::Names { name.on_disk } else { name.now };

@@ -1,7 +1,8 @@
-//! A cluster for as long as this program runs: what tests of the harness kill, and a quick way to one by hand.
+//! Runs a cluster until it is killed or its standard input ends: for tests of the harness, and as a quick way to a
+//! cluster by hand.
 //!
-//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and `panic` or `release` if it shall do that once
-//! the cluster is ready. The first line on standard output is then the cluster's directory. It ends with standard input.
+//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and `panic` or `release` if it should do that once
+//! the cluster is ready. The first line on standard output is then the cluster's directory.
 
 use std::io::{Read, Write};
 

@@ -11,8 +11,8 @@ use crate::host::host_executable;
 pub struct Unavailable(String);
 
 impl Cluster {
-    /// Whether the node tier can run here: tries namespaces, mounts, overlayfs and links for real, in a process of its
-    /// own. With `CI=true` callers treat the reason as a failure, never as a skip.
+    /// Whether the node tier can run here: actually tries namespaces, mounts, overlayfs and links, in a separate
+    /// process. With `CI=true` callers treat the reason as a failure, never as a skip.
     ///
     /// # Errors
     /// [`Unavailable`] says what is missing.

@@ -5,7 +5,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 use super::{Cluster, ClusterError};
 use crate::tools::Module;
 
-/// What kubectl or helm left.
+/// Result of kubectl or helm.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
     /// Whether it ended with exit code 0.
@@ -17,10 +17,10 @@ pub struct CommandOutput {
 }
 
 impl Cluster {
-    /// Runs kubectl as the administrator and gives its standard output.
+    /// Runs kubectl as administrator and returns its standard output.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with what it said, if it failed.
+    /// [`ClusterError::Command`] with its output, if it failed.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         self.checked("kubectl", arguments, None).await
     }
@@ -28,12 +28,12 @@ impl Cluster {
     /// Runs kubectl with this standard input, for `-f -`.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with what it said, if it failed.
+    /// [`ClusterError::Command`] with its output, if it failed.
     pub async fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String, ClusterError> {
         self.checked("kubectl", arguments, Some(input)).await
     }
 
-    /// Runs kubectl and gives what it left, also when it failed.
+    /// Runs kubectl and returns its result, also if it failed.
     ///
     /// # Errors
     /// It cannot be started.
@@ -41,19 +41,19 @@ impl Cluster {
         self.command("kubectl", arguments, None).await
     }
 
-    /// Applies YAML or JSON, with one or more documents, on the server's side.
+    /// Applies YAML or JSON with one or more documents, as server-side apply.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with what kubectl said, if it failed.
+    /// [`ClusterError::Command`] with kubectl's output, if it failed.
     pub async fn apply(&self, manifests: &str) -> Result<String, ClusterError> {
         self.kubectl_with_input(&["apply", "--server-side", "-f", "-"], manifests).await
     }
 
-    /// Runs helm as the administrator and gives its standard output. Its caches and settings lie in the cluster's
+    /// Runs helm as administrator and returns its standard output. Its caches and settings are in the cluster's
     /// directory.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with what it said, if it failed; the cluster must have been started with
+    /// [`ClusterError::Command`] with its output, if it failed; the cluster must have been started with
     /// [`super::ClusterOptions::helm`].
     pub async fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         self.checked("helm", arguments, None).await
@@ -112,7 +112,7 @@ impl Cluster {
         let stdin = child.stdin.take();
         let feed = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // It may end before it has read all.
+                // It may end before it has read everything.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };

@@ -9,10 +9,10 @@ use crate::{
     node::{self, Node},
 };
 
-/// How long a component may take to end by itself.
+/// Grace period of a component between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// One process of a cluster. Nodes are given by their place in [`Cluster::nodes`].
+/// One process of a cluster. Nodes are given by their index in [`Cluster::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
     /// etcd.
@@ -23,9 +23,9 @@ pub enum Component {
     ControllerManager,
     /// kube-scheduler.
     Scheduler,
-    /// A node's containerd; its containers live on without it.
+    /// A node's containerd; its containers run on without it.
     Containerd(usize),
-    /// A node's kubelet; its pods live on without it.
+    /// A node's kubelet; its pods run on without it.
     Kubelet(usize),
 }
 
@@ -50,7 +50,7 @@ impl Component {
     }
 }
 
-/// Starts a part of the control plane.
+/// Starts a component of the control plane.
 pub(super) async fn spawn(record: &ClusterRecord, component: Component) -> Result<(), ClusterError> {
     let command: CommandLine = match component {
         Component::Etcd => control_plane::etcd(record)?,
@@ -82,10 +82,10 @@ impl Cluster {
         }
     }
 
-    /// Starts a component that was stopped. It returns once the process runs; see [`Cluster::wait_until_ready`].
+    /// Starts a stopped component. Returns once the process runs; see [`Cluster::wait_until_ready`].
     ///
     /// # Errors
-    /// It runs already.
+    /// It is running.
     pub async fn start_component(&self, component: Component) -> Result<(), ClusterError> {
         spawn(&self.record, component).await
     }
@@ -115,7 +115,7 @@ impl Cluster {
         self.start_component(component).await
     }
 
-    /// Freezes a component: it keeps its connections and answers nothing.
+    /// Freezes a component: it keeps its connections but does not answer.
     ///
     /// # Errors
     /// It does not run.
@@ -123,7 +123,7 @@ impl Cluster {
         Ok(self.host_of(component)?.signal(component.name(), Signal::SIGSTOP).await?)
     }
 
-    /// Lets a frozen component go on.
+    /// Resumes a frozen component.
     ///
     /// # Errors
     /// It does not run.
@@ -131,9 +131,9 @@ impl Cluster {
         Ok(self.host_of(component)?.signal(component.name(), Signal::SIGCONT).await?)
     }
 
-    /// Kills everything on a node at once and starts it again with what is on its disk: a power cut. `/run` is empty,
-    /// containers are gone, and the boot id is new: for the node's own processes, that is. A container has a `/proc` of
-    /// its own, which the kernel fills.
+    /// A power failure: kills everything on a node at once, and starts it again from its disk. `/run` is empty,
+    /// containers are gone, and the boot id is new, but only for the node's own processes: a container has its own
+    /// `/proc`, which the kernel fills.
     ///
     /// # Errors
     /// The node does not come up again.
@@ -142,7 +142,7 @@ impl Cluster {
         self.power_on(index).await
     }
 
-    /// The first half of [`Cluster::reboot_node`]: everything on the node is killed.
+    /// The first half of [`Cluster::reboot_node`]: kills everything on the node.
     ///
     /// # Errors
     /// It is off already.
@@ -150,7 +150,7 @@ impl Cluster {
         node::stop_machine(known(&self.record, index)?, &self.control_plane()).await
     }
 
-    /// The second half: the node starts with what is on its disk.
+    /// The second half: starts the node from its disk.
     ///
     /// # Errors
     /// It does not come up again.

@@ -19,7 +19,7 @@ pub enum ClusterError {
     /// A program could not be built.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// `cluster-host` is not there.
+    /// `cluster-host` was not found.
     #[error(transparent)]
     Executable(#[from] HostExecutableError),
     /// Something inside the cluster's namespaces failed.
@@ -31,7 +31,7 @@ pub enum ClusterError {
     /// An image could not be made.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The API server refused or could not be reached.
+    /// The API server refused a request, or could not be reached.
     #[error("the cluster's API: {0}")]
     Api(#[source] Box<kube::Error>),
     /// The node tier cannot run here.
@@ -42,42 +42,42 @@ pub enum ClusterError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What the harness wrote itself cannot be understood, or an option makes no sense.
+    /// The harness's own files cannot be parsed, or an option is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// Something did not come in time.
+    /// A time limit has passed.
     #[error("{what} did not come in time; last seen: {last}")]
     NotReady {
-        /// What was waited for.
+        /// What was awaited.
         what: String,
-        /// What was there instead.
+        /// The last state seen.
         last: String,
     },
-    /// A component ended though it should run.
+    /// A component ended although it should run.
     #[error("{component} ended with {exit}; the end of its log:\n{log}")]
     Died {
-        /// Which.
+        /// The component.
         component: String,
-        /// How.
+        /// How it ended.
         exit: String,
-        /// Its last lines.
+        /// The last lines of its log.
         log: String,
     },
     /// A program, such as kubectl, failed.
     #[error("{command} failed ({exit}):\n{output}")]
     Command {
-        /// What was run.
+        /// The command.
         command: String,
         /// How it ended.
         exit: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
-    /// It is possible in the other tier only.
+    /// Possible only in the other tier.
     #[error("a cluster of the {0} tier has no {1}")]
     WrongTier(Tier, &'static str),
     /// The start failed; the cluster is ended, its logs are kept.
@@ -85,7 +85,7 @@ pub enum ClusterError {
     Start {
         /// Where the logs are.
         logs: PathBuf,
-        /// What failed.
+        /// The error.
         #[source]
         source: Box<Self>,
     },

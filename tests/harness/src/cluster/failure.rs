@@ -1,5 +1,5 @@
-//! Keeping logs of what failed: a panic anywhere in the process marks all its clusters, as a test that shares one does
-//! not say which it used.
+//! Keeps the logs of failed tests. A panic anywhere in the process marks all its clusters, because it is not known
+//! which of them the test used.
 
 use std::{
     fs, panic,
@@ -10,14 +10,14 @@ use std::{
 static CLUSTERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static HOOK: Once = Once::new();
 
-/// From now on a panic marks this cluster.
+/// Marks this cluster at each later panic.
 pub(super) fn watch(state: &Path) {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner).push(state.to_owned());
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |information| {
             before(information);
-            // A panic while the list is locked must not wait for itself.
+            // Not `lock`: a panic while the list is locked would wait for itself.
             if let Ok(clusters) = CLUSTERS.try_lock() {
                 for state in clusters.iter() {
                     mark(state);
@@ -27,7 +27,7 @@ pub(super) fn watch(state: &Path) {
     });
 }
 
-/// The cluster is gone.
+/// Removes a cluster that has ended.
 pub(super) fn forget(state: &Path) {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != state);
 }
@@ -40,7 +40,7 @@ pub(super) fn mark(state: &Path) {
     }
 }
 
-/// Removes all but the logs where no supervisor ever took the directory over.
+/// Removes all but the logs, if no supervisor ever took the directory over.
 pub(super) fn tidy(state: &Path) {
     if state.join("lock").exists() {
         return;

@@ -9,7 +9,7 @@ use super::{Cluster, ClusterError};
 use crate::node;
 
 impl Cluster {
-    /// Adds a node that is an API object only, ready and with room for 110 pods: for the scheduler tier.
+    /// Adds a node that is only an API object, ready and with room for 110 pods: for the scheduler tier.
     ///
     /// # Errors
     /// The API refuses it.
@@ -34,7 +34,7 @@ impl Cluster {
         Ok(nodes.create(&PostParams::default(), &node).await?)
     }
 
-    /// Imports an image archive, such as [`crate::Image::write`] makes, on all nodes.
+    /// Imports an image archive, for example of [`crate::Image::write`], on all nodes.
     ///
     /// # Errors
     /// containerd refuses it.

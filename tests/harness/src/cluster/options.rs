@@ -8,10 +8,10 @@ use crate::progress::Progress;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
-    /// A real control plane; nodes are API objects and no pod runs. Needs no root.
+    /// A real control plane; nodes are API objects and pods do not run. Needs no root.
     #[default]
     Scheduler,
-    /// Real kubelets and containerd too; pods run. Needs root, namespaces and overlayfs.
+    /// Also real kubelets and containerd; pods run. Needs root, namespaces and overlayfs.
     Node,
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for Tier {
     }
 }
 
-/// Flags for the components beyond the harness's own, each as `--name=value`.
+/// Flags for the components in addition to the harness's, each as `--name=value`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExtraFlags {
     /// Feature gates for kube-apiserver, kube-controller-manager and kube-scheduler.
@@ -39,7 +39,7 @@ pub struct ExtraFlags {
     pub kubelet: Vec<String>,
 }
 
-/// What kind of cluster is started.
+/// The kind of cluster to start.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
     /// How much of it is real.
@@ -49,14 +49,14 @@ pub struct ClusterOptions {
     pub nodes: usize,
     /// Flags for the components.
     pub extra: ExtraFlags,
-    /// Whether helm is there too.
+    /// Whether to include helm.
     pub helm: bool,
-    /// Who is told what takes long.
+    /// Receives progress reports.
     pub progress: Progress,
 }
 
 impl ClusterOptions {
-    /// A control plane with this many nodes that are API objects only.
+    /// A control plane with this many nodes that are only API objects.
     pub fn scheduler_tier(nodes: usize) -> Self {
         Self { tier: Tier::Scheduler, nodes, ..Self::default() }
     }

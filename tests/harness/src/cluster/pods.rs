@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterError};
 
-/// How far a pod shall be.
+/// A pod's state to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodState {
     /// The scheduler has chosen its node.
@@ -46,7 +46,7 @@ impl Cluster {
     /// Creates a pod from its JSON; the namespace is `default` unless it names one.
     ///
     /// # Errors
-    /// The JSON is no pod, or the API refuses it.
+    /// The JSON is not a pod, or the API refuses it.
     pub async fn create_pod(&self, pod: Value) -> Result<Pod, ClusterError> {
         let pod: Pod = serde_json::from_value(pod)
             .map_err(|error| ClusterError::Configuration(format!("this is no pod: {error}")))?;
@@ -55,7 +55,7 @@ impl Cluster {
         Ok(pods.create(&PostParams::default(), &pod).await?)
     }
 
-    /// Waits until a pod is that far and gives it (as last seen, where it is to be gone).
+    /// Waits until a pod is in this state and returns it (for [`PodState::Gone`], as last seen).
     ///
     /// # Errors
     /// [`ClusterError::NotReady`] with the pod's status and events, once `limit` has passed.
@@ -90,10 +90,10 @@ impl Cluster {
         }
     }
 
-    /// Deletes a pod, with its own grace period, and waits until it is gone.
+    /// Deletes a pod with its own grace period, and waits until it is gone.
     ///
     /// # Errors
-    /// There is no such pod, or it does not go within a minute.
+    /// There is no such pod, or it still exists after a minute.
     pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
         let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
         pods.delete(name, &DeleteParams::default()).await?;
@@ -101,10 +101,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a container has written so far; the first container where none is named.
+    /// The log of a container; of the first one if none is named.
     ///
     /// # Errors
-    /// It does not run yet, or there is none.
+    /// It does not run yet, or does not exist.
     pub async fn logs_of(
         &self,
         namespace: &str,
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(pods.logs(pod, &parameters).await?)
     }
 
-    /// Runs a command in a container and gives its standard output.
+    /// Runs a command in a container and returns its standard output.
     ///
     /// # Errors
     /// [`ClusterError::Command`] if it failed.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{Cluster, ClusterError, ClusterRecord, Component};
 use crate::{node, progress::Progress, timings::Stopwatch};
 
-/// How long the control plane or a node may take on a busy machine: four times what was measured on one.
+/// Timeout for the control plane or a node: four times the time measured on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn wait_for_api(
@@ -51,7 +51,7 @@ pub(crate) fn log_end(record: &ClusterRecord, name: &str) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Fails with the log of the first of these that has ended.
+/// Fails if one of these has ended, with the log of the first.
 async fn alive(record: &ClusterRecord, components: &[Component]) -> Result<(), ClusterError> {
     for process in record.control_plane().processes().await? {
         let wanted = components.iter().any(|component| component.name() == process.name);
@@ -63,7 +63,7 @@ async fn alive(record: &ClusterRecord, components: &[Component]) -> Result<(), C
     Ok(())
 }
 
-/// Pods of a namespace are refused before it exists.
+/// Waits for the namespace's service account, before which pods are refused.
 pub(super) async fn wait_for_service_account(client: &Client, namespace: &str) -> Result<(), ClusterError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let end = Instant::now() + LIMIT;
@@ -81,7 +81,7 @@ pub(super) async fn wait_for_service_account(client: &Client, namespace: &str) -
 }
 
 impl Cluster {
-    /// Waits until the API is ready and all real nodes are.
+    /// Waits until the API and all real nodes are ready.
     ///
     /// # Errors
     /// It takes longer than a minute, or a component has ended.

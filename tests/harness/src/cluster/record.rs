@@ -9,17 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::{ClusterError, ExtraFlags, Tier, prepare::write};
 use crate::{host::Host, node::Node, tools::Tools};
 
-/// All that is fixed of a cluster once it is started; kept in its directory, so that another process can take hold of
-/// it.
+/// The fixed properties of a started cluster, stored in its directory so that another process can attach to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
     /// Its directory.
     pub state: PathBuf,
     /// Its tier.
     pub tier: Tier,
-    /// Port of the API server where it runs.
+    /// Port of the API server, inside.
     pub(crate) api_port: u16,
-    /// Port under which it is reached on this machine's loopback.
+    /// Its port on this machine's loopback.
     pub(crate) outside_port: u16,
     pub(crate) etcd_port: u16,
     pub(crate) etcd_peer_port: u16,
@@ -28,7 +27,7 @@ pub struct ClusterRecord {
     pub(crate) nodes: Vec<Node>,
     pub(crate) tools: Tools,
     pub(crate) extra: ExtraFlags,
-    /// Directories that stay reachable inside the machines.
+    /// Directories that are reachable inside the machines.
     pub(crate) visible: Vec<PathBuf>,
 }
 

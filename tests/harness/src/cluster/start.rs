@@ -23,10 +23,10 @@ use crate::{
     tools::{Module, Tools},
 };
 
-/// How often a cluster of the scheduler tier is started when another process takes one of its ports first.
+/// Attempts at starting a cluster of the scheduler tier, in case another process takes one of its ports first.
 const TRIES: usize = 3;
 
-/// Most nodes of the node tier; each takes 170 MiB.
+/// Largest number of nodes in the node tier; each takes 170 MiB.
 const MOST_NODES: usize = 8;
 
 pub(super) async fn start(options: ClusterOptions) -> Result<Cluster, ClusterError> {
@@ -183,7 +183,7 @@ async fn wait_for_host(cluster: &mut Cluster, host: &Host) -> Result<(), Cluster
     Ok(())
 }
 
-/// Boots the nodes side by side, up to a containerd with the test image.
+/// Boots the nodes concurrently, up to a containerd with the test image.
 async fn start_nodes(record: &ClusterRecord, watch: &Stopwatch) -> Result<(), ClusterError> {
     if record.nodes.is_empty() {
         return Ok(());

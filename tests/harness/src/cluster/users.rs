@@ -50,7 +50,7 @@ pub(super) fn token_file(tokens: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (user, token) in tokens {
         let group = match user.as_str() {
-            // kube-controller-manager acts for all its controllers at once; its own role may not write all they write.
+            // kube-controller-manager acts for all its controllers at once; its own role lacks some of their rights.
             ADMIN | CONTROLLER_MANAGER => "system:masters",
             name if name.starts_with("system:node:") => "system:nodes",
             _ => "",
@@ -107,7 +107,7 @@ impl ClusterRecord {
     }
 }
 
-/// A new client; it belongs to the runtime that calls.
+/// A new client; it belongs to the caller's runtime.
 pub(super) async fn client(config: Kubeconfig) -> Result<Client, ClusterError> {
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
@@ -121,7 +121,7 @@ impl Cluster {
         self.record.state.join("admin.kubeconfig")
     }
 
-    /// A client with all rights. Each call makes a new one, which belongs to the runtime it is made in: tests that
+    /// A client with all rights. Each call makes a new one, which belongs to the caller's runtime: tests that
     /// share a cluster each have their own.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Cluster {
         client(self.record.config(&node_user(node))?).await
     }
 
-    /// A client with the rights of a service account that exists.
+    /// A client with the rights of an existing service account.
     ///
     /// # Errors
     /// There is no such account.
@@ -150,8 +150,8 @@ impl Cluster {
         client(self.service_account_config(namespace, name, None).await?).await
     }
 
-    /// A kubeconfig with the rights of a service account that exists. With `pod`, a name and UID, the token is bound to
-    /// that pod, as tokens mounted in pods are: it then names the pod's node too.
+    /// A kubeconfig with the rights of an existing service account. With `pod`, a name and UID, the token is bound to
+    /// that pod, like tokens mounted in pods: it then also names the pod's node.
     ///
     /// # Errors
     /// There is no such account or pod.

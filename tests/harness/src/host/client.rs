@@ -19,32 +19,32 @@ use super::protocol::{
 /// Why a request to a `cluster-host` process failed.
 #[derive(Debug, Error)]
 pub enum HostError {
-    /// Nobody listens on its socket: it has ended, or never came up.
+    /// There is no listener on its socket: it has ended, or never started.
     #[error("cluster-host does not answer on {}: {source}", .socket.display())]
     Unreachable {
         /// Its socket.
         socket: PathBuf,
-        /// What connecting said.
+        /// The error of the connection.
         #[source]
         source: io::Error,
     },
-    /// It went away, or answered what is no answer to the request.
+    /// It ended, or sent an invalid answer.
     #[error("cluster-host on {} gave no proper answer: {message}", .socket.display())]
     Answer {
         /// Its socket.
         socket: PathBuf,
-        /// What came instead.
+        /// What is wrong with the answer.
         message: String,
     },
-    /// It could not do what was asked.
+    /// It could not carry out the request.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What a program run to its end left.
+/// Result of a program that was run to its end.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended; none if it was killed at its time limit.
+    /// How it ended; `None` if it was killed at its time limit.
     pub exit: Option<Exit>,
     /// Standard output.
     pub stdout: String,
@@ -59,14 +59,14 @@ impl Output {
     }
 }
 
-/// A running `cluster-host host`: the way into the namespaces of one machine.
+/// A running `cluster-host host`: access to the namespaces of one machine.
 #[derive(Clone, Debug)]
 pub struct Host {
     socket: PathBuf,
 }
 
 impl Host {
-    /// The host that serves on `socket`; nothing is sent yet.
+    /// The host that listens on `socket`; does not connect yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into() }
     }
@@ -79,7 +79,7 @@ impl Host {
     /// Waits until it answers.
     ///
     /// # Errors
-    /// [`HostError`] of the last try, once `limit` has passed.
+    /// The last [`HostError`], once `limit` has passed.
     pub async fn wait(&self, limit: Duration) -> Result<(), HostError> {
         let end = Instant::now() + limit;
         loop {
@@ -91,10 +91,10 @@ impl Host {
         }
     }
 
-    /// Starts a process and gives its id inside.
+    /// Starts a process and returns its id inside.
     ///
     /// # Errors
-    /// The program cannot be started, or a process of that name runs already.
+    /// The program cannot be started, or a process of that name is running.
     pub async fn spawn(&self, name: &str, command: CommandLine, log: PathBuf) -> Result<u32, HostError> {
         match self.request(&Request::Spawn { name: name.to_owned(), command, log }).await? {
             Response::Spawned { process } => Ok(process),
@@ -110,15 +110,15 @@ impl Host {
         self.done(&Request::Signal { target: Target::Name(name.to_owned()), signal: signal as i32 }).await
     }
 
-    /// Sends a signal to any process, by the id that it has inside.
+    /// Sends a signal to any process, by its id inside.
     ///
     /// # Errors
-    /// No such process runs.
+    /// There is no such process.
     pub async fn signal_process(&self, process: i32, signal: Signal) -> Result<(), HostError> {
         self.done(&Request::Signal { target: Target::Process(process), signal: signal as i32 }).await
     }
 
-    /// TERM, KILL after `grace`, and wait.
+    /// Sends TERM, then KILL after `grace`, and waits for the end.
     ///
     /// # Errors
     /// No process of that name was ever started.
@@ -135,7 +135,7 @@ impl Host {
         self.ended(&Request::Wait { name: name.to_owned() }).await
     }
 
-    /// All processes started by [`Host::spawn`], in order of their names.
+    /// All processes started by [`Host::spawn`], by name.
     ///
     /// # Errors
     /// Only when the host is gone.
@@ -149,7 +149,7 @@ impl Host {
     /// Runs a program to its end.
     ///
     /// # Errors
-    /// The program cannot be started. That it failed is told by [`Output::success`].
+    /// The program cannot be started. [`Output::success`] says whether it failed.
     pub async fn run(
         &self,
         command: CommandLine,
@@ -163,10 +163,10 @@ impl Host {
         }
     }
 
-    /// Connects to an address or unix socket as a process inside would.
+    /// Connects to an address or unix socket like a process inside.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// There is no listener.
     pub async fn dial(&self, channel: Channel) -> Result<UnixStream, HostError> {
         let (response, stream) = self.exchange(&Request::Dial { channel }).await?;
         match response {
@@ -176,10 +176,10 @@ impl Host {
         }
     }
 
-    /// Adds cards, addresses and routes.
+    /// Adds network interfaces, addresses and routes.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's.
     pub async fn network(&self, configuration: NetworkConfiguration) -> Result<(), HostError> {
         self.done(&Request::Network(configuration)).await
     }
@@ -217,7 +217,7 @@ impl Host {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|source| HostError::Unreachable { socket: self.socket.clone(), source })?;
-        // What follows the answer to Dial belongs to whoever dialled, so nothing may be read ahead.
+        // The bytes after the answer to Dial belong to the caller, so nothing may be read ahead.
         let capacity = if matches!(request, Request::Dial { .. }) { 1 } else { 64 * 1024 };
         let mut stream = BufReader::with_capacity(capacity, stream);
         let broken = |message: String| HostError::Answer { socket: self.socket.clone(), message };

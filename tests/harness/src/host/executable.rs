@@ -2,13 +2,13 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Environment variable that names the `cluster-host` program, where it is not beside the running one.
+/// Environment variable with the path of `cluster-host`, if it is not beside the running program.
 pub const EXECUTABLE_VARIABLE: &str = "TESSERA_CLUSTER_HOST";
 
 /// Why the `cluster-host` program was not found.
 #[derive(Debug, Error)]
 pub enum HostExecutableError {
-    /// The path of the running program cannot be read.
+    /// The path of the running program is unknown.
     #[error("cannot find out the path of the running program: {0}")]
     Current(#[source] std::io::Error),
     /// It is neither beside the running program nor in the folder above.

@@ -2,21 +2,21 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The byte on the owner's pipe by which the owner sets the cluster free: it then ends by [`Request::Shutdown`] only.
+/// Byte by which the owner releases the cluster, on its pipe: from then on only [`Request::Shutdown`] ends it.
 pub const RELEASE: u8 = b'r';
 
-/// What the outermost process of a cluster, `cluster-host supervise`, is started with.
+/// Configuration of a cluster's outermost process, `cluster-host supervise`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SupervisorConfiguration {
-    /// The cluster's directory. The supervisor holds a lock in it while it lives, and removes it at the end.
+    /// The cluster's directory. The supervisor holds a lock in it while it runs, and removes it at the end.
     pub state: PathBuf,
     /// Whether the cluster gets namespaces of its own (node tier) or shares the machine's (scheduler tier).
     pub isolated: bool,
-    /// Directories that must stay reachable under their own path inside the cluster.
+    /// Directories that must be reachable under the same path inside the cluster.
     pub visible: Vec<PathBuf>,
 }
 
-/// One machine of a cluster: a process, mount and network namespace of its own.
+/// One machine of a cluster, with its own process, mount and network namespaces.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MachineConfiguration {
     /// Host name of the machine.
@@ -26,29 +26,29 @@ pub struct MachineConfiguration {
     /// The cluster's directory.
     pub state: PathBuf,
     /// Whether the machine gets its own `/run`, `/var/lib` and `/var/log` (from its directory), cgroups and kernel
-    /// parameters, as a kubelet needs them.
+    /// parameters, which a kubelet needs.
     pub node: bool,
-    /// Directories that must stay reachable under their own path.
+    /// Directories that must be reachable under the same path.
     pub visible: Vec<PathBuf>,
 }
 
-/// What `cluster-host host`, the process that serves requests, is started with.
+/// Configuration of `cluster-host host`, the process that serves requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostConfiguration {
-    /// Unix socket on which it serves.
+    /// Its unix socket.
     pub socket: PathBuf,
     /// Whether it has a network namespace of its own.
     pub isolated: bool,
-    /// Where connections go that arrive on the listener inherited as standard input; none without such a listener.
+    /// Target of connections to the listener inherited as standard input; `None` without such a listener.
     pub forward: Option<String>,
 }
 
-/// A program with all it is started with.
+/// A program with its arguments and environment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CommandLine {
     /// Program and arguments.
     pub arguments: Vec<String>,
-    /// Added to the environment of the host process.
+    /// Added to the host process's environment.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -82,7 +82,7 @@ impl CommandLine {
     }
 }
 
-/// An address with the length of its network's prefix.
+/// An address with its network's prefix length.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Address {
     /// The address itself.
@@ -91,16 +91,16 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// A route by way of a neighbour.
+/// A route through a gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Route {
-    /// The network reached; none for the default route.
+    /// The destination network; `None` for the default route.
     pub destination: Option<Address>,
-    /// The neighbour that forwards.
+    /// The gateway.
     pub gateway: Ipv4Addr,
 }
 
-/// A new pair of virtual network cards, one end here and the other in the network namespace of another process.
+/// A new pair of virtual network interfaces: one end here, the other in the network namespace of another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
     /// Name of this end: at most 15 bytes.
@@ -111,55 +111,55 @@ pub struct Link {
     pub process: u32,
 }
 
-/// Network set-up of one machine; all parts are added to what is there.
+/// Network setup of one machine; all parts are added to the existing ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NetworkConfiguration {
-    /// Pairs made first.
+    /// Interface pairs, created first.
     pub links: Vec<Link>,
-    /// Addresses by name of the card, which is brought up.
+    /// Addresses by interface, which is brought up.
     pub addresses: Vec<(String, Address)>,
     /// Routes, added last.
     pub routes: Vec<Route>,
-    /// Whether the machine forwards packets between its cards.
+    /// Whether the machine forwards packets between its interfaces.
     pub forwarding: bool,
 }
 
-/// Which process a signal goes to.
+/// The receiver of a signal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// A process started by [`Request::Spawn`].
     Name(String),
-    /// Any process the host sees, by the id it has there.
+    /// Any process that the host sees, by its id there.
     Process(i32),
 }
 
-/// One request: one line of JSON on a connection of its own, answered by one line with a [`Response`].
+/// One request: one line of JSON on its own connection, answered by one line with a [`Response`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "kebab-case")]
 pub enum Request {
-    /// Starts a process that lives on its own; output is appended to a log file. A name is free again once its process
-    /// has ended.
+    /// Starts a process in the background; output is appended to a log file. A name is free again once its process has
+    /// ended.
     Spawn {
         /// Name for later requests.
         name: String,
-        /// What to start.
+        /// The command.
         command: CommandLine,
         /// File that gets standard output and error.
         log: PathBuf,
     },
     /// Sends a signal.
     Signal {
-        /// To whom.
+        /// The receiver.
         target: Target,
         /// Number of the signal.
         signal: i32,
     },
-    /// Sends TERM, after the grace KILL, and waits for the end.
+    /// Sends TERM, then KILL after the grace period, and waits for the end.
     Stop {
         /// The process.
         name: String,
-        /// Milliseconds between TERM and KILL; with 0 it is killed at once.
+        /// Milliseconds between TERM and KILL; 0 kills at once.
         grace_ms: u64,
     },
     /// Waits for the end of a process.
@@ -171,25 +171,25 @@ pub enum Request {
     Processes,
     /// Runs a program to its end.
     Run {
-        /// What to run.
+        /// The command.
         command: CommandLine,
         /// Standard input.
         input: Option<String>,
-        /// Killed after so many milliseconds.
+        /// Timeout in milliseconds, after which it is killed.
         timeout_ms: u64,
     },
     /// Connects from inside; after [`Response::Done`] the connection carries the bytes of both sides.
     Dial {
-        /// Where to.
+        /// The target.
         channel: Channel,
     },
-    /// Sets up cards, addresses and routes.
+    /// Sets up interfaces, addresses and routes.
     Network(NetworkConfiguration),
-    /// Ends the host, and with it everything it started.
+    /// Ends the host with everything it started.
     Shutdown,
 }
 
-/// Where [`Request::Dial`] connects to.
+/// Target of [`Request::Dial`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Channel {
@@ -223,11 +223,11 @@ impl std::fmt::Display for Exit {
 pub struct ProcessState {
     /// Its name.
     pub name: String,
-    /// Its id where the host is.
+    /// Its id in the host's namespace.
     pub process: u32,
     /// Resident memory in KiB, while it runs.
     pub resident_kib: Option<u64>,
-    /// How it ended; none while it runs.
+    /// How it ended; `None` while it runs.
     pub exit: Option<Exit>,
 }
 
@@ -235,30 +235,30 @@ pub struct ProcessState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Response {
-    /// It is done and there is nothing to tell.
+    /// Success without a result.
     Done,
     /// To [`Request::Spawn`].
     Spawned {
-        /// Id of the process where the host is.
+        /// Id of the process in the host's namespace.
         process: u32,
     },
     /// To [`Request::Stop`] and [`Request::Wait`].
     Ended(Exit),
     /// To [`Request::Processes`].
     Processes {
-        /// In order of their names.
+        /// By name.
         processes: Vec<ProcessState>,
     },
     /// To [`Request::Run`].
     Output {
-        /// How it ended; none if it ran into its time limit.
+        /// How it ended; `None` at a timeout.
         exit: Option<Exit>,
         /// Standard output; bytes that are not UTF-8 are replaced.
         stdout: String,
-        /// Standard error, likewise.
+        /// Standard error, in the same way.
         stderr: String,
     },
-    /// The request could not be done.
+    /// The request failed.
     Failed {
         /// Why.
         message: String,

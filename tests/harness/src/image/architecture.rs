@@ -2,7 +2,7 @@ use std::{env::consts::ARCH, fmt};
 
 use object::elf::{EM_AARCH64, EM_X86_64};
 
-/// Processors that images are made for.
+/// Architectures that images are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// x86-64.
@@ -15,7 +15,7 @@ impl Architecture {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
 
-    /// That of this machine; none if images for it are not made.
+    /// That of this machine; `None` if images are not made for it.
     #[must_use]
     pub fn native() -> Option<Self> {
         match ARCH {
@@ -34,7 +34,7 @@ impl Architecture {
         }
     }
 
-    /// Rust's target, with glibc.
+    /// Rust's target triple, with glibc.
     #[must_use]
     pub fn rust_target(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Architecture {
         }
     }
 
-    /// The C compiler that links for it on another machine, as Debian, Ubuntu and Fedora call it.
+    /// Name of the cross compiler that links for it, in Debian, Ubuntu and Fedora.
     #[must_use]
     pub fn cross_compiler(self) -> &'static str {
         match self {

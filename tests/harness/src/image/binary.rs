@@ -1,4 +1,4 @@
-//! What a program needs beside itself: its loader and its libraries.
+//! Finds what a program needs at run time: its loader and its libraries.
 
 use std::{
     collections::BTreeSet,
@@ -15,39 +15,39 @@ use object::{
 
 use super::{Architecture, Image, ImageError};
 
-/// Libraries of the C library's own family that a library loaded at run time may need, though the program does not.
+/// Libraries of the C library's own family that a library loaded at run time may need, even if the program does not.
 /// Those that the machine does not have are left out.
 const LOADED_LATER: &[&str] =
     &["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1"];
 
-/// What an ELF file says about itself.
+/// The parts of an ELF file that matter here.
 struct Elf {
     architecture: Architecture,
-    /// The loader it names; none for a static program.
+    /// Its loader; `None` for a static program.
     loader: Option<PathBuf>,
     /// The libraries it is linked to, by name.
     needed: Vec<String>,
 }
 
-/// A library: where it is here, and where it goes in the image.
+/// A library: its path here, and its path in the image.
 type Library = (PathBuf, PathBuf);
 
 impl Image {
-    /// An image that runs a program, with the loader and all libraries it is linked to: those of this machine at the path
-    /// where it has them; for a program that was cross-built, those of the cross compiler. A static program is taken alone.
+    /// An image that runs a program, with its loader and all libraries it is linked to: this machine's, at the same
+    /// paths; for a cross-built program, those of the cross compiler. A static program is copied alone.
     ///
     /// # Errors
-    /// The file is no program for a processor that images are made for, or a library is missing.
+    /// The file is not a program for a supported architecture, or a library is missing.
     pub fn from_binary(reference: impl Into<String>, program: &Path) -> Result<Self, ImageError> {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or("program");
         let place = format!("/usr/bin/{name}");
         Self::new(reference).binary(&place, program).map(|image| image.entrypoint([place]))
     }
 
-    /// Adds a program as [`Image::from_binary`] does.
+    /// Adds a program like [`Image::from_binary`].
     ///
     /// # Errors
-    /// Likewise.
+    /// As there.
     pub fn binary(mut self, place: &str, program: &Path) -> Result<Self, ImageError> {
         let elf = Elf::read(program)?;
         self = self.file(place, program, 0o755)?;
@@ -97,7 +97,7 @@ impl Elf {
     }
 }
 
-/// Asks the loader itself, which knows its own rules best, where each library is.
+/// Asks the loader itself where each library is, since it knows its rules best.
 fn here(loader: &Path, program: &Path) -> Result<Vec<Library>, ImageError> {
     let output = Command::new(loader)
         .arg("--list")
@@ -120,7 +120,7 @@ fn here(loader: &Path, program: &Path) -> Result<Vec<Library>, ImageError> {
     Ok(libraries.into_iter().map(|path| (path.clone(), path)).collect())
 }
 
-/// Asks the cross compiler where it has each library, and reads from the libraries which others they need. They go where
+/// Asks the cross compiler where each library is, and reads from the libraries which others they need. They go where
 /// the loader looks first on every distribution: beside itself.
 fn of_cross_compiler(loader: &Path, program: &Elf, path: &Path) -> Result<Vec<Library>, ImageError> {
     let compiler = program.architecture.cross_compiler();
@@ -145,7 +145,7 @@ fn of_cross_compiler(loader: &Path, program: &Elf, path: &Path) -> Result<Vec<Li
     Ok(libraries)
 }
 
-/// Where a compiler has a library; it repeats the bare name of one that it does not have.
+/// Path of a compiler's library; for a library that it does not have, it prints the bare name.
 fn find(compiler: &str, library: &str) -> Result<Option<PathBuf>, ImageError> {
     let output = Command::new(compiler)
         .arg(format!("-print-file-name={library}"))
@@ -155,8 +155,8 @@ fn find(compiler: &str, library: &str) -> Result<Option<PathBuf>, ImageError> {
     Ok(path.is_absolute().then_some(path))
 }
 
-/// Lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f…)`; the vdso has no path and needs none. The error
-/// is the name of a library that was not found.
+/// Parses lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f…)`; the vdso has no path and needs none.
+/// The error is the name of a library that was not found.
 fn parse_list(text: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for line in text.lines() {

@@ -4,7 +4,7 @@ use tar::{EntryType, Header};
 
 use super::{Architecture, ImageError};
 
-/// Folders that every container needs, as mount points or by custom.
+/// Folders that every container needs, as mount points or by convention.
 const FOLDERS: &[&str] = &["dev", "etc", "proc", "root", "run", "sys", "tmp", "var"];
 
 enum Content {
@@ -13,11 +13,11 @@ enum Content {
     Folder,
 }
 
-/// An image to be: files in one layer, and how a container of it starts.
+/// An image to be written: files in one layer, and the container's configuration.
 pub struct Image {
     reference: String,
     entries: BTreeMap<String, (u32, Content)>,
-    /// That of its programs; none where it has none that names one.
+    /// The architecture of its programs; `None` where no program names one.
     pub(super) architecture: Option<Architecture>,
     pub(super) entrypoint: Vec<String>,
     pub(super) environment: Vec<String>,
@@ -76,7 +76,7 @@ impl Image {
         self
     }
 
-    /// What a container runs unless its pod says otherwise.
+    /// The command of a container, unless its pod has another.
     pub fn entrypoint<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.entrypoint = words.into_iter().map(Into::into).collect();
         self
@@ -88,13 +88,13 @@ impl Image {
         self
     }
 
-    /// Sets one label, as of the OCI image specification's annotations.
+    /// Sets a label, for example one of the OCI image specification's annotations.
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.labels.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// Compresses its layer, as a registry wants it: smaller, and slower to make.
+    /// Compresses its layer for a registry: smaller, and slower to make.
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self
@@ -115,7 +115,7 @@ impl Image {
 
     pub(super) fn layer(&self) -> io::Result<Vec<u8>> {
         let mut layer = tar::Builder::new(Vec::new());
-        // A folder comes before what is in it, as its name is the shorter prefix.
+        // Sorted by name, so a folder comes before its content.
         for (place, (mode, content)) in &self.entries {
             match content {
                 Content::Bytes(bytes) => append(&mut layer, place, *mode, bytes)?,
@@ -135,7 +135,7 @@ impl Image {
     }
 }
 
-/// Adds a file that is root's and as old as the epoch, so that equal content makes equal archives.
+/// Adds a file owned by root with the epoch as its time, so that equal content makes equal archives.
 pub(super) fn append<W: io::Write>(
     archive: &mut tar::Builder<W>,
     name: &str,

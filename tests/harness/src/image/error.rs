@@ -10,7 +10,7 @@ pub enum ImageError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -19,14 +19,14 @@ pub enum ImageError {
     Write {
         /// The archive or the directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The directory for a layout has other files in it.
     #[error("{} is neither empty nor an OCI layout: name another directory, or empty it", .0.display())]
     Occupied(PathBuf),
-    /// A program is no ELF file for a processor that images are made for.
+    /// A program is not an ELF file for an architecture that images are made for.
     #[error("{} is not a program for amd64 or arm64: {message}", .path.display())]
     Program {
         /// The file.

@@ -1,5 +1,5 @@
-//! Images as an OCI image layout, in a directory or in a tar archive. What `docker save` adds to it is there too, so that
-//! containerd, Podman, Docker, skopeo and crane all read it.
+//! Writes images as an OCI image layout, into a directory or a tar archive. Includes what `docker save` adds, so that
+//! containerd, Podman, Docker, skopeo and crane can all read it.
 
 use std::{
     collections::BTreeMap,
@@ -25,11 +25,11 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 pub struct Written {
     /// Its full reference.
     pub reference: String,
-    /// Digest of its manifest: what a registry knows it by.
+    /// Digest of its manifest, by which a registry identifies it.
     pub digest: String,
-    /// Name of its processors.
+    /// Name of its architecture.
     pub architecture: String,
-    /// Bytes of its layer, as a registry stores it.
+    /// Size of its layer in bytes, as stored in a registry.
     pub bytes: usize,
 }
 
@@ -38,7 +38,7 @@ pub struct Written {
 struct Files(BTreeMap<String, Vec<u8>>);
 
 impl Image {
-    /// Writes it alone, as [`write_archive`] does.
+    /// Writes only this image, like [`write_archive`].
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -62,7 +62,7 @@ pub fn write_archive(images: &[Image], path: &Path) -> Result<Vec<Written>, Imag
     Ok(written)
 }
 
-/// Writes images into a directory, which is made; a layout that it has is replaced.
+/// Writes images into a directory, which is created if needed; an existing layout is replaced.
 ///
 /// # Errors
 /// The directory cannot be written, or has other files in it.
@@ -123,7 +123,7 @@ fn layout(images: &[Image]) -> io::Result<(Files, Vec<Written>)> {
         });
         manifest["platform"] = json!({ "architecture": architecture, "os": "linux" });
         manifest["annotations"] = json!({
-            // containerd and the kubelet know an image by its whole name, skopeo and Podman as it was written.
+            // containerd and the kubelet use the full name of an image, skopeo and Podman the name as written.
             "io.containerd.image.name": with_registry(image.reference()),
             "org.opencontainers.image.ref.name": image.reference(),
         });
@@ -139,7 +139,7 @@ fn layout(images: &[Image]) -> io::Result<(Files, Vec<Written>)> {
 }
 
 impl Files {
-    /// Adds content under its digest; what refers to it (an OCI descriptor).
+    /// Adds content under its digest and returns the OCI descriptor.
     fn blob(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let digest = sha256(&bytes);
         let descriptor = json!({ "mediaType": media_type, "digest": digest, "size": bytes.len() });
@@ -148,12 +148,12 @@ impl Files {
     }
 }
 
-/// Where the content that a descriptor refers to lies in a layout.
+/// Path in a layout of the content that a descriptor refers to.
 fn place(descriptor: &Value) -> String {
     format!("blobs/{}", descriptor["digest"].as_str().unwrap_or_default().replace(':', "/"))
 }
 
-/// A reference as container engines complete it: `docker.io/` before one that names no registry.
+/// The full form of a reference, as container engines complete it: with `docker.io/` if it names no registry.
 fn with_registry(reference: &str) -> String {
     match reference.split_once('/') {
         Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => reference.to_owned(),
@@ -163,7 +163,7 @@ fn with_registry(reference: &str) -> String {
 }
 
 fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    // No name and no time in its header.
+    // No name and no time in its header, so that it is reproducible.
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()
@@ -189,7 +189,7 @@ mod tests {
             .label("org.opencontainers.image.title", "a")
     }
 
-    /// A descriptor's content, which has the digest and the size that it names.
+    /// A descriptor's content, checked against its digest and size.
     fn content(directory: &Path, descriptor: &Value) -> Vec<u8> {
         let bytes = fs::read(directory.join(place(descriptor))).unwrap();
         assert_eq!(descriptor["digest"], sha256(&bytes));
@@ -227,7 +227,7 @@ mod tests {
             for expected in ["usr/", "usr/bin/", "usr/bin/a", "usr/bin/b", "bin/", "bin/a", "tmp/", "proc/"] {
                 assert!(seen.contains(expected), "{expected} is not in {seen:?}");
             }
-            // What the first one left is gone: the layer, the configuration, the manifest.
+            // Nothing of the first image is left: there are the layer, the configuration, the manifest.
             assert_eq!(fs::read_dir(directory.path().join("blobs/sha256")).unwrap().count(), 3);
         }
     }

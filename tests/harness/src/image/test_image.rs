@@ -10,7 +10,7 @@ pub const TEST_IMAGE: &str = "tessera.test/testimage:1";
 const NAMES: &[&str] =
     &["hold", "view", "env", "ls", "stat", "cat", "echo", "sleep", "write", "fetch", "true", "false"];
 
-/// Writes the test image, made of its static program.
+/// Writes the test image with its static program.
 ///
 /// # Errors
 /// See [`ImageError`].

@@ -83,7 +83,7 @@ pub(super) fn kubelet() -> Value {
         "failSwapOn": false,
         "makeIPTablesUtilChains": false,
         "localStorageCapacityIsolation": false,
-        // Its default lies in /usr/libexec, and the kubelet would create it there.
+        // The default is in /usr/libexec, and the kubelet would create it there.
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

@@ -18,10 +18,10 @@ use crate::{
     tools::Module,
 };
 
-/// How long a step may take on a busy machine.
+/// Timeout of a step on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts a node's machine, its network and containerd; also after [`stop_machine`], as a reboot.
+/// Starts a node's machine, its network and containerd; after [`stop_machine`], this is a reboot.
 pub(crate) async fn boot(
     record: &ClusterRecord,
     node: &Node,
@@ -66,13 +66,13 @@ pub(crate) async fn start_containerd(record: &ClusterRecord, node: &Node) -> Res
     let command = CommandLine::new(&path)
         .argument("--config")
         .argument(node.directory().join("etc/containerd.toml").display().to_string())
-        // It finds its shim there.
+        // containerd finds its shim there.
         .variable("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
     node.host().spawn("containerd", command, record.log(&format!("{}-containerd", node.name()))).await?;
     Ok(())
 }
 
-/// Kills everything on the node at once, as a power cut would. What is on disk stays.
+/// Kills everything on the node at once, like a power failure. The disk stays.
 pub(crate) async fn stop_machine(node: &Node, control_plane: &Host) -> Result<(), ClusterError> {
     let path = node.directory().join("init.pid");
     let text = fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
@@ -115,7 +115,7 @@ pub(crate) async fn start_kubelet(record: &ClusterRecord, node: &Node) -> Result
         .flag("root-dir", Node::KUBELET_DIRECTORY)
         .flag("cert-dir", format!("{}/pki", Node::KUBELET_DIRECTORY))
         .flag("hostname-override", node.name())
-        // Without it the kubelet asks DNS for the node's name: 30 s where nobody answers.
+        // Otherwise the kubelet looks up the node's name by DNS, which takes 30 s without a server.
         .flag("node-ip", node.address())
         .arguments(record.extra.kubelet.iter().cloned());
     node.host().spawn("kubelet", command, record.log(&format!("{}-kubelet", node.name()))).await?;
@@ -147,7 +147,7 @@ fn machine_process(node: &Node) -> String {
     format!("machine-{}", node.name())
 }
 
-/// Writes what containerd and kubelet read; empties what a reboot empties.
+/// Writes the configuration of containerd and kubelet; empties the directories that a reboot empties.
 fn prepare_directory(record: &ClusterRecord, node: &Node) -> Result<(), ClusterError> {
     let directory = node.directory();
     let run = directory.join("run");
@@ -159,7 +159,7 @@ fn prepare_directory(record: &ClusterRecord, node: &Node) -> Result<(), ClusterE
         let path = directory.join(name);
         fs::create_dir_all(&path).map_err(ClusterError::io(&path))?;
     }
-    // containerd calls a link to cluster-host, which becomes the real one (see its module `runc`).
+    // containerd calls this link to cluster-host, which then runs the real runc (see its module `runc`).
     link(&host_executable()?, &directory.join("bin/runc"))?;
     link(&record.tools.path(Module::Runc, "runc")?, &directory.join("bin/runc.real"))?;
 

@@ -1,4 +1,4 @@
-//! What the chart's DaemonSet gives the plugin on a node, carried over to a program without a container.
+//! Applies what the chart's DaemonSet gives the plugin on a node to a program without a container.
 
 use std::{
     fs,
@@ -17,10 +17,10 @@ use crate::{
     installation::{Installation, NAMESPACE},
 };
 
-/// How long the DaemonSet's controller may take on a busy machine.
+/// Timeout for the DaemonSet's controller on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The pod that the DaemonSet made for a node. The service account's token needs it: bound to the pod it names the node.
+/// The DaemonSet's pod on a node. The service account's token needs it: a token bound to the pod names the node.
 pub(super) async fn wait(
     cluster: &Cluster,
     tessera: &Installation,
@@ -39,7 +39,8 @@ pub(super) async fn wait(
     }
 }
 
-/// The command line of the pod's container, with the paths of `directory` for the node's, and of `machine` for the driver's.
+/// The command line of the pod's container, with `directory` in place of the node's paths and `machine` of the
+/// driver's.
 pub(super) async fn command(
     cluster: &Cluster,
     tessera: &Installation,
@@ -92,7 +93,7 @@ pub(super) async fn command(
     Ok(command)
 }
 
-/// Writes the ConfigMaps that are mounted; where the container has each, and where it lies here.
+/// Writes the mounted ConfigMaps; returns the path of each in the container, and here.
 async fn config_maps(
     cluster: &Cluster,
     spec: &PodSpec,
@@ -115,7 +116,7 @@ async fn config_maps(
     Ok(files)
 }
 
-/// A kubeconfig with the rights that the pod's token has.
+/// A kubeconfig with the rights of the pod's token.
 async fn credentials(cluster: &Cluster, pod: &Pod, spec: &PodSpec) -> Result<String, NodeStandInError> {
     let account = spec.service_account_name.clone().unwrap_or_default();
     let name = pod.metadata.name.clone().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a kubelet does for the pods of its node, as far as claims are concerned: prepares them before the pod runs, ends
-//! them after it.
+//! The part of a kubelet's work that concerns claims: prepares a pod's claims before the pod runs, and unprepares them
+//! after it.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use tokio::{task::JoinHandle, time::sleep};
 use super::{NodeStandIn, NodeStandInError, specs};
 use crate::kubelet_stand_in::{Claim, Device, Plugin};
 
-/// Between two looks at the node's pods.
+/// Interval of looking at the node's pods.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A pod whose claims are prepared.
@@ -32,10 +32,10 @@ pub struct PreparedPod {
     pub name: String,
     /// Its claims.
     pub claims: Vec<Claim>,
-    /// What the plugin answered for each claim, by the claim's UID.
+    /// The plugin's answer for each claim, by the claim's UID.
     pub devices: BTreeMap<String, Vec<Device>>,
-    /// What a container runtime would change of a container that has all of the claims: of each CDI spec on the node with
-    /// devices of the claims what is for these, then what is for all.
+    /// The edits that a container runtime would apply to a container with all of these claims: from each CDI spec on
+    /// the node with devices of the claims, the edits of these devices, then those for all.
     pub container_edits: Vec<Value>,
 }
 
@@ -59,14 +59,14 @@ struct Shared {
 struct Known {
     /// By the pod's UID.
     prepared: BTreeMap<String, PreparedPod>,
-    /// As they were when their claims were prepared.
+    /// Pods that have ended, as they were when their claims were prepared.
     ended: Vec<PreparedPod>,
     failures: Vec<String>,
 }
 
 impl NodeStandIn {
-    /// Serves the node's pods: prepares their claims and says that they run; once they are deleted, or have ended (`ends`),
-    /// unprepares what no other pod of the node uses. What fails is tried again.
+    /// Serves the node's pods: prepares their claims and sets them to running. Once a pod is deleted or has ended
+    /// (`ends`), unprepares the claims that no other pod of the node uses. Failures are retried.
     pub fn serve(&self, client: Client, ends: fn(&Pod) -> bool) -> PodsOfNode {
         let (node, plugin) = (self.name().to_owned(), self.plugin().clone());
         let cdi_directory = self.cdi_directory();
@@ -84,14 +84,14 @@ impl PodsOfNode {
         self.shared.lock().prepared.values().cloned().collect()
     }
 
-    /// The pods whose claims are prepared, and before them those that have ended.
+    /// The pods that have ended, then those whose claims are prepared.
     #[must_use]
     pub fn all(&self) -> Vec<PreparedPod> {
         let known = self.shared.lock();
         known.ended.iter().chain(known.prepared.values()).cloned().collect()
     }
 
-    /// What failed so far; most of it was done right when it was tried again.
+    /// All failures so far; most of them succeeded on retry.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         self.shared.lock().failures.clone()
@@ -190,7 +190,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The claims of a pod, which must be reserved for it: a kubelet starts no other.
+    /// The claims of a pod, which must be reserved for it: a kubelet does not start the pod otherwise.
     async fn claims_of(&self, pod: &Pod, uid: &str) -> Result<Vec<Claim>, String> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &namespace);

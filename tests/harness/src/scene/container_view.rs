@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::eventually;
 use crate::{Cluster, TEST_IMAGE};
 
-/// What a container says of itself (`view` of the test image).
+/// A container's report about itself (`view` of the test image).
 #[derive(Clone, Debug, Deserialize)]
 pub struct ContainerView {
     /// Its environment.
     pub environment: BTreeMap<String, String>,
-    /// What lies in its `/dev`.
+    /// The files in its `/dev`.
     pub devices: Vec<DeviceNode>,
 }
 
@@ -20,18 +20,19 @@ pub struct ContainerView {
 pub struct DeviceNode {
     /// Its path.
     pub path: String,
-    /// `character`, `block`, or what else it is.
+    /// `character`, `block`, or another type.
     pub kind: String,
-    /// Its driver's number.
+    /// Major number.
     pub major: u64,
-    /// The device's number.
+    /// Minor number.
     pub minor: u64,
 }
 
-/// Makes a container say what it sees, and stay: the fields `image`, `imagePullPolicy` and `command` of its manifest.
+/// Makes a container print what it sees, and keep running: sets `image`, `imagePullPolicy` and `command` of its
+/// manifest.
 ///
 /// # Panics
-/// `container` is no JSON object.
+/// `container` is not a JSON object.
 pub fn hold_and_view(container: &mut Value) {
     container["image"] = json!(TEST_IMAGE);
     container["imagePullPolicy"] = json!("Never");
@@ -39,11 +40,11 @@ pub fn hold_and_view(container: &mut Value) {
 }
 
 impl ContainerView {
-    /// What a container of a ready pod says: ready is when its program has started, which may be before it has said
-    /// anything.
+    /// The report of a ready pod's container. Waits for it: a pod is ready when its program has started, which may be
+    /// before it has printed anything.
     ///
     /// # Panics
-    /// It says nothing within [`super::LIMIT`].
+    /// There is no report within [`super::LIMIT`].
     pub async fn of(cluster: &Cluster, namespace: &str, pod: &str, container: &str) -> Self {
         eventually(&format!("a report of {pod}/{container}"), async || {
             let log = cluster.logs_of(namespace, pod, Some(container)).await.ok()?;
@@ -61,16 +62,17 @@ impl ContainerView {
         minors
     }
 
-    /// Paths of the capability device nodes: of a partition one for its GPU instance, one for its compute instance.
+    /// Paths of the capability device nodes: for a partition, one for its GPU instance and one for its compute
+    /// instance.
     pub fn capabilities(&self) -> BTreeSet<String> {
         let paths = self.devices.iter().map(|node| &node.path);
         paths.filter(|path| path.starts_with("/dev/nvidia-caps/nvidia-cap")).cloned().collect()
     }
 
-    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) that it was given.
+    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) in it.
     ///
     /// # Panics
-    /// There are not as many device nodes of cards as UUIDs of cards, or not two capabilities for each partition.
+    /// The numbers of card device nodes and card UUIDs differ, or there are not two capabilities for each partition.
     pub fn uuids(&self, prefix: &str) -> BTreeSet<String> {
         let values = self.environment.values();
         let uuids: BTreeSet<String> = values.filter(|value| value.starts_with(prefix)).cloned().collect();
@@ -82,18 +84,18 @@ impl ContainerView {
         uuids
     }
 
-    /// The one card that it was given.
+    /// The only card in it.
     ///
     /// # Panics
-    /// It was given none or several.
+    /// There is none or several.
     pub fn card(&self) -> String {
         self.only("GPU-")
     }
 
-    /// The one partition that it was given.
+    /// The only partition in it.
     ///
     /// # Panics
-    /// It was given none or several.
+    /// There is none or several.
     pub fn partition(&self) -> String {
         self.only("MIG-")
     }

@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Several times what anything on a cluster takes on a quiet machine; more than two of the kubelet's rounds of a minute.
+/// Timeout: several times what anything on a cluster takes on a quiet machine, and more than two of the kubelet's
+/// rounds of a minute.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// Asks until there is an answer.
+/// Calls `ask` until it returns a value.
 ///
 /// # Panics
 /// There is none within [`LIMIT`].

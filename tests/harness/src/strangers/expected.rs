@@ -1,13 +1,13 @@
-//! What a right reading of a machine is, worked out from the facts that it was made from.
+//! The correct reading of a machine, computed from the facts that it was made from.
 //!
-//! This is on purpose not the emulator's own code: numbers are those of `nvml.h`.
+//! Deliberately not the emulator's own code: numbers are those of `nvml.h`.
 
 use serde_json::{Map, Value, json};
 
-/// A fact that is not known is not supported.
+/// An unknown fact is read as not supported.
 const NOT_SUPPORTED: Value = Value::Null;
 
-/// The document that strangers print of a machine whose `gpu-emulator show -o json` is `facts`.
+/// The document that strangers should print for a machine whose `gpu-emulator show -o json` is `facts`.
 #[must_use]
 pub fn document(facts: &Value) -> Value {
     let machine = &facts["machine"];
@@ -50,7 +50,7 @@ fn level(name: &Value) -> Value {
     }
 }
 
-/// `nvmlGpuP2PStatus_t` over NVLink: works where a link that is up joins the two.
+/// `nvmlGpuP2PStatus_t` over NVLink: OK where an active link connects the two.
 fn peer(facts: &Value, one: usize, other: usize) -> Value {
     if one == other {
         return json!("error: Invalid Argument");
@@ -64,7 +64,7 @@ fn peer(facts: &Value, one: usize, other: usize) -> Value {
     json!(if direct || (switched(one) && switched(other)) { 0 } else { 5 })
 }
 
-/// Whether a link leads somewhere and neither of its ends was taken down.
+/// Whether a link is connected and neither of its ends was taken down.
 fn active(facts: &Value, card: usize, link: usize) -> bool {
     let links_of = |card: usize| list(&facts["machine"]["cards"][card]["links"]);
     let down =
@@ -76,7 +76,7 @@ fn active(facts: &Value, card: usize, link: usize) -> bool {
     let Some(other) = remote["index"].as_u64().and_then(|index| usize::try_from(index).ok()) else {
         return true;
     };
-    // The n-th link from here to there is the n-th from there to here.
+    // The n-th link in one direction is the n-th in the other.
     let between = |from: usize, to: usize| {
         let links = links_of(from);
         (0..links.len()).filter(|link| links[*link]["remote"]["index"] == to).collect::<Vec<_>>()
@@ -143,7 +143,7 @@ fn card(facts: &Value, index: usize) -> Value {
     put("utilization", json!([state["utilizationGpu"], state["utilizationMemory"]]));
     put("computeProcesses", json!(listed("compute")));
     put("graphicsProcesses", json!(listed("graphics")));
-    // XIDs, and errors of memory that can have them.
+    // XIDs, and memory errors on cards with ECC.
     put("eventTypes", json!(if board["eccEnabled"].is_null() { 8 } else { 11 }));
     Value::Object(readings)
 }
@@ -251,7 +251,7 @@ fn fabric(card: &Value) -> Value {
     })
 }
 
-/// Where two documents differ, each as `path: expected …, found …`.
+/// The differences of two documents, each as `path: expected …, found …`.
 #[must_use]
 pub fn differences(expected: &Value, found: &Value) -> Vec<String> {
     let mut all = Vec::new();

@@ -10,7 +10,7 @@ use crate::tools::{Module, Tools};
 /// Its name in messages.
 pub const NAME: &str = "go-nvml";
 
-/// Compares all that go-nvml reads with the machine's facts.
+/// Compares everything that go-nvml reads with the machine's facts.
 ///
 /// # Errors
 /// See [`StrangersError`].
@@ -20,7 +20,7 @@ pub fn check(machine: &EmulatedMachine, tools: &Tools) -> Result<(), StrangersEr
     compare(NAME, machine, &mut command)
 }
 
-/// Lets go-nvml partition the machine's first card, and compares what comes of it with the tables.
+/// Lets go-nvml partition the machine's first card, and compares the results with the tables.
 ///
 /// # Errors
 /// See [`StrangersError`].
@@ -31,7 +31,7 @@ pub fn partition(machine: &EmulatedMachine, tools: &Tools) -> Result<(), Strange
     })
 }
 
-/// Runs a program that prints a document, and compares that.
+/// Runs a program that prints a document, and compares it.
 pub(super) fn compare(
     stranger: &'static str,
     machine: &EmulatedMachine,

@@ -13,7 +13,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// There is no place for it.
+    /// No temporary directory.
     #[error("cannot make a temporary directory: {0}")]
     Directory(#[source] std::io::Error),
     /// `gpu-emulator` cannot be started.
@@ -21,24 +21,24 @@ pub enum MachineError {
     Start {
         /// Its path.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// `gpu-emulator` failed.
     #[error("gpu-emulator {arguments}: {error}")]
     Emulator {
-        /// What it was told.
+        /// Its arguments.
         arguments: String,
-        /// What it said.
+        /// Its error text.
         error: String,
     },
-    /// It said something that is not understood.
+    /// Its output is not valid.
     #[error("gpu-emulator {arguments} prints no JSON: {source}")]
     Json {
-        /// What it was told.
+        /// Its arguments.
         arguments: String,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },
@@ -111,7 +111,7 @@ impl EmulatedMachine {
         self.directory().join("lib/libnvidia-ml.so.1")
     }
 
-    /// What it was made from, and its state.
+    /// Its description and state.
     ///
     /// # Errors
     /// See [`MachineError`].
@@ -129,13 +129,13 @@ impl EmulatedMachine {
         emulator(&self.programs, &all).map(|_| ())
     }
 
-    /// Makes the first card busy, so that strangers read more than an idle machine, and takes its last link down where it
+    /// Makes the first card busy, so that strangers read more than an idle machine, and takes its last link down if it
     /// has links.
     ///
     /// # Errors
     /// See [`MachineError`].
     pub fn let_something_happen(&self) -> Result<(), MachineError> {
-        // This very process, so that clients who look it up find it.
+        // This process, so that clients that look it up find it.
         let pid = std::process::id().to_string();
         self.tell(&["process", "add"], &["--card", "0", "--pid", &pid, "--memory-mib", "1234"])?;
         let readings = ["--gpu", "42", "--memory", "7", "--power-milliwatts", "55555", "--temperature", "61"];

@@ -13,7 +13,7 @@ pub const NAME: &str = "nvidia-ctk";
 /// Major number of the driver's devices (Linux `Documentation/admin-guide/devices.txt`).
 const MAJOR: u64 = 195;
 
-/// Whether it can be asked: it refuses cards without device nodes, and only root may make those.
+/// Whether it can run: it refuses cards without device nodes, which only root can make.
 ///
 /// # Errors
 /// [`NotFound`] where the machine's nodes are plain files.
@@ -41,7 +41,7 @@ pub fn check(machine: &EmulatedMachine, tools: &Tools) -> Result<(), StrangersEr
         .arg(root)
         .arg("--dev-root")
         .arg(root)
-        // Neither this machine's driver nor its configuration.
+        // So that it uses neither this computer's driver nor its configuration.
         .env("XDG_CONFIG_HOME", root)
         .output()
         .map_err(|error| failed(format!("it cannot be started: {error}")))?;
@@ -107,7 +107,7 @@ fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
         by_name.insert(text(&card["uuid"]), nodes.clone());
         by_name.entry("all".to_owned()).or_default().extend(nodes);
     }
-    // The kernel gives nvidia-uvm its number when it is loaded; /proc/devices tells which.
+    // The kernel assigns nvidia-uvm's major number when the module is loaded; it is listed in /proc/devices.
     let uvm = uvm_major(machine);
     let common = Nodes::from([
         node("nvidiactl", json!([MAJOR, 255])),

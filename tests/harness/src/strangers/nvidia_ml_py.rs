@@ -23,7 +23,7 @@ fn folder() -> PathBuf {
 }
 
 impl Interpreter {
-    /// Finds it, or makes it where there is a Python 3 with `venv` and the package can be had.
+    /// Finds it, or installs it if there is a Python 3 with `venv` and the package can be downloaded.
     ///
     /// # Errors
     /// [`StrangersError::Cache`] where there is no cache.
@@ -56,7 +56,7 @@ impl Interpreter {
         command
     }
 
-    /// Lets nvidia-ml-py partition the machine's first card, and compares what comes of it with the tables.
+    /// Lets nvidia-ml-py partition the machine's first card, and compares the results with the tables.
     ///
     /// # Errors
     /// See [`StrangersError`].
@@ -66,7 +66,7 @@ impl Interpreter {
         })
     }
 
-    /// Compares all that nvidia-ml-py reads with the machine's facts.
+    /// Compares everything that nvidia-ml-py reads with the machine's facts.
     ///
     /// # Errors
     /// See [`StrangersError`].

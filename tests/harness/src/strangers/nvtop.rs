@@ -1,6 +1,6 @@
-//! nvtop: a monitor that everybody who has cards knows.
+//! nvtop: a well-known monitor.
 //!
-//! Where the system has none that can print a snapshot (3.1 and later), the package of a newer Debian is unpacked into the
+//! If the system has none that can print a snapshot (3.1 and later), the package of a newer Debian is unpacked into the
 //! cache with the libraries it needs; nothing is installed.
 
 use std::{
@@ -19,14 +19,14 @@ pub const NAME: &str = "nvtop";
 
 /// The Debian release whose package is unpacked.
 const SUITE: &str = "trixie";
-/// Key with which Debian signs its releases, of the package debian-archive-keyring.
+/// Debian's key for signing releases, from the package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A nvtop that can print a snapshot.
+/// An nvtop that can print a snapshot.
 #[derive(Debug)]
 pub struct Nvtop {
     program: PathBuf,
-    /// Loader and libraries of an unpacked one, which are not those of the system.
+    /// Loader and libraries of an unpacked nvtop, which are not the system's.
     unpacked: Option<(PathBuf, PathBuf)>,
 }
 
@@ -104,7 +104,7 @@ impl Nvtop {
         let failed =
             |reason: String| StrangersError::Failed { stranger: NAME, hardware: hardware.clone(), reason };
         let mut command = self.command(Some(&machine.directory().join("lib")));
-        // Its settings are somebody's own.
+        // Ignores the user's own settings.
         command.arg("--snapshot").env("XDG_CONFIG_HOME", machine.directory());
         let output = command.output().map_err(|error| failed(format!("it cannot be started: {error}")))?;
         if !output.status.success() {
@@ -121,7 +121,7 @@ impl Nvtop {
     }
 }
 
-/// What nvtop shows of a machine: texts with units, null where a card does not say.
+/// nvtop's output for a machine: texts with units, null where a card does not report a value.
 fn snapshot(facts: &Value) -> Value {
     let cards = facts["machine"]["cards"].as_array().cloned().unwrap_or_default();
     let states = facts["state"]["cards"].as_array().cloned().unwrap_or_default();
@@ -137,7 +137,7 @@ fn snapshot(facts: &Value) -> Value {
         let processes = state["processes"].as_array().cloned().unwrap_or_default();
         let used: u64 = processes.iter().filter_map(|process| process["usedMemoryBytes"].as_u64()).sum();
         let total = mebibytes(&board["memoryTotalMiB"]);
-        // What the driver reserved counts, as in the first version of NVML's function.
+        // Includes reserved memory, like the first version of NVML's function.
         let used = used + mebibytes(&board["memoryReservedMiB"]);
         json!({
             "device_name": board["name"],
@@ -153,8 +153,8 @@ fn snapshot(facts: &Value) -> Value {
     cards.iter().zip(&states).map(describe).collect()
 }
 
-/// Unpacks nvtop and the libraries it needs from Debian's packages, with the system's own apt and its own mirror, but in
-/// lists and archives of our own.
+/// Unpacks nvtop and the libraries it needs from Debian's packages, with the system's apt and mirror, but with separate
+/// lists and archives.
 fn unpack(directory: &Path) -> Result<(), String> {
     let parts = ["lists/partial", "archives/partial", "root"];
     for part in parts {
@@ -171,7 +171,7 @@ fn unpack(directory: &Path) -> Result<(), String> {
         .find(|mirror| mirror.trim_end_matches('/').ends_with("/debian"))
         .ok_or("apt has no mirror of Debian")?;
     write("sources.list", &format!("deb [signed-by={KEYRING}] {mirror} {SUITE} main\n"))?;
-    // An empty list of installed packages, so that libraries come along whatever the system has.
+    // An empty list of installed packages, so that libraries are unpacked even if the system has them.
     write("status", "")?;
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");

@@ -1,12 +1,12 @@
-//! Strangers partition a card, and agree with the tables about what comes of it.
+//! Strangers partition a card, and the results are compared with the tables.
 //!
-//! What is expected is worked out here from the profiles that the machine was made with, not by the emulator's own code.
+//! The expected results are computed here from the machine's profiles, without the emulator's code.
 
 use serde_json::{Map, Value, json};
 
 use super::{EmulatedMachine, StrangersError, expected};
 
-/// NVML's numbers of profiles that are asked for.
+/// Number of NVML profile ids that are queried.
 const PROFILES: u64 = 18;
 
 /// Lets a stranger partition the first card of a machine, if it can be partitioned: `ask` runs the stranger with steps.
@@ -42,13 +42,13 @@ pub fn check(
         machine.tell(&["reset"], &["--card", "0"])?;
     }
     compare(story(&card))?;
-    // Whoever reads the machine next finds it as it was.
+    // Restore the machine for the next reader.
     let off = if waits { json!(["ok", status, 1, 0]) } else { json!(["ok", "ok", 0, 0]) };
     compare(vec![(json!({ "do": "mode", "on": 0 }), off)])?;
     Ok(machine.tell(&["reset"], &["--card", "0"])?)
 }
 
-/// A UUID is whatever it is, but one of a MIG device; a text that is expected stands in its place.
+/// Replaces UUIDs of MIG devices by the expected text, since they are random.
 fn uuids_are_uuids(found: &mut Value) {
     match found {
         Value::Array(values) => values.iter_mut().for_each(uuids_are_uuids),
@@ -89,7 +89,7 @@ fn offers(card: &Value) -> Value {
             "id": profile["id"],
             "slices": profile["computeSlices"],
             "instances": profile["maxInstances"],
-            // NVML has no word for what is unknown.
+            // NVML has no value for "unknown".
             "multiprocessors": number(&profile["multiprocessors"]),
             "memoryMiB": profile["memoryMiB"],
             "engines": engines.map(|kind| number(&profile[kind])),
@@ -101,7 +101,8 @@ fn offers(card: &Value) -> Value {
     (0..PROFILES).map(describe).collect()
 }
 
-/// Half of the card in one instance, its upper half, and the smallest instance at the very beginning; then everything goes.
+/// Half of the card in one instance, its upper half, and the smallest instance at the very beginning; then both
+/// destroyed.
 fn story(card: &Value) -> Vec<(Value, Value)> {
     let all = profiles(card);
     let slices = number(&card["mig"]["memorySlices"]);
@@ -168,8 +169,8 @@ fn story(card: &Value) -> Vec<(Value, Value)> {
     ]
 }
 
-/// How many more instances of each profile: its places that nothing overlaps, as far as it may have so many. Engines limit
-/// nothing here, since no instance of the story takes more than its share.
+/// How many more instances of each profile fit: its free places, up to its maximum. Engines are no limit here, since no
+/// instance of the test takes more than its share.
 fn capacity(card: &Value, instances: &Value) -> Value {
     let taken: Vec<Value> = instances.as_object().into_iter().flat_map(Map::values).cloned().collect();
     let mut all = Map::new();
@@ -189,7 +190,7 @@ fn capacity(card: &Value, instances: &Value) -> Value {
     Value::Object(all)
 }
 
-/// Of so many more instances of a profile those for which the card has engines.
+/// How many of `most` further instances of a profile the card has engines for.
 fn with_engines(card: &Value, taken: &[Value], profile: &Value, most: u64) -> u64 {
     let profiles = profiles(card);
     let of = |id: &Value| profiles.iter().find(|profile| profile["id"] == *id);

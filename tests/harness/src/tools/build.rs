@@ -15,13 +15,13 @@ use crate::{
     progress::{Event, Progress},
 };
 
-/// How much of a failed build's output is shown.
+/// Number of lines shown of a failed build's output.
 const SHOWN_LINES: usize = 40;
 
-/// Why a tool is not there.
+/// Why a tool is missing.
 #[derive(Debug, Error)]
 pub enum ToolError {
-    /// There is no place to build into.
+    /// There is no cache directory.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// Go is not installed.
@@ -34,16 +34,16 @@ pub enum ToolError {
     Source {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Its go.mod does not say which version is wanted.
+    /// Its go.mod does not require a version of the tool.
     #[error("{} requires no version of {required}", .path.display())]
     NoVersion {
         /// The go.mod.
         path: PathBuf,
-        /// What should be required there.
+        /// The module that it should require.
         required: &'static str,
     },
     /// The cache cannot be written.
@@ -51,7 +51,7 @@ pub enum ToolError {
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -60,10 +60,10 @@ pub enum ToolError {
     Build {
         /// The tool.
         tool: String,
-        /// The end of what Go said.
+        /// The end of Go's output.
         output: String,
     },
-    /// A program was asked for whose module was not.
+    /// A program was requested whose module was not.
     #[error("{0} was not built: its module was not asked for")]
     NotBuilt(String),
     /// The building thread was lost.
@@ -71,7 +71,7 @@ pub enum ToolError {
     Interrupted(String),
 }
 
-/// Builds a module unless the cache has it, and gives the folder with its programs.
+/// Builds a module unless the cache has it, and returns the folder with its programs.
 pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, ToolError> {
     build_into(&cache_directory()?, module, progress)
 }
@@ -99,14 +99,14 @@ fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathB
 
     progress.report(&Event::Building { tool: tool.clone(), expected: module.expected() });
     let begin = Instant::now();
-    // What a killed build left; nobody else builds while we hold the lock.
+    // Left by a killed build: nobody else builds while we hold the lock.
     let prefix = format!(".{key}-");
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             fs::remove_dir_all(entry.path()).map_err(write(&entry.path()))?;
         }
     }
-    // Beside its final place, so that the rename is one step; removed with the guard when something fails.
+    // Beside its final place, so that the rename is atomic; removed with the guard when something fails.
     let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(write(cache))?;
     compile(module, &version, &tool, building.path())?;
     if finished.exists() {
@@ -124,7 +124,7 @@ fn is_complete(directory: &Path, module: Module) -> bool {
 
 fn go() -> Command {
     let mut command = Command::new("go");
-    // A workspace around the clone, or flags for other modules, are none of ours.
+    // Ignore a workspace around the clone, and flags meant for other modules.
     command.env("GOWORK", "off").env("GOFLAGS", "-buildvcs=false");
     command
 }
@@ -154,7 +154,7 @@ fn compile(module: Module, version: &str, tool: &str, directory: &Path) -> Resul
     Err(ToolError::Build { tool: tool.to_owned(), output: end })
 }
 
-/// Folder name in the cache, and the tool's version. All that shapes the programs is in the name.
+/// Folder name in the cache, and the tool's version. The name covers everything that affects the programs.
 fn key(module: Module) -> Result<(String, String), ToolError> {
     let source = module.source();
     let mut digest = Sha256::new();
@@ -184,7 +184,7 @@ fn key(module: Module) -> Result<(String, String), ToolError> {
     Ok((format!("{}-{version}-{go}-{digest}", module.name()), version))
 }
 
-/// The files of a module that go into its programs, in order.
+/// The files of a module that go into its programs, sorted.
 fn sources(directory: &Path) -> Result<Vec<PathBuf>, ToolError> {
     let failed = |source| ToolError::Source { path: directory.to_owned(), source };
     let mut paths = Vec::new();

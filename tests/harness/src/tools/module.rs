@@ -12,7 +12,7 @@ pub enum Module {
     Etcd,
     /// containerd, containerd-shim-runc-v2, ctr.
     Containerd,
-    /// runc, without system call filters (so no C library is needed but libc).
+    /// runc, without seccomp filters, so that it needs no C library but libc.
     Runc,
     /// The CNI plugins ptp, loopback and host-local.
     Cni,
@@ -22,14 +22,14 @@ pub enum Module {
     Testimage,
     /// nvidia-ctk.
     NvidiaContainerToolkit,
-    /// A program that prints all that go-nvml reads.
+    /// A program that prints everything that go-nvml reads.
     StrangersGoNvml,
 }
 
 impl Module {
-    /// What the scheduler tier needs.
+    /// Modules of the scheduler tier.
     pub const CONTROL_PLANE: &[Self] = &[Self::Kubernetes, Self::Etcd];
-    /// What the node tier needs.
+    /// Modules of the node tier.
     pub const NODE: &[Self] =
         &[Self::Kubernetes, Self::Etcd, Self::Containerd, Self::Runc, Self::Cni, Self::Testimage];
     /// All modules.
@@ -65,7 +65,7 @@ impl Module {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tools").join(self.name())
     }
 
-    /// The required module whose version is this tool's; none for our own.
+    /// The required module whose version is this tool's; `None` for our own.
     pub(super) fn required(self) -> Option<&'static str> {
         match self {
             Self::Kubernetes => Some("k8s.io/kubernetes"),
@@ -114,11 +114,11 @@ impl Module {
         }
     }
 
-    /// Linker flags. Without symbols: it halves the size and the time to link.
+    /// Linker flags. Stripping symbols halves the size and the time to link.
     pub(super) fn linker_flags(self, version: &str) -> String {
         let plain = version.trim_start_matches('v');
         match self {
-            // Without it Kubernetes reports 0.0 and refuses itself for version skew.
+            // Without a version, Kubernetes reports 0.0 and refuses itself for version skew.
             Self::Kubernetes => {
                 let package = "k8s.io/component-base/version";
                 let mut numbers = plain.split('.');
@@ -142,14 +142,14 @@ impl Module {
     /// Build tags, separated by spaces.
     pub(super) fn tags(self) -> &'static str {
         match self {
-            // Snapshotters that need C libraries and that no test uses.
+            // Without snapshotters that need C libraries and that no test uses.
             Self::Containerd => "no_btrfs no_devmapper no_zfs no_aufs",
             _ => "",
         }
     }
 
-    /// Whether C is compiled too. runc must (it enters namespaces before Go's threads start); what goes into an image
-    /// must not, to be static.
+    /// Whether cgo is used. runc needs it (it enters namespaces before Go's threads start); programs for images must
+    /// not use it, to be static.
     pub(super) fn uses_c(self) -> bool {
         match self {
             Self::Kubernetes
@@ -162,7 +162,7 @@ impl Module {
         }
     }
 
-    /// How long a build from nothing took on two quiet processors.
+    /// Duration of a full build on two idle processors.
     pub(super) fn expected(self) -> Duration {
         Duration::from_secs(match self {
             Self::Kubernetes => 290,

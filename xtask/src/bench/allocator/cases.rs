@@ -1,4 +1,4 @@
-//! The requests that are measured.
+//! The measured requests.
 
 use serde_json::{Value, json};
 
@@ -97,13 +97,13 @@ fn cards(count: usize) -> Vec<Value> {
     (0..count).map(|index| card(index, 0)).collect()
 }
 
-/// One slice of eight cards of which the first four are held.
+/// A slice of eight cards, of which the first four are held.
 fn half_full() -> (Value, Value) {
     let slices = json!([slice(0, "a", 1, json!({"devices": cards(8)}))]);
     (slices, held((0..4).map(|index| (0, format!("gpu-{index:02}")))))
 }
 
-/// Profiles: name, memory slices, where they may begin, compute slices.
+/// Profiles: name, memory slices, possible starts, compute slices.
 const PROFILES: [(&str, usize, &[usize], usize); 6] = [
     ("1g.10gb", 1, &[0, 1, 2, 3, 4, 5, 6], 1),
     ("1g.20gb", 2, &[0, 2, 4, 6], 1),
@@ -113,7 +113,7 @@ const PROFILES: [(&str, usize, &[usize], usize); 6] = [
     ("7g.80gb", 8, &[0], 7),
 ];
 
-/// The partitions of a card, and 10 more of the smallest that are told apart by an attribute: 28 devices with the card.
+/// The partitions of a card, and 10 more of the smallest that differ by an attribute: 28 devices with the card.
 fn partitions(index: usize) -> Vec<Value> {
     let counters = |memory: std::ops::Range<usize>, compute: usize| {
         let mut counters = json!({"compute": {"value": compute.to_string()}});

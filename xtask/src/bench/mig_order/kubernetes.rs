@@ -1,4 +1,4 @@
-//! Whether first-fit over counters is what Kubernetes' allocator does.
+//! Checks that Kubernetes' allocator is first-fit over counters.
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
@@ -19,7 +19,7 @@ use super::published::Published;
 const NODE: &str = "node";
 const CLASS: &str = "any";
 
-/// Lets Kubernetes' allocator and first-fit answer the same random claims and releases.
+/// Compares Kubernetes' allocator and first-fit on the same random claims and releases.
 ///
 /// # Errors
 /// At the first answer that differs.
@@ -37,7 +37,7 @@ pub fn agrees(pool: &Pool, steps: usize, seed: u64) -> Result<()> {
     let mut live: Vec<(ResourceClaim, usize)> = Vec::new();
     let mut random = Rng::with_seed(seed);
     for step in 0..steps {
-        // Filling up for a while, then emptying.
+        // Phases of filling up and of emptying.
         let departs = if step / 50 % 2 == 0 { 0.2 } else { 0.6 };
         if !live.is_empty() && random.f64() < departs {
             let (claim, device) = live.swap_remove(random.usize(..live.len()));

@@ -1,16 +1,16 @@
 //! Request mixes for boards of 8 memory slices.
 
-/// How often each profile is asked for.
+/// How often each profile is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Profiles of an A100-80GB with their weights.
     pub weights: &'static [(&'static str, f64)],
 }
 
-/// Nine mixes from small to large. They are not those behind the figures that the rules were first chosen by, of which
-/// only the means were kept; these were searched for among some thirty plausible ones so that their means come near to
+/// Nine mixes from small to large. They are not those behind the figures by which the rules were first chosen: of those
+/// only the means were kept. These were selected from some thirty plausible ones so that their means come near to
 /// those (what that does and doesn't show: docs/benchmarks.md).
 pub const MIXES: [Mix; 9] = [
     Mix {
@@ -76,7 +76,7 @@ pub const MIXES: [Mix; 9] = [
     },
 ];
 
-/// Where the balanced order is not the best: mixes outside the nine, found by looking for its weaknesses.
+/// Mixes outside the nine for which the balanced order is not the best, found by searching for its weaknesses.
 pub const AGAINST: [Mix; 4] = [
     Mix { name: "many 1g.20gb", weights: &[("1g.10gb", 30.0), ("1g.20gb", 40.0), ("3g.40gb", 30.0)] },
     Mix {

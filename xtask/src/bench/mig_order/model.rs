@@ -1,4 +1,4 @@
-//! Machines of one model of card, from the facts that the inventory's own tests use.
+//! Machines with one model of card, from the data of the inventory's own tests.
 
 use anyhow::{Context as _, Result, bail};
 use tessera_api::node_config::PlacementOrder;
@@ -20,7 +20,7 @@ impl Model {
     /// All models whose profiles are known.
     ///
     /// # Errors
-    /// When the data is not as its head says.
+    /// When the data does not have the format that its head describes.
     pub fn all() -> Result<Vec<Self>> {
         let mut models: Vec<Self> = Vec::new();
         for line in PROFILES.lines().filter(|line| !line.starts_with('#')) {
@@ -49,7 +49,7 @@ impl Model {
             .with_context(|| format!("there is no model {name}; there are {known}"))
     }
 
-    /// What a node with so many of these cards publishes, all of them in MIG mode.
+    /// What a node with this many of these cards publishes, all of them in MIG mode.
     ///
     /// # Errors
     /// When something is left out, or there are more cards than addresses.

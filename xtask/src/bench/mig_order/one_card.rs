@@ -1,5 +1,5 @@
-//! One card, exactly: its states are the sets of partitions that may exist together, so that what a policy accepts in the
-//! long run follows from them without any simulation, and so does the most that any policy could.
+//! One card, exactly: its states are the sets of partitions that can exist together. A policy's acceptance in the long
+//! run follows from them without simulation, and so does the maximum over all policies.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::published::{Allocated, Published};
 pub enum Policy {
     /// The first that fits, as kube-scheduler does.
     FirstFit,
-    /// The one that is best for all that may come, by one who knows the mix and the load. Takes every request that fits.
+    /// The best one for future requests, given the mix and the load. Accepts every request that fits.
     Best,
 }
 
@@ -20,20 +20,20 @@ pub enum Policy {
 pub struct OneCard {
     /// Compute slices of the card.
     compute: f64,
-    /// What is asked for: compute slices, and share of the requests.
+    /// The requests: compute slices, and share of all requests.
     requests: Vec<(f64, f64)>,
     states: Vec<State>,
 }
 
 /// Indexes of other states.
 struct State {
-    /// For each request, the states that taking it leads to, in the order of trying; none where it does not fit.
+    /// For each request, the states after accepting it, in the order of trying; empty where it does not fit.
     after: Vec<Vec<usize>>,
-    /// The states that the end of each partition leads to.
+    /// The states after the end of each partition.
     before: Vec<usize>,
 }
 
-/// The bounds of the gain are then this near to each other, relative to the gain.
+/// Distance of the gain's bounds, relative to the gain, at which the iteration stops.
 const PRECISION: f64 = 1e-9;
 
 impl OneCard {
@@ -69,7 +69,7 @@ impl OneCard {
         }
         for (set, index) in &known {
             let before = (0..64).filter(|device| set & 1 << device != 0);
-            // What may exist together may also exist without one of them.
+            // A set that can exist can also exist without one of its partitions.
             states[*index].before = before.map(|device| known[&(set & !(1 << device))]).collect();
         }
         let requests = requests
@@ -85,9 +85,9 @@ impl OneCard {
         self.states.len()
     }
 
-    /// Which part of the requested compute slices is accepted in the long run, when requests come at random times
-    /// (Poisson) at `load` times what the card has, each stays for a random time (exponential), and what does not fit is
-    /// lost.
+    /// Fraction of the requested compute slices that is accepted in the long run. Requests come at random times
+    /// (Poisson) at `load` times the card's capacity, each stays for a random time (exponential), and one that does
+    /// not fit is lost.
     pub fn steady(&self, policy: Policy, load: f64) -> f64 {
         let mean = self.mean_compute();
         let arrivals = load * self.compute / mean;
@@ -119,11 +119,11 @@ impl OneCard {
         }
     }
 
-    /// Which part of the requested compute slices is accepted on an empty card by the time that all that the card has was
-    /// requested, when nothing ends.
+    /// Fraction of the requested compute slices that is accepted on an empty card until as much was requested as the
+    /// card has, when no claim ends.
     pub fn filling(&self, policy: Policy) -> f64 {
         let goal = self.compute as usize;
-        // Expected compute slices by what was requested so far: accepted, and requested in all.
+        // Expected compute slices, by the amount requested so far: accepted, and requested in all.
         let mut accepted = vec![vec![0.0; self.states.len()]; goal];
         let mut requested = vec![0.0; goal];
         for already in (0..goal).rev() {
@@ -159,7 +159,7 @@ impl OneCard {
     }
 }
 
-/// The value of the state that a policy goes to; `None` where there is none.
+/// The value of the state that a policy chooses; `None` if there is none.
 fn choose(following: &[usize], policy: Policy, value: impl Fn(usize) -> f64) -> Option<f64> {
     let mut values = following.iter().map(|index| value(*index));
     match policy {

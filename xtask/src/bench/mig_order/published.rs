@@ -1,4 +1,4 @@
-//! What is published of the cards of one node, as first-fit over counters sees it.
+//! The published partitions of one node's cards, as first-fit over counters sees them.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use tessera_inventory::Pool;
 
 use super::mix::Mix;
 
-/// The MIG partitions that a node publishes, and what they draw on.
+/// The MIG partitions that a node publishes, and the counters they draw on.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Counters of all sets, when nothing is allocated.
     counters: Vec<i64>,
     /// The partitions in the order of publication.
     devices: Vec<Partition>,
-    /// For each profile the devices that are tried, in this order.
+    /// The devices of each profile, in the order of trying.
     by_profile: Vec<Vec<usize>>,
     /// Names of the profiles.
     profiles: Vec<String>,
@@ -28,11 +28,11 @@ pub struct Published {
 pub struct Partition {
     /// Its name in the pool.
     pub name: String,
-    /// Which card it is of, from 0 in the order of publication.
+    /// Index of its card, in the order of publication.
     card: usize,
     /// Its first memory slice.
     start: u32,
-    /// Which counters it draws on, and how much.
+    /// The counters that it draws on, and the amounts.
     draws: Vec<(usize, i64)>,
 }
 
@@ -103,7 +103,7 @@ impl Published {
         Ok(self.profiles.len() - 1)
     }
 
-    /// The same devices in the order of their names within each card, as NVIDIA's driver publishes its own.
+    /// The same devices ordered by name within each card, as in NVIDIA's driver.
     #[must_use]
     pub fn by_name(&self) -> Self {
         let mut other = self.clone();
@@ -113,7 +113,7 @@ impl Published {
         other
     }
 
-    /// The same devices, one placement after the other across all cards: what card by card is good for.
+    /// The same devices, one placement after the other across all cards: to show the benefit of card by card.
     #[must_use]
     pub fn across_cards(&self) -> Self {
         let mut other = self.clone();
@@ -133,7 +133,7 @@ impl Published {
         other
     }
 
-    /// Compute slices of the whole node: of each card those of its largest profile.
+    /// Compute slices of the whole node: for each card those of its largest profile.
     #[must_use]
     pub fn compute_slices(&self) -> u32 {
         let cards = self.devices.iter().map(|device| device.card + 1).max().unwrap_or(0);
@@ -147,7 +147,7 @@ impl Published {
         self.compute[profile]
     }
 
-    /// How many profiles there are.
+    /// Number of profiles.
     #[must_use]
     pub fn profile_count(&self) -> usize {
         self.profiles.len()
@@ -165,13 +165,13 @@ impl Published {
         &self.devices
     }
 
-    /// The devices of a profile, in the order in which they are tried.
+    /// The devices of a profile, in the order of trying.
     #[must_use]
     pub fn of_profile(&self, profile: usize) -> &[usize] {
         &self.by_profile[profile]
     }
 
-    /// The profiles that a mix asks for, with the share of the requests that each has.
+    /// The profiles that a mix requests, each with its share of the requests.
     ///
     /// # Errors
     /// When a profile is not published.

@@ -1,4 +1,4 @@
-//! What is printed.
+//! Prints the results.
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::simulation::Outcome;
 
-/// Something for each of the orders that are compared.
+/// A value for each of the compared orders.
 #[derive(Clone, Debug)]
 pub struct Orders<T> {
     /// By name: the lowest start first.
@@ -18,10 +18,10 @@ pub struct Orders<T> {
 }
 
 impl<T> Orders<T> {
-    /// The same of something else.
+    /// Applies `make` to each.
     ///
     /// # Errors
-    /// The first of `make`.
+    /// The first error of `make`.
     pub fn map<U>(&self, make: impl Fn(&T) -> Result<U>) -> Result<Orders<U>> {
         Ok(Orders {
             by_name: make(&self.by_name)?,
@@ -35,17 +35,17 @@ impl<T> Orders<T> {
     }
 }
 
-/// Which part of the requested compute slices was accepted, 0 to 1, under one mix.
+/// Fraction of the requested compute slices that was accepted, 0 to 1, for one mix.
 pub struct MixReport {
     /// The mix.
     pub mix: &'static str,
     /// On one card in the long run; exact.
     pub one_card: Orders<f64>,
-    /// By the best policy of placing.
+    /// With the best placement policy.
     pub one_card_best: f64,
     /// On one card that is filled; exact.
     pub one_card_filling: Orders<f64>,
-    /// By the best policy of placing.
+    /// With the best placement policy.
     pub one_card_filling_best: f64,
     /// On one node with eight cards in the long run.
     pub eight_cards: Orders<Outcome>,
@@ -72,7 +72,7 @@ impl MixReport {
         all
     }
 
-    /// The largest standard error of what was simulated.
+    /// The largest standard error of the simulated values.
     fn error(&self) -> f64 {
         let all = self.eight_cards.as_list().into_iter().chain(self.eight_cards_filling.as_list());
         let all = all.chain(self.fleet.iter().flat_map(Orders::as_list)).chain([&self.across_cards]);
@@ -110,7 +110,7 @@ impl MixReport {
 
 const ORDERS: [&str; 3] = ["by name", "balanced", "highest"];
 
-/// Prints tables; the first `counted` mixes make the mean.
+/// Prints tables; the first `counted` mixes are averaged.
 pub fn print(reports: &[MixReport], counted: usize, load: f64, nodes: usize) {
     let rows: Vec<(&str, Vec<f64>)> = reports.iter().map(|report| (report.mix, report.figures())).collect();
     let part = |title: String, columns: &[&str], from: usize| {

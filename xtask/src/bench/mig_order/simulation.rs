@@ -1,4 +1,4 @@
-//! Many cards, by simulation: requests come at random, and what does not fit is lost.
+//! Many cards, by simulation: requests come at random, and one that does not fit is lost.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,8 @@ use super::published::{Allocated, Published};
 pub enum NodeChoice {
     /// The first on which it fits.
     First,
-    /// Any on which it fits, all equally likely: what kube-scheduler's scores come to, since they don't look at devices.
+    /// Any on which it fits, with equal probability: the effect of kube-scheduler's scores, which don't look at
+    /// devices.
     Random,
 }
 
@@ -23,16 +24,16 @@ pub struct Fleet<'a> {
     choice: NodeChoice,
 }
 
-/// What came of many requests.
+/// Result of many requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Part of the requested compute slices that was accepted, 0 to 1.
+    /// Fraction of the requested compute slices that was accepted, 0 to 1.
     pub accepted: f64,
     /// Standard error of that, from parts of the run.
     pub error: f64,
 }
 
-/// A run is looked at in so many parts.
+/// Number of parts of a run, for the standard error.
 const PARTS: usize = 25;
 
 impl<'a> Fleet<'a> {
@@ -45,7 +46,7 @@ impl<'a> Fleet<'a> {
         f64::from(self.published.compute_slices()) * self.nodes.len() as f64
     }
 
-    /// Allocates a device of a profile: node and device.
+    /// Allocates a device of a profile; returns node and device.
     fn allocate(&mut self, profile: usize, random: &mut Rng) -> Option<(usize, usize)> {
         let mut found = None;
         match self.choice {
@@ -58,7 +59,7 @@ impl<'a> Fleet<'a> {
                 }
             }
             NodeChoice::Random => {
-                // Any of the nodes left, until one fits: each that fits is equally likely.
+                // Random nodes until one fits: each that fits is equally likely.
                 let mut left: Vec<usize> = (0..self.nodes.len()).collect();
                 while !left.is_empty() && found.is_none() {
                     let index = left.swap_remove(random.usize(..left.len()));
@@ -72,8 +73,8 @@ impl<'a> Fleet<'a> {
         Some((node, device))
     }
 
-    /// What is accepted in the long run at `load` times what the cards have: Poisson arrivals, exponential durations.
-    /// The same seed gives the same requests, whatever is made of them.
+    /// Acceptance in the long run at `load` times the cards' capacity: Poisson arrivals, exponential durations.
+    /// The same seed gives the same requests, independent of the answers.
     pub fn steady(mut self, requests: &[(usize, f64)], load: f64, arrivals: usize, seed: u64) -> Outcome {
         let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
         let mean: f64 = requests
@@ -83,7 +84,7 @@ impl<'a> Fleet<'a> {
         let rate = load * self.compute_slices() / mean;
         let mut ends: BinaryHeap<Reverse<(Time, usize, usize)>> = BinaryHeap::new();
         let mut now = 0.0;
-        // Long enough to forget that all was empty.
+        // Long enough to forget the empty start.
         let warm_up = (10.0 * rate) as usize;
         let mut parts = vec![(0u64, 0u64); PARTS];
         for arrival in 0..warm_up + arrivals {
@@ -110,8 +111,8 @@ impl<'a> Fleet<'a> {
         outcome(&parts)
     }
 
-    /// What is accepted on empty cards by the time that all that they have was requested, when nothing ends; over and
-    /// over again.
+    /// Acceptance on empty cards until as much was requested as they have, when no claim ends; averaged over
+    /// `times` repetitions.
     pub fn filling(mut self, requests: &[(usize, f64)], times: usize, seed: u64) -> Outcome {
         let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
         let goal = self.compute_slices() as u64;
@@ -132,7 +133,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Never not a number.
+/// A float that is never NaN.
 #[derive(Clone, Copy, PartialEq)]
 struct Time(f64);
 
@@ -161,7 +162,7 @@ fn pick(requests: &[(usize, f64)], mut number: f64) -> usize {
         }
         number -= share;
     }
-    // Shares add up to one but for rounding.
+    // Only rounding errors lead here: shares add up to one.
     requests.last().map_or(0, |(profile, _)| *profile)
 }
 

@@ -7,7 +7,7 @@ fn one_card(published: &Published, mix: &Mix, policy: Policy) -> (f64, f64) {
     (card.steady(policy, LOAD), card.filling(policy))
 }
 
-/// In points: hundredths of all that was requested.
+/// In percentage points of all that was requested.
 fn mean_gain(rows: &[(f64, f64)]) -> f64 {
     rows.iter().map(|(ours, other)| (ours - other) * 100.0).sum::<f64>() / rows.len() as f64
 }
@@ -57,7 +57,7 @@ fn on_eight_cards_the_balanced_order_is_never_worse_than_by_name() {
         let filled =
             |published| Fleet::new(published, 1, NodeChoice::First).filling(&requests, 600, seed).accepted;
         let (ours, other) = (long_run(&orders.balanced), long_run(&orders.by_name));
-        // Over the same requests; what chance still does to the difference is a good deal less than this.
+        // Over the same requests; the random error of the difference is a good deal smaller than this.
         assert!(ours > other - 0.002, "{}: {ours}, by name {other}", mix.name);
         steady.push((ours, other));
         let (ours, other) = (filled(&orders.balanced), filled(&orders.by_name));
@@ -80,7 +80,7 @@ fn placements_are_published_card_by_card() {
     assert!(ours > across + 0.15, "{ours}, across cards {across}");
 }
 
-/// The exact solution and the simulation are programs of their own.
+/// The exact solution and the simulation are independent programs.
 #[test]
 fn simulation_and_exact_solution_agree() {
     let card = orders(&Model::named(MODEL).unwrap(), 1).unwrap().balanced;

@@ -1,4 +1,4 @@
-//! Claims that are allocated by hand, so that only the plugin is measured.
+//! Claims allocated by the benchmark itself, so that only the plugin is measured.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -11,7 +11,7 @@ use tessera_harness::{Cluster, installation::DRIVER, kubelet_stand_in::Claim};
 
 use super::plugin;
 
-/// Makes `count` claims, each with one of `devices`.
+/// Creates `count` claims, each with one of `devices`.
 pub async fn allocate(cluster: &Cluster, devices: &[String], count: usize) -> Result<Vec<Claim>> {
     ensure!(devices.len() >= count, "the machine has {} cards: {count} are needed", devices.len());
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
@@ -22,7 +22,7 @@ pub async fn allocate(cluster: &Cluster, devices: &[String], count: usize) -> Re
     Ok(claims)
 }
 
-/// Makes `count` claims, each with an equal share of `device` by MPS.
+/// Creates `count` claims, each with an equal MPS share of `device`.
 pub async fn allocate_shares(cluster: &Cluster, device: &str, count: usize) -> Result<Vec<Claim>> {
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
     let mut claims = Vec::new();
@@ -52,7 +52,7 @@ async fn make(api: &Api<ResourceClaim>, name: &str, result: Value) -> Result<Cla
     Ok(Claim { namespace: "default".to_owned(), name: name.to_owned(), uid })
 }
 
-/// Makes a claim that nobody allocates, and gives its name.
+/// Creates a claim that is not allocated, and returns its name.
 pub async fn one(cluster: &Cluster) -> Result<String> {
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
     api.create(&PostParams::default(), &from(claim("bench-get"))?).await?;

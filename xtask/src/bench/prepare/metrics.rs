@@ -1,11 +1,11 @@
-//! What the plugin tells of its own work, read from `/metrics`.
+//! The plugin's own measurements, read from `/metrics`.
 
 use std::{collections::BTreeMap, fmt};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-/// What was counted of Prepare until some moment.
+/// Counters of Prepare at one moment.
 #[derive(Debug, Default)]
 pub struct Metrics {
     claims: f64,
@@ -13,12 +13,12 @@ pub struct Metrics {
     own: Vec<(f64, f64)>,
 }
 
-/// Mean time that a claim spends in each phase of Prepare by the phase's name, in milliseconds.
+/// Mean time of a claim in each phase of Prepare, by the phase's name, in milliseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct PhaseMeans(BTreeMap<String, f64>);
 
-/// What the plugin itself takes for a claim, as upper ends of the histogram's buckets, in milliseconds.
+/// The plugin's own time for a claim, as upper bounds of the histogram's buckets, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct OwnTime {
     /// Half of the claims took less.
@@ -28,7 +28,7 @@ pub struct OwnTime {
 }
 
 impl Metrics {
-    /// Reads the text form.
+    /// Parses the Prometheus text format.
     pub fn parse(text: &str) -> Result<Self> {
         let mut metrics = Self::default();
         let ours = |line: &&str| !line.starts_with('#') && line.contains("operation=\"prepare\"");
@@ -56,7 +56,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// What a claim spent in each phase after `before`.
+    /// Mean time in each phase since `before`.
     pub fn phases_since(&self, before: &Self) -> PhaseMeans {
         let claims = self.claims - before.claims;
         let mean = |(phase, sum): (&String, &f64)| {
@@ -65,7 +65,7 @@ impl Metrics {
         PhaseMeans(self.phases.iter().map(mean).collect())
     }
 
-    /// What the plugin itself took after `before`.
+    /// The plugin's own time since `before`.
     pub fn own_since(&self, before: &Self) -> OwnTime {
         let counted: Vec<(f64, f64)> =
             self.own.iter().zip(&before.own).map(|((end, now), (_, then))| (*end, now - then)).collect();

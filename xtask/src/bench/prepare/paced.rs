@@ -1,4 +1,4 @@
-//! Claims as a node sees them: one at a time, with pauses, on a disk on which others write too.
+//! Claims as on a real node: one at a time, with pauses, on a disk to which others write too.
 
 use std::{
     fs::File,
@@ -20,24 +20,24 @@ use tokio::time::sleep;
 use super::{claims, metrics::PhaseMeans, plugin::RunningPlugin, sync_once};
 use crate::bench::quantiles::Quantiles;
 
-/// What the other writer brings to the disk, and how often: the log of a busy program.
+/// Bytes per write of the other writer, and its interval: the log of a busy program.
 const WRITES: usize = 256 << 10;
 const WRITE_EVERY: Duration = Duration::from_millis(50);
 
-/// Claims that come and go with pauses.
+/// Results for claims that come and go with pauses.
 #[derive(Serialize)]
 pub struct Paced {
-    /// Before each call.
+    /// Pause before each call, in milliseconds.
     pub pause_ms: u64,
     /// A whole card.
     pub card: Lone,
-    /// A partition of a card that has another one already.
+    /// A partition of a card that already has another one.
     pub partition: Lone,
     /// One write of a small file with fsync, rename and fsync of the directory, between the claims.
     pub disk_sync: Quantiles,
 }
 
-/// One claim at a time.
+/// Results for one claim at a time.
 #[derive(Serialize)]
 pub struct Lone {
     pub prepare: Quantiles,
@@ -58,7 +58,7 @@ pub async fn measure(
     let devices = [card.clone(), partition(0), partition(1)];
     let claims = claims::allocate(cluster, &devices, devices.len()).await?;
     plugin.delay_partitions(0)?;
-    // The mode of its card is switched once, and not for each.
+    // Holds a partition, so that the MIG mode is switched only once.
     plugin.prepare(&claims[2]).await?;
     let writer = Writer::start(cluster.state())?;
     let mut syncs = Vec::new();
@@ -79,7 +79,7 @@ async fn lone(
     syncs: &mut Vec<Duration>,
 ) -> Result<Lone> {
     let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
-    // The first finds the driver's files and opens connections: it is not the path of every pod.
+    // Not measured: the first finds the driver's files and opens connections, which is not repeated for every pod.
     plugin.prepare(claim).await?;
     plugin.unprepare(claim).await?;
     let before = plugin.metrics().await?;
@@ -95,7 +95,7 @@ async fn lone(
     Ok(Lone { prepare: Quantiles::of(prepare), unprepare: Quantiles::of(unprepare), phases_ms })
 }
 
-/// Somebody else who writes to the disk, until stopped.
+/// Another writer to the disk, until stopped.
 struct Writer {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<std::io::Result<()>>,

@@ -1,4 +1,4 @@
-//! The plugin as the benchmark runs it: the node image's build, emulated machine, no kubelet.
+//! Runs the plugin for the benchmark: the node image's build, an emulated machine, no kubelet.
 
 use std::{
     fs,
@@ -49,18 +49,18 @@ pub struct RunningPlugin {
     _cdi: TempDir,
 }
 
-/// What is measured, and with what.
+/// The programs of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The plugin as the node image has it.
+    /// The plugin as built for the node image.
     pub plugin: PathBuf,
-    /// mps-host, likewise.
+    /// mps-host, in the same way.
     pub mps_host: PathBuf,
     /// The emulator.
     pub emulator: PathBuf,
 }
 
-/// Builds the plugin as the node image has it, and the emulator.
+/// Builds the plugin and mps-host as for the node image, and the emulator.
 pub fn build() -> Result<Programs> {
     eprintln!("building the plugin with the profile `node` (the first time takes minutes)");
     workspace::build(&["--profile", "node", "-p", "tessera-kubelet-plugin", "-p", "tessera-mps-host"])?;
@@ -96,7 +96,7 @@ impl RunningPlugin {
             &["--hardware", "hgx-h100-80gb", "--cards", &cards.to_string()],
         )?;
         let address = format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
-        // As /var/run on a node: in memory.
+        // In memory, like /var/run on a node.
         let memory = Path::new("/dev/shm");
         let cdi = tempfile::tempdir_in(if memory.is_dir() { memory } else { &directory })?;
         let path = |name: &str| directory.join(name).display().to_string();
@@ -117,7 +117,7 @@ impl RunningPlugin {
         let log = cluster.logs().join(format!("{PROCESS}-{name}.log"));
         let since = Instant::now();
         let process = cluster.control_plane().spawn(PROCESS, command, log.clone()).await?;
-        // The first publication waits for it.
+        // The first publication waits for the registration.
         let kubelet =
             KubeletStandIn::new(&directory.join("k")).register(DRIVER, Duration::from_secs(10)).await?;
         let devices = loop {
@@ -141,7 +141,7 @@ impl RunningPlugin {
         Ok(Self { kubelet, devices, start_to_slices, programs, machine, address, process, _cdi: cdi })
     }
 
-    /// Prepares a claim of one device by a call of its own. How long that took.
+    /// Prepares a claim of one device by a call of its own, and returns the duration.
     pub async fn prepare(&self, claim: &Claim) -> Result<Duration> {
         let since = Instant::now();
         let answers = self.kubelet.prepare(std::slice::from_ref(claim)).await?;
@@ -151,7 +151,7 @@ impl RunningPlugin {
         Ok(took)
     }
 
-    /// Unprepares a claim by a call of its own. How long that took.
+    /// Unprepares a claim by a call of its own, and returns the duration.
     pub async fn unprepare(&self, claim: &Claim) -> Result<Duration> {
         let since = Instant::now();
         let answers = self.kubelet.unprepare(std::slice::from_ref(claim)).await?;
@@ -165,7 +165,7 @@ impl RunningPlugin {
         &self.machine
     }
 
-    /// From now on each look at a card takes this long.
+    /// Sets the duration of each look at a card.
     pub fn delay_cards(&self, milliseconds: u64) -> Result<()> {
         if milliseconds == 0 {
             return Ok(());
@@ -179,7 +179,7 @@ impl RunningPlugin {
         )
     }
 
-    /// From now on making and destroying a partition takes this long.
+    /// Sets the duration of making and of destroying a partition.
     pub fn delay_partitions(&self, milliseconds: u64) -> Result<()> {
         let delay = milliseconds.to_string();
         emulator(
@@ -190,7 +190,7 @@ impl RunningPlugin {
         )
     }
 
-    /// The plugin's resident memory, program pages included.
+    /// The plugin's resident memory, program pages included, in MiB.
     pub fn resident_mib(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -201,7 +201,7 @@ impl RunningPlugin {
     /// Processor time of all its threads so far.
     pub fn processor_time(&self) -> Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process))?;
-        // After the program's name, which may hold anything: the fields from the third on (proc_pid_stat(5)).
+        // The fields from the third on (proc_pid_stat(5)), after the program's name, which may contain anything.
         let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let ticks =
@@ -219,7 +219,7 @@ impl RunningPlugin {
         Metrics::parse(&text)
     }
 
-    /// Ends the plugin and removes what it published.
+    /// Ends the plugin and deletes what it published.
     pub async fn stop(self, cluster: &Cluster) -> Result<()> {
         cluster.control_plane().stop(PROCESS, Duration::from_secs(10)).await?;
         let slices: Api<ResourceSlice> = Api::all(cluster.client().await?);

@@ -1,4 +1,4 @@
-//! A CUDA program: this one, started again. It says what it was given and takes orders, one a line.
+//! A CUDA program: this one, started again. It reports its device and takes orders, one per line.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use tessera_nvml::{Cuda, CudaError};
 
 use super::daemon::Daemon;
 
-/// What the client takes.
+/// Arguments of the client.
 #[derive(Args)]
 pub struct MpsClientArguments {
     /// CUDA's library.
     libcuda: PathBuf,
-    /// Directory that it cannot write to, as containers cannot to the daemon's.
+    /// Directory that it cannot write to, like the daemon's directory in containers.
     #[arg(long)]
     read_only: Option<PathBuf>,
 }
 
-/// Name of the command by which this program is told that it is a client.
+/// The command by which this program runs as a client.
 pub const COMMAND: &str = "mps-client";
 
-/// Runs the client: first it says what it was given, then what came of each order: `allocate BYTES`, `free`.
+/// Runs the client: prints its device, then the result of each order: `allocate BYTES`, `free`.
 ///
 /// # Errors
-/// When nobody reads what it says.
+/// When its output is closed.
 pub fn main(arguments: &MpsClientArguments) -> Result<ExitCode> {
     let say = |value: Value| writeln!(io::stdout(), "{value}");
     if let Some(directory) = &arguments.read_only {
@@ -63,7 +63,7 @@ pub fn main(arguments: &MpsClientArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes this process the right to change anything in a directory: in a mount namespace of its own it is read-only.
+/// Makes a directory read-only for this process, in a mount namespace of its own.
 fn lock_out(directory: &Path) -> nix::Result<()> {
     let (none, bind) = (None::<&str>, MsFlags::MS_BIND);
     unshare(CloneFlags::CLONE_NEWNS)?;
@@ -88,7 +88,7 @@ pub(super) struct Starter {
 pub(super) struct Client {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// What it said first.
+    /// Its first line of output.
     given: Value,
 }
 
@@ -98,7 +98,7 @@ impl Starter {
         self.start(daemon, environment, None)
     }
 
-    /// A client of a daemon in whose directory it can change nothing. Takes root.
+    /// A client of a daemon that cannot write to the daemon's directory. Needs root.
     pub fn locked_out(&self, daemon: &Daemon<'_>) -> Result<Client> {
         self.start(daemon, &[], Some(&daemon.pipe()))
     }
@@ -141,17 +141,17 @@ impl Client {
         self.child.id()
     }
 
-    /// How many multiprocessors it may use.
+    /// Number of multiprocessors that it may use.
     pub fn multiprocessors(&self) -> Option<u32> {
         self.given["multiprocessors"].as_u64().and_then(|count| u32::try_from(count).ok())
     }
 
-    /// The error by which it got no context.
+    /// The error, if it got no context.
     pub fn refused(&self) -> Option<&str> {
         self.given["error"].as_str()
     }
 
-    /// What it was given, in words.
+    /// Its device, in words.
     pub fn told(&self) -> String {
         match (self.refused(), self.multiprocessors()) {
             (Some(error), _) => error.to_owned(),
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Takes memory; the error by which it did not.
+    /// Allocates memory; returns the error if that fails.
     pub fn allocate(&mut self, bytes: u64) -> Result<Option<String>> {
         self.order(&format!("allocate {bytes}"))
     }

@@ -15,12 +15,12 @@ use super::super::smi::find_program;
 
 const CONTROL: &str = "nvidia-cuda-mps-control";
 
-/// How long an answer, a start or an end may take.
+/// Timeout of an answer, a start or an end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What it takes.
+/// The programs it needs.
 pub(super) struct Programs {
     control: PathBuf,
     libraries: Option<PathBuf>,
@@ -40,7 +40,7 @@ impl Programs {
     }
 }
 
-/// A daemon of our own, for one card. It is a child of this process and ends with it.
+/// A private daemon for one card. It is a child of this process and ends with it.
 pub(super) struct Daemon<'a> {
     programs: &'a Programs,
     directory: TempDir,
@@ -51,7 +51,7 @@ pub(super) struct Daemon<'a> {
 impl<'a> Daemon<'a> {
     /// Starts it and waits until it answers.
     pub fn start(programs: &'a Programs, uuid: &str, options: &[&str]) -> Result<Self> {
-        // Paths of its sockets must be short.
+        // In /tmp, since paths of sockets must be short.
         let directory = tempfile::Builder::new().prefix("gpu-check-").tempdir_in("/tmp")?;
         for part in ["pipe", "log"] {
             fs::create_dir(directory.path().join(part))?;
@@ -87,7 +87,7 @@ impl<'a> Daemon<'a> {
         self.directory.path().join("pipe")
     }
 
-    /// Lets it start its server, for this user, and waits until that takes clients.
+    /// Makes it start its server for this user, and waits until the server accepts clients.
     pub fn start_server(&self) -> Result<()> {
         let answer = self.order(&format!("start_server -uid {}", nix::unistd::getuid()))?;
         let since = Instant::now();
@@ -120,7 +120,7 @@ impl<'a> Daemon<'a> {
         Ok(clients)
     }
 
-    /// Hands it a line; what is printed.
+    /// Sends it a line, and returns the output.
     pub fn order(&self, line: &str) -> Result<String> {
         let mut child = control(self.programs, self.directory.path(), &self.uuid)
             .stdin(Stdio::piped())
@@ -128,7 +128,7 @@ impl<'a> Daemon<'a> {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // One that ends before it reads everything says why.
+            // A program that ends before it has read everything prints the reason.
             let _ = writeln!(input, "{line}");
         }
         if !ends(&mut child)? {
@@ -166,7 +166,7 @@ impl Drop for Daemon<'_> {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // Its servers end with it; what does not is ours to end.
+        // Its servers end with it; kill those that do not.
         for server in servers.into_iter().filter_map(|server| i32::try_from(server).ok()) {
             let name = fs::read_to_string(format!("/proc/{server}/comm")).unwrap_or_default();
             if name.starts_with("nvidia-cuda-mps") {

@@ -9,7 +9,7 @@ use super::daemon::Daemon;
 const MIB: u64 = 1 << 20;
 const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
 
-/// Percentages, and two clients at once; gives the number of multiprocessors without a limit.
+/// Tries percentages, and two clients at once; returns the number of multiprocessors without a limit.
 pub(super) fn multiprocessors(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -> Result<u32> {
     let free = starter.client(daemon, &[])?;
     let all = free.multiprocessors().with_context(|| format!("a client got no context: {}", free.told()))?;
@@ -26,7 +26,7 @@ pub(super) fn multiprocessors(daemon: &Daemon<'_>, starter: &Starter, trials: &m
     Ok(all)
 }
 
-/// CUDA rounds to what the card can give: pairs of multiprocessors, and one more for what is begun.
+/// CUDA rounds to what the card supports: pairs of multiprocessors, rounded up.
 fn is_part(what: &str, percent: u32, all: u32, client: &Client, trials: &mut Trials) {
     let most = (all * percent).div_ceil(100).next_multiple_of(2);
     let expected = format!("1 to {most} of {all} multiprocessors");
@@ -34,7 +34,7 @@ fn is_part(what: &str, percent: u32, all: u32, client: &Client, trials: &mut Tri
     trials.check(what, expected, client.told(), is_ok);
 }
 
-/// A limit on memory, and a neighbour without one.
+/// Tries a memory limit, with a neighbour that has none.
 pub(super) fn memory(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -> Result<()> {
     let variable = ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G");
     let mut limited = starter.client(daemon, &[variable])?;
@@ -51,7 +51,7 @@ pub(super) fn memory(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials
     Ok(())
 }
 
-/// What the daemon allows, which a client's environment can only lower.
+/// Tries the daemon's limits, which a client's environment can only lower.
 pub(super) fn defaults(daemon: &Daemon<'_>, starter: &Starter, all: u32, trials: &mut Trials) -> Result<()> {
     let mut orders = vec![
         "set_default_active_thread_percentage 50".to_owned(),

@@ -9,7 +9,7 @@ use super::{Trials, published};
 
 const INVALID: &str = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION";
 
-/// Tries them with a daemon of their own, where the card has them.
+/// Tries them with a separate daemon, where the card has them.
 pub(super) fn run(
     programs: &Programs,
     starter: &Starter,
@@ -77,8 +77,8 @@ pub(super) fn run(
     daemon.end()
 }
 
-/// Chunks and multiprocessors of the daemon's device, by the first row of `lspart`: free and used chunks, then free and used
-/// multiprocessors.
+/// Chunks and multiprocessors of the daemon's device, from the first row of `lspart`: free and used chunks, then free
+/// and used multiprocessors.
 fn device(daemon: &Daemon<'_>) -> Result<(u32, u32)> {
     let text = daemon.order("lspart")?;
     let row = text.lines().find(|line| line.trim_start().starts_with("GPU-"));
@@ -92,7 +92,7 @@ fn device(daemon: &Daemon<'_>) -> Result<(u32, u32)> {
     }
 }
 
-/// Makes a partition; its full name.
+/// Makes a partition and returns its full name.
 fn add(daemon: &Daemon<'_>, chunks: u32) -> Result<String> {
     let answer = daemon.order(&format!("sm_partition add {} {chunks}", daemon.uuid()))?;
     let name = answer.split_whitespace().find(|word| word.starts_with("GPU-") && word.contains('/'));

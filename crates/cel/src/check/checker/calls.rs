@@ -1,4 +1,4 @@
-//! Calls: which overloads fit.
+//! Checks calls: finds the overloads that fit.
 
 use super::{Checker, Reference, Task};
 use crate::check::declarations::{self, Function};

@@ -1,4 +1,4 @@
-//! Loops: the types of their variables and parts.
+//! Checks loops: the types of their variables and parts.
 
 use std::collections::HashMap;
 

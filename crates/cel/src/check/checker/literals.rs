@@ -1,4 +1,4 @@
-//! Literals of lists, maps and messages.
+//! Checks literals of lists, maps and messages.
 
 use super::{Checker, Named};
 use crate::check::messages::{self, FieldKind};
@@ -6,8 +6,8 @@ use crate::check::types::{DEVICE, Type};
 use crate::check::unify::most_general;
 use crate::syntax::ast::{Kind, NodeId};
 
-/// Whose fields a literal of this type name has, if there may be one. Under their short names too, which fail when they
-/// are evaluated.
+/// The message whose fields a literal of this type name has, if such a literal is allowed. Also for short names, which
+/// fail when they are evaluated.
 fn makes(name: &str) -> Option<&str> {
     match name {
         "duration" => Some("google.protobuf.Duration"),
@@ -18,7 +18,8 @@ fn makes(name: &str) -> Option<&str> {
 }
 
 impl Checker<'_> {
-    /// The type of elements so far and one more. Mixed types are dyn here; a validator refuses most of them later.
+    /// The common type of the elements so far and one more. Mixed types are dyn here; a validator refuses most of them
+    /// later.
     pub(super) fn join(&mut self, former: Option<Type>, current: Type) -> Type {
         match former {
             None => current,

@@ -1,4 +1,4 @@
-//! What a call may cost, and how large its result may be.
+//! Estimates of calls: cost, and size of the result.
 
 use super::Estimator;
 use super::limits;
@@ -8,9 +8,9 @@ use super::sizes::union;
 use crate::check::types::Type;
 use crate::syntax::ast::{Kind, Literal, NodeId};
 
-/// Cost of going through a text, for each character.
+/// Cost of traversing a text, per character.
 const TRAVERSAL: f64 = 0.1;
-/// Cost of a pattern, for each of its characters.
+/// Cost of a pattern, per character of it.
 const PATTERN: f64 = 0.25;
 /// MaxNameFormatRegexSize and MaxFormatSize of k8s.io/apiserver.
 const FORMAT_PATTERN: f64 = 128.0;
@@ -27,12 +27,12 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// The size as the libraries of Kubernetes see it: they look at the path once more.
+    /// The size as the libraries of Kubernetes compute it: they also use the path.
     fn size(&self) -> Range {
         self.size.or_else(|| self.path.device_size().map(Range::up_to)).unwrap_or(Range::UNKNOWN)
     }
 
-    /// The size as cel-go's standard functions see it.
+    /// The size as cel-go's standard functions compute it.
     fn known_size(&self) -> Range {
         self.size.unwrap_or(Range::UNKNOWN)
     }
@@ -51,7 +51,7 @@ impl Operand<'_> {
     }
 }
 
-/// Cost of a call, and size of its result where anything is known of it.
+/// Cost of a call, and size of its result if known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub cost: Range,
@@ -151,7 +151,7 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// A number that is written there.
+    /// The value of a number literal.
     fn number(&self, operand: &Operand<'a>, otherwise: u64) -> u64 {
         match operand.node.map(|node| self.ast.kind(node)) {
             Some(Kind::Literal(Literal::Int(value))) => u64::try_from(*value).unwrap_or(0),
@@ -159,7 +159,7 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// Functions of Kubernetes' libraries, and what these say of cel-go's; found by the function's name.
+    /// Functions of Kubernetes' libraries, and their rules for some of cel-go's; by the function's name.
     fn library_cost(
         &self,
         function: &str,
@@ -322,7 +322,7 @@ fn pattern_cost(text: Range, pattern: Range) -> Range {
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let (mut count, mut kept) = (Range::default(), Range::default());
     if old.min == 0 {
-        // Every character gets the new text around it.
+        // Every character is surrounded by the new text.
         count.max = text.max.saturating_add(1);
         kept.max = text.max;
     } else if new.max <= old.min {
@@ -341,13 +341,13 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     count.multiply(new).add(kept)
 }
 
-/// Functions that cel-go itself knows, by overload.
+/// cel-go's own functions, by overload.
 fn standard_cost(overload: &str, target: Option<&Operand<'_>>, arguments: &[Operand<'_>]) -> Call {
     match (overload, target, arguments) {
         ("string_format", Some(target), _) => Call::costs(target.known_size().times(TRAVERSAL)),
         ("string_to_bytes", _, [text]) => {
             let size = text.known_size();
-            // As Go multiplies.
+            // Wraps around like Go's multiplication.
             Call::costs(size.times(TRAVERSAL)).makes(Range { min: size.min, max: size.max.wrapping_mul(4) })
         }
         ("bytes_to_string", _, [bytes]) => {

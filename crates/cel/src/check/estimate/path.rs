@@ -1,8 +1,9 @@
-//! From which part of the device a value comes: `device`, then field names, `@keys`, `@values`, `@items`, `@indices`.
+//! The part of the device that a value comes from: `device`, then field names, `@keys`, `@values`, `@items`,
+//! `@indices`.
 //!
-//! Upstream keeps a path in a Go slice and appends to it, and two paths that were made from the same third one may then
+//! Upstream keeps a path in a Go slice and appends to it. Two paths made from the same third one may then
 //! share their last element: the later overwrites the earlier. In `d.all(k, d[k] == k)` the key's path ends in `@values`
-//! once `d[k]` was looked at. That changes estimates, so it is done here as Go does it.
+//! once `d[k]` was visited. That changes estimates, so it is done here as in Go.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use super::limits;
 /// A path; empty where a value is not a part of the device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Path {
-    /// As long as Go's capacity.
+    /// As long as the capacity of Go's slice.
     storage: Rc<RefCell<Vec<Option<Arc<str>>>>>,
     length: usize,
 }
@@ -31,7 +32,7 @@ impl Path {
         self.length > 0 && self.storage.borrow()[0].as_deref() == Some(name)
     }
 
-    /// Go's `append`: in place where there is room, which others may then see.
+    /// Go's `append`: in place where there is room, which is then visible through other paths.
     pub(super) fn append(&self, name: &Arc<str>) -> Path {
         let capacity = self.storage.borrow().len();
         if self.length < capacity {
@@ -51,7 +52,7 @@ impl Path {
         Path { length: storage.len(), storage: Rc::new(RefCell::new(storage)) }
     }
 
-    /// The most that can be there, as the declarations of the device say; `None` where they say nothing.
+    /// The maximum size by the declarations of the device; `None` where they have none.
     pub(super) fn device_size(&self) -> Option<u64> {
         let storage = self.storage.borrow();
         let mut parts = storage[..self.length].iter().map(Option::as_deref);

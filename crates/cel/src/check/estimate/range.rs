@@ -1,6 +1,6 @@
-//! A size or a cost that is known to lie between two bounds, with cel-go's arithmetic: nothing overflows.
+//! A size or a cost known to lie between two bounds, with cel-go's saturating arithmetic.
 
-/// Least and most of a size or cost.
+/// Bounds of a size or cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Range {
     pub min: u64,
@@ -10,7 +10,7 @@ pub(super) struct Range {
 impl Range {
     /// Nothing is known.
     pub(super) const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
-    /// What a union starts from.
+    /// Neutral element of `union`.
     pub(super) const NONE: Range = Range { min: u64::MAX, max: 0 };
 
     pub(super) fn exactly(value: u64) -> Range {
@@ -34,14 +34,14 @@ impl Range {
         Range { min: times(self.min, factor), max: times(self.max, factor) }
     }
 
-    /// What encompasses both.
+    /// The smallest range that contains both.
     pub(super) fn union(self, other: Range) -> Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
 fn times(value: u64, factor: f64) -> u64 {
-    // A cast from a float saturates, which is what upstream does by hand.
+    // A cast from a float saturates; upstream does the same by hand.
     let product = (value as f64 * factor).ceil();
     if product >= u64::MAX as f64 { u64::MAX } else { product as u64 }
 }

@@ -1,4 +1,4 @@
-//! What is known of sizes: of nodes, of variables, and of what lists and maps contain.
+//! Known sizes: of nodes, of variables, and of the contents of lists and maps.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::check::checker::Reference;
 use crate::check::types::{OPTIONAL, Type};
 use crate::syntax::ast::{Kind, Literal, NodeId};
 
-/// Sizes of what a list or map contains.
+/// Sizes of the contents of a list or map.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entries {
     pub(super) is_list: bool,
@@ -39,7 +39,7 @@ pub(super) fn is_scalar(of: &Type) -> bool {
 }
 
 impl<'a> Estimator<'a> {
-    /// The name that a node is, where the checker found it to be one.
+    /// The node's name, where the checker resolved it as one.
     pub(super) fn name(&self, node: NodeId) -> Option<&'a Arc<str>> {
         match &self.checked.references[node as usize] {
             Reference::Variable(name) | Reference::TypeName(name) => Some(name),
@@ -73,7 +73,7 @@ impl<'a> Estimator<'a> {
         self.paths.get(&node).cloned().unwrap_or_default()
     }
 
-    /// The size of a node's value, if anything is known of it.
+    /// The size of a node's value, if known.
     pub(super) fn size(&mut self, node: NodeId) -> Option<Range> {
         if let Some(size) = self.sizes.get(&node) {
             return Some(*size);
@@ -96,7 +96,7 @@ impl<'a> Estimator<'a> {
         self.size(node).unwrap_or(Range::UNKNOWN)
     }
 
-    /// The size of what the source spells out.
+    /// The size of a literal in the source.
     pub(super) fn written_size(&self, node: NodeId) -> Option<Range> {
         if self.name(node).is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What an evaluation may cost, allocate and compare.
+//! Limits of an evaluation: cost, allocations, comparisons.
 
 use std::cell::RefMut;
 
@@ -6,14 +6,13 @@ use super::Machine;
 use crate::evaluate::compared::Compared;
 use crate::evaluate::value::Value;
 
-/// Bytes that one evaluation may allocate in all. Upstream has no such limit; what it costs to get here is far beyond
-/// what selectors do.
+/// Bytes that one evaluation may allocate in total. Upstream has no such limit; real selectors stay far below it.
 pub(super) const MEMORY_BUDGET: usize = 128 << 20;
 
-/// Values that one evaluation may compare or go through in all. Upstream has no such limit: it charges a tenth of a
+/// Values that one evaluation may compare or iterate over in total. Upstream has no such limit: it charges a tenth of a
 /// list's length for comparing it, and nothing for lists inside it or for texts shorter than ten bytes in a list that is
-/// searched. The cost limit thus ends what compares ten million elements of lists themselves; only what is inside of
-/// them gets here.
+/// searched. So the cost limit ends an evaluation that compares ten million elements of lists themselves; only their
+/// contents can reach this limit.
 pub(super) const COMPARISON_BUDGET: u32 = 20_000_000;
 
 /// Why an evaluation ended without a value.
@@ -23,7 +22,7 @@ pub(crate) enum Stop {
     Cost,
     /// The memory budget, or that of comparisons.
     Memory,
-    /// What is a panic upstream.
+    /// Where upstream panics.
     Internal(Box<str>),
 }
 
@@ -39,14 +38,14 @@ impl<'v> Machine<'v> {
         if self.memory > MEMORY_BUDGET { Err(Stop::Memory) } else { Ok(()) }
     }
 
-    /// Counts a value that is compared or gone through.
+    /// Counts a value that is compared or iterated over.
     pub(crate) fn count_comparison(&self) -> Result<(), Stop> {
         let made = self.comparisons.get() + 1;
         self.comparisons.set(made);
         if made > COMPARISON_BUDGET { Err(Stop::Memory) } else { Ok(()) }
     }
 
-    /// Values that were compared or gone through so far.
+    /// Number of values compared or iterated over so far.
     pub(crate) fn comparisons(&self) -> u32 {
         self.comparisons.get()
     }
@@ -56,19 +55,19 @@ impl<'v> Machine<'v> {
         self.compared.borrow_mut()
     }
 
-    /// Counts a list of so many elements.
+    /// Counts a list of `count` elements.
     pub(crate) fn allocate_elements(&mut self, count: u64) -> Result<(), Stop> {
         let bytes = count.saturating_mul(size_of::<Value<'v>>() as u64);
         self.allocate(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Stop> {
-        // As Go adds.
+        // Wraps around like Go's addition.
         self.cost = self.cost.wrapping_add(cost);
         if self.cost > self.limit { Err(Stop::Cost) } else { Ok(()) }
     }
 
-    /// As [`Self::charge`] for steps of one each: the cost then stops just above the limit.
+    /// Like [`Self::charge`], for steps of cost one: the cost then stops just above the limit.
     pub(super) fn charge_steps(&mut self, count: u64) -> Result<(), Stop> {
         let result = self.charge(count);
         if result.is_err() {

@@ -95,7 +95,7 @@ pub(super) fn fits<'v>(machine: &Machine<'v>, wanted: &[Type], arguments: &[Valu
         && wanted.iter().zip(arguments).all(|(wanted, argument)| is_assignable(machine, wanted, argument))
 }
 
-/// Whether a value is of a type; of lists and maps only the first element is looked at.
+/// Whether a value is of a type; for lists and maps only the first element is checked.
 pub(super) fn is_assignable<'v>(machine: &Machine<'v>, wanted: &Type, value: &Value<'v>) -> bool {
     match (wanted, value) {
         (Type::Dyn | Type::Any | Type::Parameter(_), _) => true,

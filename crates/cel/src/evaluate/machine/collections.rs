@@ -1,4 +1,4 @@
-//! Lists and maps that are made, or that grow.
+//! Creates and extends lists and maps.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl<'v> Machine<'v> {
         match self.stack.last() {
             Some(Value::Growing(number)) => {
                 let number = *number as usize;
-                // The newest one is nobody else's any more; an older one may be read again.
+                // The newest one has no other user any more; an older one may be read again.
                 let items = if number + 1 == self.rare().growing.len() {
                     self.rare().growing.pop()
                 } else {
@@ -108,7 +108,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// What still grows is copied before it becomes part of something else.
+    /// Copies a list or map that is being built before it becomes part of something else.
     pub(super) fn settle(&self, value: Value<'v>) -> Value<'v> {
         match value {
             Value::Growing(number) => Value::list(self.growing(number).to_vec()),
@@ -140,7 +140,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// Adds to a list that is being built, `None` where the left operand is no such list.
+    /// Appends to a list that is being built; `None` where the left operand is not such a list.
     pub(crate) fn grow(&mut self, target: &Value<'v>, other: &Value<'v>) -> Result<Option<Value<'v>>, Stop> {
         let Value::Growing(number) = target else { return Ok(None) };
         let added = match other {

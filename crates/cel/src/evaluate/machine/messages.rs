@@ -1,4 +1,4 @@
-//! Protobuf's well-known messages: what cel-go's values become when a field takes them, and what a message becomes.
+//! Protobuf's well-known messages: conversion of cel-go's values for fields, and of messages to values.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl<'v> Machine<'v> {
     ) -> Result<(), Stop> {
         let first = self.stack.len() - fields.len();
         let values: Vec<Value<'v>> = self.stack.drain(first..).collect();
-        // The last of several values for one field counts, and only that one is converted.
+        // If a field has several values, the last one counts, and only that one is converted.
         let mut set: Vec<(FieldKind, &'static str, Value<'v>)> = Vec::new();
         for ((kind, name, optional), value) in fields.iter().zip(values) {
             set.retain(|(_, known, _)| known != name);
@@ -46,7 +46,7 @@ impl<'v> Machine<'v> {
             }
         }
         for (kind, name, value) in &mut set {
-            // These are no messages inside of one, but lists and maps.
+            // Inside another message these are not messages, but lists and maps.
             let takes = match (message.name, *kind) {
                 ("google.protobuf.Struct", _) => qualify::is_map(value),
                 ("google.protobuf.ListValue", _) => matches!(value, Value::List(_) | Value::Growing(_)),
@@ -76,7 +76,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// What a field of this kind holds once it was given the value.
+    /// The content of a field of this kind after the value was assigned.
     fn field(&mut self, kind: FieldKind, value: &Value<'v>) -> Result<Value<'v>, Refusal> {
         let overflow = |text: &str| Refusal::Text(format!("{text} overflow"));
         Ok(match (kind, value) {
@@ -101,7 +101,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// A value as JSON has it, which is what `google.protobuf.Value` holds.
+    /// A value as JSON, which is what `google.protobuf.Value` holds.
     fn json(&mut self, value: &Value<'v>) -> Result<Value<'v>, Refusal> {
         self.count_comparison()?;
         let text = |text: String| Value::String(Ref::Shared(text.into()));
@@ -164,7 +164,7 @@ fn go_type(kind: FieldKind) -> &'static str {
     }
 }
 
-/// The value that a message with these fields is.
+/// The value of a message with these fields.
 fn made<'v>(message: &'static Message, set: Vec<(FieldKind, &'static str, Value<'v>)>) -> Value<'v> {
     let number = |wanted: &str| {
         set.iter()
@@ -180,7 +180,7 @@ fn made<'v>(message: &'static Message, set: Vec<(FieldKind, &'static str, Value<
             Value::Timestamp(Timestamp::from_parts(number("seconds"), number("nanos")))
         }
         "google.protobuf.Any" => Value::error("unsupported conversion to ref.Val: (*dynamicpb.Message)"),
-        // One of its fields, as the message has one value only.
+        // One of its fields, since the message has only one value.
         "google.protobuf.Value" => match set.into_iter().next_back() {
             Some((FieldKind::Null, ..)) | None => Value::Null,
             Some((_, _, value)) => value,
@@ -207,7 +207,7 @@ fn default<'v>(kind: FieldKind) -> Value<'v> {
     }
 }
 
-/// Go's `AsDuration`: what is too long becomes the longest there is.
+/// Go's `AsDuration`: saturates if the duration is too long.
 fn duration(seconds: i64, nanoseconds: i64) -> i64 {
     let longest = if seconds < 0 { i64::MIN } else { i64::MAX };
     seconds.checked_mul(1_000_000_000).map_or(longest, |whole| whole.saturating_add(nanoseconds))

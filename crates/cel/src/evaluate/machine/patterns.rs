@@ -1,4 +1,4 @@
-//! What a regular expression finds in a text.
+//! Matches of regular expressions in a text.
 
 use regex::Regex;
 

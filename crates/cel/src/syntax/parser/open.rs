@@ -1,11 +1,11 @@
-//! What the parser has opened and not closed, and how tightly operators bind.
+//! The parser's open constructs, and operator precedence.
 
 use std::sync::Arc;
 
 use crate::syntax::ast::{NodeId, operators};
 use crate::syntax::lexer::TokenKind;
 
-/// An operand: its node, how deep upstream's walk would be in it, where its text begins.
+/// An operand: its node, its depth in upstream's walk, and the start of its text.
 #[derive(Clone, Copy)]
 pub(super) struct Operand {
     pub(super) node: NodeId,
@@ -13,7 +13,7 @@ pub(super) struct Operand {
     pub(super) start: u32,
 }
 
-/// What has been opened and not closed.
+/// An open construct.
 pub(super) enum Open {
     /// `!` or `-`, `count` times in a row, before an operand.
     Prefix {

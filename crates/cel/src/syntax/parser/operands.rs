@@ -1,4 +1,4 @@
-//! What an expression begins with: signs, literals, names, brackets.
+//! Parses the beginning of an expression: signs, literals, names, brackets.
 
 use super::Parser;
 use super::open::Open;
@@ -41,7 +41,7 @@ pub(super) fn int_literal(text: &str, negative: bool) -> Option<i64> {
 }
 
 impl Parser<'_> {
-    /// Reads what begins an operand. False: something was opened and an operand is still expected.
+    /// Reads the beginning of an operand. Returns false if something was opened and an operand is still expected.
     pub(super) fn operand(&mut self) -> Result<bool, Issue> {
         let token = self.token();
         match token.kind {
@@ -91,7 +91,7 @@ impl Parser<'_> {
         let first = self.token();
         let mut count = 0;
         while self.kind() == kind {
-            // Greedy, as upstream's grammar: `--1` is two signs and the literal 1.
+            // Greedy, like upstream's grammar: `--1` is two signs and the literal 1.
             self.at += 1;
             count += 1;
         }

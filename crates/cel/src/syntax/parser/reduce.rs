@@ -1,4 +1,4 @@
-//! What is put together once its parts are there.
+//! Combines operands into nodes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::syntax::source::Issue;
 
 impl Parser<'_> {
     pub(super) fn pop(&mut self) -> Operand {
-        // Every caller has just completed an operand.
+        // Never empty: every caller has just completed an operand.
         self.operands.pop().unwrap_or(Operand { node: 0, depth: 0, start: 0 })
     }
 
@@ -98,7 +98,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A comma inside a bracket. False: it was a trailing one, the bracket's end follows.
+    /// A comma inside a bracket. Returns false for a trailing one, which the closing bracket follows.
     pub(super) fn comma(&mut self) -> Result<bool, Issue> {
         let after = self.kind_after(1);
         let trailing = match self.open.last() {
@@ -112,7 +112,7 @@ impl Parser<'_> {
         }
         self.at += 1;
         if trailing {
-            // The loop in `after_operand` goes on with the closing bracket.
+            // The loop in `after_operand` continues with the closing bracket.
             return Ok(false);
         }
         match self.open.last() {

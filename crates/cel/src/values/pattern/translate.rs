@@ -1,17 +1,17 @@
-//! From Go's syntax of regular expressions to that of the `regex` crate.
+//! Translates Go's syntax of regular expressions to that of the `regex` crate.
 //!
-//! The two differ where it matters: `\d`, `\s`, `\w` and `\b` are ASCII in Go, `[a&&b]` and `[[a]]` have no special
-//! meaning there, and each accepts things the other refuses.
+//! The differences matter: `\d`, `\s`, `\w` and `\b` are ASCII in Go, `[a&&b]` and `[[a]]` have no special
+//! meaning there, and each accepts things that the other refuses.
 
 mod class;
 mod escape;
 
 use std::fmt::Write;
 
-/// Most repetitions, of one operator and of nested ones together.
+/// Largest number of repetitions, of one operator and of nested ones together.
 const MOST_REPETITIONS: u64 = 1_000;
 
-/// The translated pattern, or Go's reason to refuse it.
+/// The translated pattern, or Go's error.
 pub(super) fn translate(pattern: &str) -> Result<String, String> {
     let mut translator = Translator {
         pattern,
@@ -26,11 +26,11 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
     Ok(translator.text)
 }
 
-/// A group that is open.
+/// An open group.
 struct Group {
     /// Where its text begins in the result.
     start: usize,
-    /// The most repetitions of anything in it.
+    /// The largest number of repetitions of anything in it.
     heaviest: u64,
 }
 
@@ -47,7 +47,7 @@ struct Translator<'p> {
     groups: Vec<Group>,
     names: Vec<&'p str>,
     atom: Option<Atom>,
-    /// Whether what was just read is a repetition operator.
+    /// Whether the last thing read was a repetition operator.
     repeated: bool,
 }
 
@@ -242,7 +242,7 @@ fn number(text: &str) -> Option<u64> {
     if !is_number || (text.len() > 1 && text.starts_with('0')) {
         return None;
     }
-    // Too large a count is one that is refused.
+    // Saturates: too large a count is refused anyway.
     Some(text.parse().unwrap_or(u64::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! Values that are no bools.
+//! Generates values other than bools.
 
 use super::{CAPACITIES, DOMAINS, Generator, NAMES, QUANTITIES, VERSIONS};
 

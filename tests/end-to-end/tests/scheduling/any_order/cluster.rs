@@ -1,4 +1,4 @@
-//! Nodes under kube-scheduler's rules, with the emulator's machines.
+//! Nodes with the emulator's machines, under kube-scheduler's rules.
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::Command;
@@ -23,7 +23,7 @@ use crate::DRIVER;
 use crate::machine::{EmulatedMachine, hardware};
 use crate::scheduler::classes;
 
-/// A node: the facts of its machine, and what is published of it.
+/// A node: the facts of its machine, and what it publishes.
 pub struct Published {
     pub name: String,
     pub machine: Machine,
@@ -48,11 +48,11 @@ pub struct Pod {
     claims: Vec<ResourceClaim>,
 }
 
-/// A device that a request was given.
+/// A device allocated to a request.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub claim: usize,
-    /// Numbers of the request, and of the alternative.
+    /// Indexes of the request and of the alternative.
     pub request: (usize, usize),
     pub device: String,
     pub share: Option<String>,
@@ -94,7 +94,7 @@ impl Cluster {
         }
     }
 
-    /// Binds a pod to the first node, from its own first one on, on which all of its claims can be allocated.
+    /// Binds a pod to the first node on which all of its claims can be allocated, starting at its own first node.
     pub fn allocate(&mut self, arrival: &Arrival) -> Option<Pod> {
         self.pods += 1;
         let mut claims = claims(arrival, self.pods);
@@ -126,7 +126,7 @@ impl Cluster {
         None
     }
 
-    /// The pod is gone, and its claims with it.
+    /// Removes a pod and its claims.
     pub fn release(&mut self, pod: &Pod) {
         for claim in &pod.claims {
             self.held.remove(&self.inventory, claim).unwrap();
@@ -147,12 +147,12 @@ fn grant(claim: usize, device: &DeviceRequestAllocationResult) -> Grant {
     }
 }
 
-/// What a claim asks for, in billionths; of what is beyond all numbers of devices, a number beyond them.
+/// A requested amount, in billionths; one that is larger than every device's becomes a number larger than these.
 pub fn asked(text: &str) -> i128 {
     text.parse::<Quantity>().map_or(10_i128.pow(36), |quantity| quantity.nanos())
 }
 
-/// A quantity in billionths, as far as numbers of devices go.
+/// A quantity in billionths, for amounts of the size that devices have.
 pub fn nanos(text: &str) -> i128 {
     text.parse::<Quantity>().unwrap_or_else(|error| panic!("{text}: {error}")).nanos()
 }
@@ -196,7 +196,7 @@ fn published((number, spec): (usize, &NodeSpec)) -> Published {
     Published { name: format!("node-{number}"), machine, config, pool, devices }
 }
 
-/// What the driver of a machine with two cards says, read once.
+/// The facts of a machine with two cards, read from its driver once.
 fn facts(spec: &NodeSpec) -> Arc<Machine> {
     type Known = HashMap<(String, MigState), Arc<Machine>>;
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);

@@ -1,4 +1,4 @@
-//! What may be given out at most: by the published numbers, and by the hardware.
+//! Limits of what may be given out: by the published numbers, and by the hardware.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl<'a> Sums<'a> {
         Self(used)
     }
 
-    /// No device, counter or card gives more than it has.
+    /// No device, counter or card gives out more than it has.
     pub fn check(&self, cluster: &Cluster) -> Result {
         for ((node, name), grants) in &self.0 {
             check_device(&cluster.nodes[*node].devices[*name], grants)?;
@@ -56,7 +56,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// By what is published of the device alone.
+/// Checks a device by what is published of it.
 fn check_device(device: &Device, grants: &[&Grant]) -> Result {
     if device.allow_multiple_allocations != Some(true) {
         prop_assert_eq!(grants.len(), 1, "{} has several users", device.name);
@@ -81,7 +81,7 @@ fn check_device(device: &Device, grants: &[&Grant]) -> Result {
     Ok(())
 }
 
-/// Each device in use draws once, however many share it.
+/// Each device in use draws on its counters once, however many claims share it.
 fn check_counters<'a>(node: &Published, used: impl Iterator<Item = &'a str>) -> Result {
     let mut left: BTreeMap<(String, String), i128> = BTreeMap::new();
     for set in node.pool.counter_sets() {
@@ -102,8 +102,8 @@ fn check_counters<'a>(node: &Published, used: impl Iterator<Item = &'a str>) -> 
     Ok(())
 }
 
-/// By what the hardware is, whatever was published: one use at a time, and no more memory, compute and clients than there
-/// are.
+/// Checks a card by its hardware, independent of what was published: one use at a time, and no more memory, compute and
+/// clients than it has.
 fn check_card(node: &Published, card: &Card, used: &[(DeviceName, &Vec<&Grant>)]) -> Result {
     let memory_of_card = i128::from(card.memory_bytes.unwrap());
     let mut memory = 0;
@@ -138,7 +138,7 @@ fn check_card(node: &Published, card: &Card, used: &[(DeviceName, &Vec<&Grant>)]
             _ => whole,
         };
     }
-    // An A30's profiles are a little more than the card says that it has.
+    // An A30's profiles add up to slightly more than the card's reported memory.
     prop_assert!(memory <= memory_of_card + (1 << 30), "{}: {memory} of {memory_of_card}", card.pci);
     Ok(())
 }
@@ -154,7 +154,7 @@ fn beside(node: &Published, one: &DeviceName, other: &DeviceName) -> bool {
     !slices(one).overlaps(slices(other))
 }
 
-/// The profile of a partition that is all of its GPU instance.
+/// The profile of a partition that is a whole GPU instance.
 fn profile<'a>(card: &'a Card, partition: &PartitionName) -> &'a GpuInstanceProfile {
     let mut profiles = card.mig.as_ref().unwrap().profiles.iter();
     let is_its = |profile: &&GpuInstanceProfile| {
@@ -163,8 +163,8 @@ fn profile<'a>(card: &'a Card, partition: &PartitionName) -> &'a GpuInstanceProf
     profiles.find(is_its).unwrap_or_else(|| panic!("{partition}"))
 }
 
-/// NVIDIA's MPS documentation: 16 clients before Volta, 48 since, 60 from CUDA 13.1; of a partition in proportion to its
-/// compute slices (MIG User Guide). A configuration only lowers it.
+/// NVIDIA's MPS documentation: 16 clients before Volta, 48 since, 60 from CUDA 13.1; for a partition in proportion to
+/// its compute slices (MIG User Guide). A configuration can only lower it.
 fn most_clients(node: &Published, card: &Card, slices: Option<(u32, u32)>) -> u32 {
     let is_old = card.compute_capability.is_some_and(|version| version.major < 7);
     let of_driver = if node.machine.cuda_driver_version.unwrap() >= 13_010 { 60 } else { 48 };
@@ -174,8 +174,8 @@ fn most_clients(node: &Published, card: &Card, slices: Option<(u32, u32)>) -> u3
     limit.map_or(most, |limit| limit.min(most))
 }
 
-/// What a pod was given is what it asked for: of each request as many devices as it names, on one node, and of each at
-/// least what it asks.
+/// A pod got what it requested: for each request the requested number of devices, on one node, and of each at least the
+/// requested amount.
 pub fn is_what_was_asked(cluster: &Cluster, arrival: &Arrival, pod: &Pod) -> Result {
     let node = &cluster.nodes[pod.node];
     for (number, claim) in arrival.claims.iter().enumerate() {
@@ -211,7 +211,7 @@ fn kind(ask: &Ask) -> Option<&'static str> {
     }
 }
 
-/// A pod that asks for one thing and got none: no node has one with so much left.
+/// For a pod with a single request that was refused: no node has a device with that much left.
 pub fn could_not_be_given(cluster: &Cluster, live: &[Pod], arrival: &Arrival) -> Result {
     let [claim] = arrival.claims.as_slice() else { return Ok(()) };
     let [request] = claim.as_slice() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What may happen: nodes with their configurations, and claims that come and go. Small values shrink to simple ones.
+//! Scenarios: nodes with their configurations, and claims that come and go. Small values shrink to simple ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,26 +17,26 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
-/// A node: which machine, how many of its cards, what it offers.
+/// A node: its machine, number of cards, and configuration.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
-    /// Of the machines that the emulator knows.
+    /// Index among the emulator's machines.
     pub machine: Index,
     pub state: MigState,
     pub one_card: bool,
     pub config: ConfigSpec,
 }
 
-/// How an administrator has left the cards.
+/// The state in which an administrator has left the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MigState {
     Off,
     On,
-    /// With instances of the smallest and of the largest profile that fits beside it.
+    /// With an instance of the smallest profile, and one of the largest profile that fits beside it.
     ByHand,
 }
 
-/// A configuration whose profiles are chosen when the machine is known.
+/// A configuration whose profiles are chosen once the machine is known.
 #[derive(Clone, Debug)]
 pub struct ConfigSpec {
     whole_cards: bool,
@@ -47,7 +47,7 @@ pub struct ConfigSpec {
     replicas: Option<u32>,
 }
 
-/// Cards too, static partitions, profiles, default shares, most clients.
+/// Whether cards too, whether static partitions, profiles, default shares, most clients.
 type MpsSpec = (bool, bool, Vec<Index>, u32, Option<u32>);
 
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub struct Arrival {
     pub claims: Vec<Vec<RequestSpec>>,
 }
 
-/// A request: one way to satisfy it, or several in order.
+/// A request: one alternative, or several in order.
 #[derive(Clone, Debug)]
 pub struct RequestSpec {
     pub alternatives: Vec<Ask>,
@@ -220,7 +220,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     });
     (class, count, capacity, proptest::option::weighted(0.2, selector())).prop_map(
         |(class, count, capacity, selector)| {
-            // The class of everything has no selector; on other drivers' devices this one is about nothing.
+            // The class of everything has no selector, and this one would match no devices of other drivers.
             let selector = if class == "any" { None } else { selector };
             Ask { class, count, capacity, selector }
         },
@@ -238,7 +238,7 @@ fn capacity_name() -> impl Strategy<Value = &'static str> {
     ]
 }
 
-/// As people write them, and as they should not.
+/// Quantities as people write them, and invalid ones.
 fn quantity() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => (1..=60_u32).prop_map(|number| number.to_string()),
@@ -248,7 +248,7 @@ fn quantity() -> impl Strategy<Value = String> {
         1 => (1..=50_000_u32).prop_map(|thousandths| format!("{thousandths}m")),
         1 => (1..=9_999_u32).prop_map(|number| format!("{}.{:03}Gi", number / 1000, number % 1000)),
         1 => proptest::sample::select(vec!["0", "-1", "1n", "1e9", "0.5", "12.5", "1e-3", "1Ti"]).prop_map(str::to_owned),
-        // Of these kube-scheduler makes a negative amount, where a step lets it round.
+        // kube-scheduler turns these into negative amounts where a step makes it round.
         1 => proptest::sample::select(vec!["8Ei", "9223372036854775807", "1e30", "9223372036720558081"])
             .prop_map(str::to_owned),
     ]

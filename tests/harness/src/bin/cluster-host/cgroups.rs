@@ -1,5 +1,5 @@
-//! Cgroups of a cluster: one group in each hierarchy, and in it one for each machine, which is the root of what the
-//! machine sees. Works with version 1, version 2, and both side by side.
+//! Cgroups of a cluster: one group in each hierarchy, and in it one for each machine, which is the root that the
+//! machine sees. Works with version 1, version 2, and both at the same time.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 
 use crate::{mounts::mount_one, supervise::cluster_name};
 
-/// How long the processes of a killed cluster may take to leave their groups.
+/// Timeout for the processes of a killed cluster to leave their groups.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One mounted hierarchy.
@@ -42,7 +42,7 @@ pub fn create(state: &Path) -> Result<()> {
 pub fn join(state: &Path, machine: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let group = hierarchy.mount_point.join(cluster_name(state)).join(machine);
-        // A machine that is started again finds the groups of its last life, which have leaves and so take no process.
+        // A machine that is started again finds its old groups, which have leaves and therefore accept no process.
         remove_patiently(&group);
         make(&group)?;
         fs::write(group.join("cgroup.procs"), "0")
@@ -57,7 +57,7 @@ pub fn mount_own() -> Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let root = Path::new("/sys/fs/cgroup");
     if all.iter().any(|hierarchy| hierarchy.mount_point == root) {
-        // The kernel mounts no file system on itself.
+        // The kernel does not mount a file system on itself.
         umount2(root, MntFlags::MNT_DETACH).context("cannot unmount the machine's cgroups")?;
     } else {
         mount_one(Some("tmpfs"), root, Some("tmpfs"), flags, Some("mode=755"))?;
@@ -69,7 +69,7 @@ pub fn mount_own() -> Result<()> {
             Some(controllers) => mount_one(Some("cgroup"), place, Some("cgroup"), flags, Some(controllers))?,
             None => {
                 mount_one(Some("cgroup2"), place, Some("cgroup2"), flags, None)?;
-                // A group with processes of its own cannot hand controllers on: only leaves hold processes.
+                // A group with processes cannot delegate controllers: only leaves may have processes.
                 let leaf = place.join("host");
                 make(&leaf)?;
                 fs::write(leaf.join("cgroup.procs"), "0").context("cannot move to the leaf group")?;
@@ -88,7 +88,7 @@ pub fn remove(state: &Path) {
     }
 }
 
-/// Killed processes leave their groups a little later than they die.
+/// Retries, because killed processes leave their groups slightly after they die.
 fn remove_patiently(group: &Path) {
     let deadline = Instant::now() + PATIENCE;
     while group.exists() && !remove_tree(group) {
@@ -118,7 +118,7 @@ fn make(group: &Path) -> Result<()> {
         return Ok(());
     }
     fs::create_dir(group).with_context(|| format!("cannot create the cgroup {}", group.display()))?;
-    // A cpuset takes no process before it has processors and memory.
+    // A cpuset accepts no process before it has processors and memory.
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let Some(parent) = group.parent() else { continue };
         let effective = parent.join(file.replace("cpuset.", "cpuset.effective_"));
@@ -132,7 +132,7 @@ fn make(group: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Hands all controllers of a version 2 group on to its children, as far as the kernel allows.
+/// Delegates all controllers of a version 2 group to its children, as far as the kernel allows.
 fn delegate(group: &Path) {
     let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
     for controller in controllers.split_whitespace() {
@@ -152,7 +152,7 @@ fn hierarchies() -> Result<Vec<Hierarchy>> {
             Some(&"cgroup") => Some(naming_options(options)),
             _ => continue,
         };
-        // The same hierarchy may be mounted twice; the last mount hides the earlier.
+        // If the same hierarchy is mounted twice, the last mount hides the earlier one.
         let mount_point = PathBuf::from(mount_point);
         all.retain(|known| known.mount_point != mount_point && known.controllers != controllers);
         all.push(Hierarchy { mount_point, controllers });
@@ -160,7 +160,7 @@ fn hierarchies() -> Result<Vec<Hierarchy>> {
     Ok(all)
 }
 
-/// Of a version 1 hierarchy's mount options, those that say which it is.
+/// The mount options that identify a version 1 hierarchy.
 fn naming_options(options: &str) -> String {
     let others = ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"];
     let names: Vec<&str> = options

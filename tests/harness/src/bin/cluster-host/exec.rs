@@ -12,7 +12,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let parent: u32 = arguments.next().context("no parent")?.parse()?;
     let program = arguments.next().context("no program")?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It may have died before the line above.
+    // The parent may have died before the line above.
     if parent_id() != parent {
         bail!("the cluster is gone already");
     }

@@ -1,10 +1,10 @@
-//! The way from the machine's loopback into the cluster: a listener made outside, accepted from inside.
+//! Forwards connections from the machine's loopback into the cluster: a listener made outside, accepted from inside.
 
 use std::{net::TcpListener, os::fd::OwnedFd, time::Duration};
 
 use tokio::{io::copy_bidirectional, net::TcpStream, task::spawn_local, time::sleep};
 
-/// Passes each connection on to `target`; one that cannot be passed on is closed, as a dead server would.
+/// Forwards each connection to `target`; one that cannot be forwarded is closed, as if by a dead server.
 pub async fn accept(listener: OwnedFd, target: String) {
     let listener = TcpListener::from(listener);
     let listener =
@@ -27,7 +27,7 @@ pub async fn accept(listener: OwnedFd, target: String) {
                     }
                 });
             }
-            // Out of file descriptors: it passes when connections close.
+            // Out of file descriptors: passes when connections are closed.
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }

@@ -1,4 +1,4 @@
-//! Pid 1 of a machine: makes its namespaces, starts its host, and reaps whatever is orphaned.
+//! Pid 1 of a machine: creates its namespaces, starts its host, and reaps orphans.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use tessera_harness::host::{HostConfiguration, MachineConfiguration};
 
 use crate::{cgroups, mounts};
 
-/// Starts a further machine from inside the first, and lives as long as it.
+/// Starts another machine from inside the first, and runs as long as it does.
 pub fn start_machine(configuration: &MachineConfiguration) -> Result<ExitCode> {
     unshare(CloneFlags::CLONE_NEWPID).context("cannot make a process namespace")?;
     let mut child = Command::new("/proc/self/exe")
@@ -33,7 +33,7 @@ pub fn start_machine(configuration: &MachineConfiguration) -> Result<ExitCode> {
 }
 
 pub fn main(configuration: &MachineConfiguration) -> Result<ExitCode> {
-    // As pid 1 it takes everything in its process namespace with it.
+    // As pid 1, its death kills everything in its process namespace.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if std::process::id() != 1 {
         bail!("init must be the first process of a process namespace");

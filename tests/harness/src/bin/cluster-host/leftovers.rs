@@ -1,4 +1,4 @@
-//! Removing a cluster's directory, and what earlier clusters left whose supervisor was killed too.
+//! Removes a cluster's directory, and those of earlier clusters whose supervisor was killed too.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use tessera_harness::STATE_PREFIX;
 
 use crate::cgroups;
 
-/// What a cluster's lock says, so that nobody else's directory is taken for one.
+/// Content of a cluster's lock file, so that no other directory is mistaken for a cluster's.
 pub const LOCK_CONTENT: &[u8] = b"a test cluster of Tessera, which lives while this is locked\n";
 
-/// A directory without a lock and younger than this may belong to a cluster that is just being started.
+/// A directory without a lock that is younger than this may belong to a cluster that is just being started.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// Removes a cluster's directory; where the owner marked a failure, the logs stay.
+/// Removes a cluster's directory; if the owner marked a failure, the logs are kept.
 pub fn remove_state(state: &Path) {
     let failed = state.join("failed").exists();
     let kept: &[&str] = if failed { &["log", "failed", "lock"] } else { &["lock"] };
@@ -25,7 +25,7 @@ pub fn remove_state(state: &Path) {
             remove(&entry.path());
         }
     }
-    // Last, as its absence says that all is done.
+    // Last, because its absence means that everything is done.
     remove(&state.join("lock"));
     if !failed {
         remove(state);
@@ -39,7 +39,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Removes clusters in `parent` that nobody runs any more.
+/// Removes clusters in `parent` that no longer run.
 pub fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -51,7 +51,7 @@ pub fn remove_stale(parent: &Path) {
     }
 }
 
-/// Stale is a directory whose lock nobody holds. Logs kept after a failure are not: their lock is removed.
+/// A directory is stale if nobody holds its lock. Logs kept after a failure are not: their lock is removed.
 fn is_stale(path: &Path) -> bool {
     let lock = path.join("lock");
     let old = fs::metadata(&lock)

@@ -1,5 +1,5 @@
-//! The program that runs inside a test cluster's namespaces; see `tessera_harness::host` for the whole picture. It is
-//! started by the harness only.
+//! The program inside a test cluster's namespaces; see `tessera_harness::host` for an overview. Only the harness starts
+//! it.
 
 mod cgroups;
 mod exec;

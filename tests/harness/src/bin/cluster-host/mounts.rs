@@ -1,4 +1,4 @@
-//! What a machine sees of the file system.
+//! A machine's view of the file system.
 
 use std::{
     fs::{self, File},
@@ -13,8 +13,8 @@ use tessera_harness::host::MachineConfiguration;
 
 use crate::cgroups;
 
-/// Kernel parameters that the kubelet writes unless it finds the value it wants. They belong to the whole machine, so
-/// it is shown files with those values, and changes nothing.
+/// Kernel parameters that the kubelet writes unless they have the value it wants. They belong to the whole machine, so
+/// the kubelet is shown files with those values instead, and changes nothing.
 /// Source: kubernetes pkg/kubelet/cm/container_manager_linux.go, `setupKernelTunables`.
 const KERNEL_PARAMETERS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
@@ -25,7 +25,7 @@ const KERNEL_PARAMETERS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Folders of the machine's own, from its directory.
+/// The machine's own folders, from its directory.
 const OWN_FOLDERS: [(&str, &str); 3] = [("run", "/run"), ("var-lib", "/var/lib"), ("var-log", "/var/log")];
 
 pub fn set_up(configuration: &MachineConfiguration) -> Result<()> {
@@ -55,7 +55,7 @@ pub fn set_up(configuration: &MachineConfiguration) -> Result<()> {
         bind(&own, Path::new(place))?;
     }
     for (path, file) in kept {
-        // Hidden by one of the folders above?
+        // Hidden by one of the folders above.
         if !path.exists() {
             fs::create_dir_all(path)?;
             bind(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), path)?;
@@ -68,7 +68,7 @@ pub fn set_up(configuration: &MachineConfiguration) -> Result<()> {
     }
     show(&parameters, "/proc/sys/kernel/random/boot_id", &boot_id()?)?;
     cgroups::mount_own()?;
-    // As systemd has it on a real node: pods may ask for mounts that come later (`mountPropagation`).
+    // Like systemd on a real node: pods may request mounts that are made later (`mountPropagation`).
     mount_one(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED, None)
 }
 
@@ -82,7 +82,7 @@ fn show(parameters: &Path, path: &str, value: &str) -> Result<()> {
     bind(&file, Path::new(path))
 }
 
-/// A machine that is started again has booted again.
+/// A new boot id: starting a machine again is a boot.
 fn boot_id() -> Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")
         .context("cannot read a random UUID")?
@@ -94,7 +94,7 @@ fn bind(from: &Path, to: &Path) -> Result<()> {
     mount_one(from.to_str(), to, None, MsFlags::MS_BIND | MsFlags::MS_REC, None)
 }
 
-/// mount(2), with an error that says what was mounted.
+/// mount(2), with an error that names the mount.
 pub fn mount_one(
     from: Option<&str>,
     to: &Path,

@@ -1,4 +1,4 @@
-//! Cards, addresses and routes by netlink.
+//! Interfaces, addresses and routes by netlink.
 
 use std::{fs, net::IpAddr, net::Ipv4Addr};
 
@@ -43,7 +43,7 @@ pub async fn set_up(handle: &Handle, configuration: &NetworkConfiguration) -> Re
 }
 
 async fn add_link(handle: &Handle, link: &Link) -> Result<()> {
-    // Made here under a name of its own, as the peer's name may exist here too, then moved and renamed at once.
+    // Created under a temporary name, since the peer's name may exist here too, then moved and renamed at once.
     let passing = format!("{}-p", link.name);
     handle.link().add(LinkVeth::new(&link.name, &passing).build()).execute().await?;
     let index = index_of(handle, &passing).await?;

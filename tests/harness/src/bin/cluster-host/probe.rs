@@ -1,5 +1,5 @@
-//! `probe DIRECTORY`: tries what the node tier needs, and says what is missing. It leaves nothing: what it makes lives
-//! in namespaces that end with it.
+//! `probe DIRECTORY`: tries what the node tier needs, and reports what is missing. Leaves nothing behind: everything is
+//! made in namespaces that end with it.
 
 use std::{fs, path::Path, process::ExitCode};
 

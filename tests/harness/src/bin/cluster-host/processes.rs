@@ -59,7 +59,7 @@ impl Processes {
         Ok(id)
     }
 
-    /// Id of a process that still runs.
+    /// Id of a running process.
     pub fn running(&self, name: &str) -> Result<i32> {
         let all = self.all.borrow();
         let process = all.get(name).with_context(|| format!("no process {name} was started"))?;

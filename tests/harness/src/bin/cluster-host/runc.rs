@@ -1,6 +1,6 @@
-//! The OCI runtime that containerd calls: drops the system call filter from a container's configuration and becomes
-//! the real runc. Ours is built without libseccomp (no C library is needed that way), and such a runc refuses
-//! containers with a filter; yet the kubelet asks for one on every sandbox.
+//! The OCI runtime that containerd calls: removes the seccomp filter from a container's configuration and executes
+//! the real runc. Ours is built without libseccomp, to need no C library, and such a runc refuses
+//! containers with a filter; but the kubelet requests one for every sandbox.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Path of the real runc, beside the link under which containerd calls this program.
+/// Path of the real runc, beside the link to this program.
 const REAL: &str = "runc.real";
 
 pub fn called_as_runc() -> bool {

@@ -1,4 +1,4 @@
-//! The outermost process: starts the cluster, waits for its end or its owner's, and removes what it left.
+//! The outermost process: starts the cluster, waits for its end or its owner's, and cleans up.
 
 use std::{
     fs::{self, File},
@@ -30,7 +30,7 @@ use tessera_harness::host::{HostConfiguration, MachineConfiguration, RELEASE, Su
 use crate::{cgroups, leftovers};
 
 pub fn main(configuration: &SupervisorConfiguration) -> Result<ExitCode> {
-    // A Ctrl-C is for the owner, whose end then ends us.
+    // Ctrl-C goes to the owner only, whose end then ends us.
     setsid().context("setsid")?;
     let state = &configuration.state;
     let mut lock = File::create(state.join("lock")).context("cannot create the cluster's lock")?;
@@ -64,7 +64,7 @@ fn start(configuration: &SupervisorConfiguration) -> Result<Pid> {
     let socket = state.join("control.sock");
     let mut command = Command::new("/proc/self/exe");
     if configuration.isolated {
-        // Bound outside, accepted from inside: the one door between the machine's loopback and the cluster.
+        // Bound outside and accepted from inside: the only way from the machine's loopback into the cluster.
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on the loopback")?;
         fs::write(state.join("port"), listener.local_addr()?.port().to_string())?;
         let directory = state.join("control-plane");
@@ -87,7 +87,7 @@ fn start(configuration: &SupervisorConfiguration) -> Result<Pid> {
     Ok(Pid::from_raw(i32::try_from(child.id())?))
 }
 
-/// Waits until the cluster has ended by itself (true), or shall be ended (false).
+/// Waits until the cluster has ended by itself (true), or must be ended (false).
 fn watch(child: Pid, signals: &SignalFd) -> bool {
     let stdin = io::stdin();
     let mut owned = true;
@@ -119,14 +119,14 @@ fn watch(child: Pid, signals: &SignalFd) -> bool {
             match read(&stdin, &mut word) {
                 Ok(1) if word == [RELEASE] => owned = false,
                 Err(Errno::EINTR) => {}
-                // The end of the owner, however it came.
+                // The owner has ended, for any reason.
                 _ => return false,
             }
         }
     }
 }
 
-/// Ends the cluster. Pid 1 of a process namespace is gone only when all others in it are.
+/// Ends the cluster. Pid 1 of a process namespace is gone only when all other processes in it are.
 fn stop(configuration: &SupervisorConfiguration, child: Pid) {
     let deadline = Instant::now() + Duration::from_secs(3);
     let _ = kill(child, if configuration.isolated { Signal::SIGKILL } else { Signal::SIGTERM });
@@ -140,7 +140,7 @@ fn stop(configuration: &SupervisorConfiguration, child: Pid) {
     }
 }
 
-/// Name of a cluster, after which its cgroups are named.
+/// Name of a cluster, also used for its cgroups.
 pub fn cluster_name(state: &Path) -> &str {
     state.file_name().and_then(|name| name.to_str()).unwrap_or("tessera")
 }

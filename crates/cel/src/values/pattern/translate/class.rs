@@ -115,7 +115,7 @@ impl<'p> Translator<'p> {
         match self.rest.chars().next() {
             None => Err(format!("missing closing ]: `{whole}`")),
             Some('\\') => {
-                // Inside a class these are no characters, so no range can end in one.
+                // Inside a class these are not characters, so a range cannot end with one.
                 if self.rest[1..].starts_with(['d', 'D', 's', 'S', 'w', 'W', 'p', 'P']) {
                     return Err(format!("invalid escape sequence: `{}`", clip(self.rest, 2)));
                 }

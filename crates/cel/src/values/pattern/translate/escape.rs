@@ -1,4 +1,4 @@
-//! What follows a backslash.
+//! Escape sequences.
 
 use super::{Translator, clip, push_literal};
 
@@ -57,7 +57,7 @@ impl<'p> Translator<'p> {
         let (code, length) = match first {
             '0'..='7' => {
                 let digits = after.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
-                // A single digit other than 0 would be a reference to a group.
+                // A single digit other than 0 would be a back reference.
                 if first != '0' && digits < 2 {
                     return Err(bad());
                 }
