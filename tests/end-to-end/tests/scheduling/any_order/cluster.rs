@@ -149,7 +149,8 @@ fn grant(claim: usize, device: &DeviceRequestAllocationResult) -> Grant {
 
 /// A requested amount, in billionths; one that is larger than every device's becomes a number larger than these.
 pub fn asked(text: &str) -> i128 {
-    text.parse::<Quantity>().map_or(10_i128.pow(36), |quantity| quantity.nanos())
+    let more_than_any = 10_i128.pow(36);
+    text.parse::<Quantity>().map_or(more_than_any, |quantity| quantity.nanos().min(more_than_any))
 }
 
 /// A quantity in billionths, for amounts of the size that devices have.
