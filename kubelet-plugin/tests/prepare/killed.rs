@@ -68,30 +68,28 @@ impl FileSystem for Fatal {
     }
 }
 
-/// The child process: prepares a claim and unprepares it, or dies on the way.
-#[test]
-#[ignore = "the child process of the test below, which starts it"]
-fn child() {
-    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("started by the test below"));
+/// In the child process: prepares a claim and unprepares it, or dies on the way.
+async fn live_and_die(directory: &Path) {
     let number = std::env::var(NUMBER).unwrap().parse().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let node = Node::at(&directory, 2);
-        node.api.allocate(&claim("a"), &[("gpus", "gpu-01-00"), ("gpus", "gpu-02-00")]);
-        let fatal = Arc::new(Fatal { left: AtomicUsize::new(number) });
-        let preparer = node.try_start(fatal).await.unwrap();
-        prepare(&preparer, &claim("a")).await.unwrap();
-        unprepare(&preparer, &claim("a")).await.unwrap();
-    });
+    let node = Node::at(directory, 2);
+    node.api.allocate(&claim("a"), &[("gpus", "gpu-01-00"), ("gpus", "gpu-02-00")]);
+    let fatal = Arc::new(Fatal { left: AtomicUsize::new(number) });
+    let preparer = node.try_start(fatal).await.unwrap();
+    prepare(&preparer, &claim("a")).await.unwrap();
+    unprepare(&preparer, &claim("a")).await.unwrap();
 }
 
-#[tokio::test]
+/// Starts itself again as the process that is killed.
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_before_every_effect_of_a_claims_life() {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        return live_and_die(Path::new(&directory)).await;
+    }
     let mut killed = 0;
     for number in 1.. {
         let node = Node::new(2);
         let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::child", "--ignored"])
+            .args(["--exact", "killed::killed_before_every_effect_of_a_claims_life"])
             .env(DIRECTORY, node.path())
             .env(NUMBER, number.to_string())
             .stdout(Stdio::null())
