@@ -11,7 +11,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use tessera_kube_util::metrics::add;
+use tessera_kube_util::{backoff::Backoff, metrics::add};
 use tessera_nvml::{Library, Nvml, OpenError};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,7 @@ impl DriverKeeper {
 
     /// Tries until it succeeds.
     async fn open(&self) -> Arc<dyn Nvml> {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut told: Option<(String, Instant)> = None;
         loop {
             let (open, root) = (Arc::clone(&self.open), self.driver_root.clone());
@@ -141,8 +141,7 @@ impl DriverKeeper {
                 told = Some((message.clone(), Instant::now()));
             }
             self.reason.send_replace(Some(message));
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff.sleep().await;
         }
     }
 }

@@ -2,21 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-/// First delay.
-const FIRST: Duration = Duration::from_millis(100);
-/// Longest delay.
-const LONGEST: Duration = Duration::from_secs(30);
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+
 /// A watch that lasted this long has worked: the next failure starts again with the first delay.
 const HELD: Duration = Duration::from_secs(10);
 
-/// Delays that double from 100 ms to 30 s. Each is drawn from its upper half, so that the plugins of a cluster don't
-/// all come back at once after an outage of the API server.
-#[derive(Clone, Debug, Default)]
+/// Delays that double from a first to a longest one. Each is drawn from its upper half, so that the plugins of a cluster
+/// don't all come back at once after an outage of the API server.
+#[derive(Debug)]
 pub struct Backoff {
+    builder: ExponentialBuilder,
+    delays: ExponentialBackoff,
     attempts: u32,
 }
 
 impl Backoff {
+    /// Delays that double from `first` to `longest`.
+    #[must_use]
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        // The crate's jitter adds up to as much again.
+        let builder = ExponentialBuilder::new()
+            .with_min_delay(first / 2)
+            .with_max_delay(longest / 2)
+            .without_max_times()
+            .with_jitter();
+        Self { builder, delays: builder.build(), attempts: 0 }
+    }
+
     /// Number of consecutive failures.
     #[must_use]
     pub fn attempts(&self) -> u32 {
@@ -25,20 +37,32 @@ impl Backoff {
 
     /// The next delay.
     pub fn delay(&mut self) -> Duration {
-        let full = FIRST.saturating_mul(2_u32.saturating_pow(self.attempts)).min(LONGEST);
         self.attempts = self.attempts.saturating_add(1);
-        full.mul_f64(0.5 + fastrand::f64() / 2.0)
+        self.delays.next().unwrap_or_default()
+    }
+
+    /// Waits for the next delay.
+    pub async fn sleep(&mut self) {
+        tokio::time::sleep(self.delay()).await;
     }
 
     /// Starts over after a success.
     pub fn reset(&mut self) {
+        self.delays = self.builder.build();
         self.attempts = 0;
+    }
+}
+
+impl Default for Backoff {
+    /// From 100 ms to 30 s, for requests to the API server.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(30))
     }
 }
 
 /// Backoff of a watch, which starts over when the watch has lasted for a while. Not with each event, as in kube: its
 /// first event (`Init`) comes before the server was asked anything.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct WatchBackoff {
     backoff: Backoff,
     /// When the watch was last started.
@@ -71,6 +95,9 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(30);
 
     #[test]
     fn doubles_up_to_half_a_minute_and_begins_anew() {

@@ -4,7 +4,7 @@ use std::{error::Error, future::Future, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::error_text::with_causes;
+use crate::{backoff::Backoff, error_text::with_causes};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -20,7 +20,7 @@ where
     E: Error + 'static,
     F: Future<Output = Result<T, E>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut told = String::new();
     loop {
         match attempt().await {
@@ -37,8 +37,7 @@ where
                 }
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        backoff.sleep().await;
     }
 }
 

@@ -13,6 +13,7 @@ use tessera_card::CardLocks;
 use tessera_journal::{ClaimRecord, HardwareRecord, Journal};
 
 use crate::cdi;
+use tessera_kube_util::backoff::Backoff;
 use tessera_mps_host::protocol::Daemon;
 
 /// First and longest pause before trying again to settle.
@@ -28,7 +29,7 @@ impl Worker {
     pub(super) async fn settle_when_needed(&self) {
         loop {
             self.unsettled.notified().await;
-            let mut pause = FIRST_PAUSE;
+            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             loop {
                 let mut is_settled = false;
                 let settled = async {
@@ -40,8 +41,7 @@ impl Worker {
                     Ok(()) => {}
                     Err(error) => tracing::warn!(%error, "cannot settle MPS daemons; trying again"),
                 }
-                tokio::time::sleep(pause).await;
-                pause = LONGEST_PAUSE.min(pause * 2);
+                backoff.sleep().await;
             }
         }
     }

@@ -18,6 +18,7 @@ use super::MpsMetrics;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
 use tessera_journal::MpsServers;
+use tessera_kube_util::backoff::Backoff;
 use tessera_mps_host::client::{Events, MpsHost, MpsHostError};
 use tessera_mps_host::command::state;
 use tessera_mps_host::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
@@ -93,7 +94,7 @@ impl Follower {
 
     /// Follows mps-host until dropped.
     pub async fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         self.remember().await;
         loop {
             match self.host.events(PATIENCE).await {
@@ -105,7 +106,7 @@ impl Follower {
                     tracing::warn!(reason = %error, "mps-host is not to be heard any more");
                     // An mps-host that ends at once is not tried more often than one that is away.
                     if since.elapsed() > LONGEST_PAUSE {
-                        pause = FIRST_PAUSE;
+                        backoff.reset();
                     }
                 }
                 Err(error) => {
@@ -113,8 +114,7 @@ impl Follower {
                     self.is_away(&error).await;
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+            backoff.sleep().await;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tessera_kube_util::backoff::Backoff;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -35,7 +36,8 @@ impl Worker {
         call: &Call,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let mut wait: Option<Wait> = None;
-        let (mut pause, longest_pause) = self.options.retry_pauses;
+        let (first, longest) = self.options.retry_pauses;
+        let mut backoff = Backoff::new(first, longest);
         loop {
             // Subscribed before the attempt, so that nothing that happens during it is missed.
             let mut released = self.released.subscribe();
@@ -56,14 +58,12 @@ impl Worker {
                 Wait::begin(self.observer.clone(), operation, error.reason())
             });
             wait.because(error.reason());
-            // Jitter, so that instances that started to wait together do not all ask at once.
-            let longest = pause.mul_f64(0.75 + fastrand::f64() / 4.0);
-            pause = longest_pause.min(pause * 2);
+            let pause = backoff.delay();
             let wakes = async {
                 tokio::select! {
                     () = is_released(&mut released, error.holder()) => {}
                     () = changes(&mut hardware), if matches!(error, PrepareError::NoDriver) => {}
-                    () = sleep(longest) => {}
+                    () = sleep(pause) => {}
                 }
             };
             tokio::pin!(wakes);

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::PATIENCE;
+use crate::backoff::Backoff;
 use crate::error_text::{shorten, with_causes};
 
 /// Timeout of a watch at the API server, seconds; a longer silence means that the connection is lost.
@@ -41,20 +42,18 @@ pub async fn follow(
     }
     let watched = Watched { nodes: Api::all(client), node_name, keys, values };
     let watch = async {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match watched.once().await {
-                Ok(()) => pause = FIRST_PAUSE,
+                Ok(()) => backoff.reset(),
                 Err(reason) => {
                     tracing::debug!(
                         reason,
                         "the labels of this node are not watched; they are looked at from time to time"
                     );
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
-            // Jitter: all nodes lose their watches at once when an API server is replaced.
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            backoff.sleep().await;
         }
     };
     shutdown.run_until_cancelled(watch).await;
