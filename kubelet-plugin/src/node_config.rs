@@ -5,7 +5,7 @@ mod source;
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ pub async fn follow(
     client: Client,
     node_name: String,
     mut labels: Labels,
-    sender: watch::Sender<Option<Arc<NodeConfig>>>,
+    sender: watch::Sender<Option<Arc<Offer>>>,
     shutdown: CancellationToken,
 ) {
     let mut told = String::new();

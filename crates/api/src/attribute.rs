@@ -3,6 +3,9 @@
 //! Unqualified names live in the driver's domain: `device.attributes["gpu.tessera.dev"].productName`. Where NVIDIA's
 //! driver or Kubernetes already named a thing, the name is theirs.
 
+/// The GpuPool that decides what is offered of the card; absent where none selects it. A device that a claim holds keeps
+/// the value it had (string).
+pub const GPU_POOL: &str = "gpuPool";
 /// What kind of device this is, see [`crate::DeviceType`] (string).
 pub const TYPE: &str = "type";
 /// NVML's UUID of the card, `GPU-…`; of a partition, `MIG-…` (string).

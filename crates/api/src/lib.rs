@@ -12,23 +12,30 @@ pub mod counter;
 mod device_name;
 mod device_type;
 pub mod facts;
+pub mod gpu_pool;
 pub mod limits;
-pub mod node_config;
+pub mod node_report;
+pub mod offer;
 mod partition_name;
 mod pci_bus_id;
 mod profile_spelling;
 pub mod quantity;
+pub mod steering;
 pub mod taint;
 pub mod version;
 
 pub use device_name::{DeviceName, DeviceNameError};
 pub use device_type::DeviceType;
-pub use node_config::{NodeConfig, NodeConfigs};
+pub use gpu_pool::GpuPoolSpec;
+pub use node_report::NodeReport;
+pub use offer::Offer;
 pub use partition_name::{ExistingInstance, PartitionName};
 pub use pci_bus_id::{PciBusId, PciBusIdError};
 pub use profile_spelling::{ProfileSpelling, ProfileSpellingError};
 pub use quantity::Quantity;
 
+/// API group of Tessera's own kinds, whatever the driver's name.
+pub const API_GROUP: &str = "gpu.tessera.dev";
 /// The name of the DRA driver unless the chart's `driverName` says otherwise. It is also the domain of every
 /// unqualified attribute and capacity name.
 pub const DEFAULT_DRIVER_NAME: &str = "gpu.tessera.dev";

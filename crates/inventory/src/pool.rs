@@ -5,9 +5,9 @@ mod batch;
 mod counters;
 mod description;
 mod held;
-mod offer;
 mod packed;
 mod partition;
+mod possible;
 mod shared;
 mod slice;
 mod taints;
@@ -19,14 +19,14 @@ pub use packed::{PackedContents, PackedPool, PackedSlice};
 pub use slice::{Contents, Slice, Tier};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 
 use crate::machine::{Card, Machine};
 use crate::mig::Grid;
 use crate::topology::{MAX_CARDS, Topology};
 use crate::warning::Warning;
 use description::{Description, Versions};
-use offer::Offer;
+use possible::Possible;
 use shared::SharedDevices;
 use tiers::Tiers;
 use whole_card::WholeCards;
@@ -37,7 +37,7 @@ pub struct PoolOptions {
     /// Name of the DRA driver, valid by [`tessera_api::limits::is_driver_name`]: the prefix of the taints' keys.
     pub driver_name: String,
     /// What the node offers.
-    pub config: NodeConfig,
+    pub config: Offer,
     /// Devices held by allocated or prepared claims, as last published.
     pub held: Held,
 }
@@ -46,7 +46,7 @@ impl PoolOptions {
     /// The default configuration, where nothing is held.
     #[must_use]
     pub fn new(driver_name: &str) -> Self {
-        Self { driver_name: driver_name.to_owned(), config: NodeConfig::default(), held: Held::default() }
+        Self { driver_name: driver_name.to_owned(), config: Offer::default(), held: Held::default() }
     }
 }
 
@@ -138,7 +138,7 @@ impl Publisher<'_> {
             Some(mig) => Grid::new(card.pci, mig, config.partitioning.placement_order, warnings),
             None => Grid::whole(),
         };
-        let Some(offer) = Offer::of(card, &grid, warnings) else { return };
+        let Some(offer) = Possible::of(card, &grid, warnings) else { return };
         let fresh = counters::of_card(card.pci, &grid);
         let set = held.counter_set(fresh.clone());
         let is_as_before = set != fresh;
@@ -147,7 +147,7 @@ impl Publisher<'_> {
         }
         let description = Description::new(card, &self.versions, driver_name, warnings);
 
-        let partitions = if offer == Offer::Existing {
+        let partitions = if offer == Possible::Existing {
             partition::existing(card, &grid, &set, warnings)
         } else if offer.partitions() && !is_as_before {
             let mut partitions = partition::on_demand(card, &grid, &set);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kube::Client;
 use serde_json::Value;
-use tessera_api::{NodeConfig, NodeConfigs, node_config::NodeConfigError};
+use tessera_api::{NodeConfigs, Offer, node_config::OfferError};
 
 use tessera_kube_util::error_text::shorten;
 use tessera_kube_util::node_label::{self, NodeLabelError};
@@ -52,7 +52,7 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: NodeConfigError,
+        source: OfferError,
     },
     /// The Node can't be read.
     #[error(transparent)]
@@ -64,8 +64,8 @@ pub(super) async fn wanted(
     options: &NodeConfigOptions,
     client: &Client,
     node_name: &str,
-) -> Result<NodeConfig, SourceError> {
-    let Some(path) = &options.file else { return Ok(NodeConfig::default()) };
+) -> Result<Offer, SourceError> {
+    let Some(path) = &options.file else { return Ok(Offer::default()) };
     // Blocking is fine: a small file, rarely read. Read it whatever the label says, so that mistakes show
     // early.
     let configs = read(path)?;
@@ -77,7 +77,7 @@ pub(super) async fn wanted(
         Some(name) => {
             configs.get(&name).cloned().map_err(|source| SourceError::Content { path: path.clone(), source })
         }
-        None => Ok(NodeConfig::default()),
+        None => Ok(Offer::default()),
     }
 }
 

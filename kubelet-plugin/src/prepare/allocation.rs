@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
 use tessera_api::config::Sharing;
-use tessera_api::node_config::TimeSliceInterval;
+use tessera_api::offer::TimeSliceInterval;
 
 use super::PrepareError;
 use super::config::{Configs, Settings};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tokio::sync::watch;
 
 use crate::cdi::Roots;
@@ -57,7 +57,7 @@ pub struct PrepareOptions {
     /// Where mps-host works.
     pub mps_directory: PathBuf,
     /// What the node offers, once known: the length of time-slices, the kind of MPS shares.
-    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
+    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }

@@ -14,8 +14,8 @@ mod time_slice;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tessera_api::node_config::TimeSliceInterval;
-use tessera_api::{DeviceName, NodeConfig, PciBusId};
+use tessera_api::offer::TimeSliceInterval;
+use tessera_api::{DeviceName, Offer, PciBusId};
 use tessera_inventory::{Machine, StaticPartitions};
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ pub(super) struct Sharing {
     mps: MpsHost,
     mps_directory: PathBuf,
     driver_root: PathBuf,
-    node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
+    node_config: watch::Receiver<Option<Arc<Offer>>>,
     published: watch::Receiver<Option<Arc<Machine>>>,
 }
 

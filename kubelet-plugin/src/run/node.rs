@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_inventory::Machine;
 use tessera_publish::{Contents, PoolIdentity, PublishStatus};
 use tokio::sync::{Notify, watch};
@@ -65,7 +65,7 @@ pub struct NodePart {
     /// Labels of the node, as they change.
     pub labels: Labels,
     /// What the node offers.
-    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
+    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
     /// When to end.
     pub shutdown: CancellationToken,
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_inventory::{
     Machine, PackedPool, PoolOptions, Warning,
     pool::{Held, PackedContents, PackedSlice},
@@ -49,7 +49,7 @@ pub struct PoolMaker {
     /// Where the cards are counted.
     pub metrics: Metrics,
     /// What the node offers; `None` until that is known.
-    pub node_config: watch::Receiver<Option<Arc<NodeConfig>>>,
+    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
 }
 
 impl PoolMaker {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tessera_api::{
     NodeConfigs,
-    node_config::{PartitioningMode, PlacementOrder, TimeSliceInterval},
+    offer::{PartitioningMode, PlacementOrder, TimeSliceInterval},
 };
 
 use crate::support::{accepted, only, template};

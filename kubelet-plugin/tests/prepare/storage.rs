@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_journal::JournalError;
 use tessera_kubelet_plugin::prepare::PrepareError;
 
@@ -43,7 +43,7 @@ fn kinds() -> [(&'static str, Node, Value); 4] {
     };
     let sharing = |config: Value| {
         let node = Node::sharing(1);
-        node.config.send_replace(Some(Arc::new(NodeConfig::decode(&config).unwrap())));
+        node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
         node
     };
     let in_mig_mode = Node::new(1);

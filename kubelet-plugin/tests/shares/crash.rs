@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_dra_kubelet::ClaimReference;
 use tessera_kubelet_plugin::prepare::Preparer;
 
@@ -64,7 +64,7 @@ async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
             "mps": {"staticPartitions": matches!(kind, Kind::Static)},
             "timeSlicing": {"replicas": 10, "interval": "Short"}},
     });
-    node.config.send_replace(Some(Arc::new(NodeConfig::decode(&config).unwrap())));
+    node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
     let share = claim("share");
     let mut steps = 0;
     for moment in moments {

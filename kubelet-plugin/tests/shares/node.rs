@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_journal::{FileSystem, LocalFileSystem};
@@ -23,7 +23,7 @@ pub struct Node {
     pub host: Host,
     pub api: Api,
     /// What the node offers.
-    pub config: watch::Sender<Option<Arc<NodeConfig>>>,
+    pub config: watch::Sender<Option<Arc<Offer>>>,
     /// The machine as it is published.
     pub published: watch::Sender<Option<Arc<Machine>>>,
     directory: TempDir,

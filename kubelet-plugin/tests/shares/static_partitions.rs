@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::json;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_kubelet_plugin::prepare::PrepareError;
@@ -24,7 +24,7 @@ pub fn node() -> Node {
 
 fn ask_for(node: &Node, static_partitions: bool) {
     let config = json!({"sharing": {"mps": {"staticPartitions": static_partitions}}});
-    node.config.send_replace(Some(Arc::new(NodeConfig::decode(&config).unwrap())));
+    node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
 }
 
 pub fn publish(node: &Node, cores: Option<u32>) {

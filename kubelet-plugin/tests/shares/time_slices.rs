@@ -4,16 +4,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use serde_json::json;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 
 use crate::container::Container;
 use crate::node::{Node, claim, prepare, unprepare};
 
-fn config(interval: &str) -> Option<Arc<NodeConfig>> {
+fn config(interval: &str) -> Option<Arc<Offer>> {
     let object = json!({
         "sharing": {"timeSlicing": {"replicas": 10, "interval": interval}},
     });
-    Some(Arc::new(NodeConfig::decode(&object).unwrap()))
+    Some(Arc::new(Offer::decode(&object).unwrap()))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
-use tessera_api::node_config::PlacementOrder;
+use tessera_api::offer::PlacementOrder;
 
 use mix::{AGAINST, MIXES, Mix};
 use model::Model;

@@ -18,7 +18,7 @@ use super::{
     ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, MpsSharing, Sharing, TimeSlicing, error,
     from_fields,
 };
-use crate::node_config::TimeSliceInterval;
+use crate::offer::TimeSliceInterval;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node_config::TimeSliceInterval;
+use crate::offer::TimeSliceInterval;
 
 /// How the pods and containers of one claim share a device that it holds for itself.
 ///

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::memory_limit::MemoryLimit;
 use super::sharing::{MpsSharing, Sharing, TimeSlicing};
-use crate::node_config::TimeSliceInterval;
+use crate::offer::TimeSliceInterval;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -101,9 +101,9 @@ mod tests {
     fn of_cards_and_partitions() {
         let slicing = |interval| Some(Sharing::TimeSlicing(TimeSlicing { interval }));
         let time = json!({"strategy": "TimeSlicing"});
-        assert_eq!(decode("GpuConfig", time), Ok(slicing(crate::node_config::TimeSliceInterval::Default)));
+        assert_eq!(decode("GpuConfig", time), Ok(slicing(crate::offer::TimeSliceInterval::Default)));
         let short = json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Short"}});
-        assert_eq!(decode("GpuConfig", short), Ok(slicing(crate::node_config::TimeSliceInterval::Short)));
+        assert_eq!(decode("GpuConfig", short), Ok(slicing(crate::offer::TimeSliceInterval::Short)));
         assert_eq!(decode("GpuConfig", json!(null)), Ok(None));
         let mps = json!({
             "strategy": "MPS", "mps": {"activeThreadPercentage": 25, "pinnedDeviceMemoryLimit": "10Gi"},

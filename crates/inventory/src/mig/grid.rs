@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use tessera_api::node_config::PlacementOrder;
+use tessera_api::offer::PlacementOrder;
 use tessera_api::{PciBusId, ProfileSpelling, limits};
 
 use super::engines::{self, Engine};

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use tessera_api::node_config::PlacementOrder;
+use tessera_api::offer::PlacementOrder;
 
 use super::packing::{heaviest_packing, is_instance_limited};
 use crate::machine::{GpuInstanceProfile, Placement};

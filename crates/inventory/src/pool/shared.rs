@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceCounterConsumption,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
-use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_api::{DeviceName, DeviceType, Quantity, attribute, capacity, limits};
 
 use super::attributes::AttributeMap;

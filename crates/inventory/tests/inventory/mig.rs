@@ -1,7 +1,7 @@
 //! MIG partitions as they are published.
 
 use k8s_openapi::api::resource::v1::{Counter, Device};
-use tessera_api::node_config::{PartitioningMode, PlacementOrder};
+use tessera_api::offer::{PartitioningMode, PlacementOrder};
 use tessera_api::{DeviceName, Quantity};
 use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};

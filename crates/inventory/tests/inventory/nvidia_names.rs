@@ -5,7 +5,7 @@
 //! `partitions.go`, as of 0545e9e5.
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
-use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, Placement};
 use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::{Machine, Pool};

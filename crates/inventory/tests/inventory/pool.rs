@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
-use tessera_api::node_config::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
 use tessera_inventory::pool::{Contents, PoolOptions};
 use tessera_inventory::{Machine, Pool};

@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1::Device;
 use proptest::prelude::*;
 use tessera_api::Quantity;
-use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::Warning;
 use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_inventory::pool::PoolOptions;

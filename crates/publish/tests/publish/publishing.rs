@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
 use tessera_api::{
     PciBusId,
-    node_config::{Mps, TimeSliceInterval, TimeSlicing},
+    offer::{Mps, TimeSliceInterval, TimeSlicing},
 };
 use tessera_inventory::{
     Machine, Pool, PoolOptions,

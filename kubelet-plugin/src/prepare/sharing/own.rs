@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tessera_api::PciBusId;
 use tessera_api::config::{MpsSharing, Sharing};
-use tessera_api::node_config::TimeSliceInterval;
+use tessera_api::offer::TimeSliceInterval;
 
 use crate::prepare::need::DeviceNeed;
 use crate::prepare::{ClaimReference, PrepareError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tessera_api::NodeConfig;
+use tessera_api::Offer;
 use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_journal::FileSystem;
@@ -30,7 +30,7 @@ pub struct Node {
     pub published: watch::Sender<Option<Arc<Machine>>>,
     pub seen: Arc<Seen>,
     /// What the node offers.
-    pub config: watch::Sender<Option<Arc<NodeConfig>>>,
+    pub config: watch::Sender<Option<Arc<Offer>>>,
     /// The fake mps-host, if there is one.
     pub mps: Option<FakeMpsHost>,
     /// How long Prepare waits; not at all by default.

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::Value;
-use tessera_api::node_config::{Mps, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{Mps, TimeSliceInterval, TimeSlicing};
 use tessera_cel::{Device, PublishedAttribute, Selector};
 use tessera_inventory::{Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;

@@ -13,8 +13,8 @@ use tessera_fakes::machine;
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tessera_api::NodeConfig;
-use tessera_api::node_config::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
+use tessera_api::Offer;
+use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 
 use node::EmulatedNode;
 use random::Random;
@@ -34,7 +34,7 @@ fn what_is_allocated_can_be_made_and_what_is_refused_can_not() {
     for (seed, hardware) in machine::hardware().into_iter().enumerate() {
         let Some(mut node) = EmulatedNode::with_mig_on(&hardware) else { continue };
         seen += 1;
-        let pool = node.pool(&NodeConfig::default());
+        let pool = node.pool(&Offer::default());
         let mut scheduler = Scheduler::new(&pool);
         let mut random = Random::new(seed as u64);
         let profiles = node.profile_names();
@@ -90,7 +90,7 @@ fn as_many_default_shares_fit_as_are_configured() {
         // The only machine older than Volta.
         let clients = if hardware == "p4" { 16 } else { 48 };
         for default_shares in 1..=clients {
-            let mut config = NodeConfig { whole_cards: false, ..NodeConfig::default() };
+            let mut config = Offer { whole_cards: false, ..Offer::default() };
             config.partitioning.mode = PartitioningMode::None;
             config.sharing.mps = Some(Mps { default_shares, ..Mps::default() });
             let pool = node.pool(&config);
@@ -110,7 +110,7 @@ fn as_many_default_shares_fit_as_are_configured() {
 #[test]
 fn an_untyped_request_gets_the_smallest_thing() {
     let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
-    let mut config = NodeConfig::default();
+    let mut config = Offer::default();
     config.sharing.mps = Some(Mps::default());
     let pool = node.pool(&config);
     let mut scheduler = Scheduler::new(&pool);
@@ -131,7 +131,7 @@ fn an_untyped_request_gets_the_smallest_thing() {
 #[test]
 fn classes_cost_little_and_never_err() {
     let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
-    let mut config = NodeConfig::default();
+    let mut config = Offer::default();
     config.sharing.mps = Some(Mps::default());
     config.sharing.time_slicing = Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Default });
     let pool = node.pool(&config);

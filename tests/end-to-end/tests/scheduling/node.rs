@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tessera_api::{DeviceName, NodeConfig, PciBusId, ProfileSpelling};
+use tessera_api::{DeviceName, Offer, PciBusId, ProfileSpelling};
 use tessera_inventory::{Machine, Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;
 use tessera_nvml::{Library, Nvml, Placement};
@@ -48,7 +48,7 @@ impl EmulatedNode {
     }
 
     /// What is published of it.
-    pub fn pool(&self, config: &NodeConfig) -> Pool {
+    pub fn pool(&self, config: &Offer) -> Pool {
         let pool =
             Pool::new(&self.machine, &PoolOptions { config: config.clone(), ..PoolOptions::new(DRIVER) });
         assert_eq!(pool.warnings, []);

@@ -1,7 +1,7 @@
 //! Machines with one model of card, from the data of the inventory's own tests.
 
 use anyhow::{Context as _, Result, bail};
-use tessera_api::node_config::PlacementOrder;
+use tessera_api::offer::PlacementOrder;
 use tessera_api::{DEFAULT_DRIVER_NAME, PciBusId};
 use tessera_inventory::machine::{Card, GpuInstanceProfile, Mig, Placement};
 use tessera_inventory::{Machine, Pool, PoolOptions};

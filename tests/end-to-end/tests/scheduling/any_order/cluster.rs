@@ -12,7 +12,7 @@ use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
-use tessera_api::{NodeConfig, Quantity};
+use tessera_api::{Offer, Quantity};
 use tessera_inventory::pool::Contents;
 use tessera_inventory::{Machine, Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;
@@ -27,7 +27,7 @@ use crate::scheduler::classes;
 pub struct Published {
     pub name: String,
     pub machine: Machine,
-    pub config: NodeConfig,
+    pub config: Offer,
     pub pool: Pool,
     pub devices: BTreeMap<String, Device>,
 }

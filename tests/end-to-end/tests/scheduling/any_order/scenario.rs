@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use tessera_api::NodeConfig;
-use tessera_api::node_config::{
+use tessera_api::Offer;
+use tessera_api::offer::{
     Mps, Partitioning, PartitioningMode, PlacementOrder, Sharing, TimeSliceInterval, TimeSlicing,
 };
 
@@ -79,7 +79,7 @@ pub struct Ask {
 
 impl ConfigSpec {
     /// The configuration, on a machine with these profiles.
-    pub fn on(&self, profiles: &[String]) -> NodeConfig {
+    pub fn on(&self, profiles: &[String]) -> Offer {
         let pick = |chosen: &[Index]| -> Vec<String> {
             if profiles.is_empty() {
                 return Vec::new();
@@ -112,11 +112,8 @@ impl ConfigSpec {
         });
         let time_slicing =
             self.replicas.map(|replicas| TimeSlicing { replicas, interval: TimeSliceInterval::Default });
-        let config = NodeConfig {
-            whole_cards: self.whole_cards,
-            partitioning,
-            sharing: Sharing { mps, time_slicing },
-        };
+        let config =
+            Offer { whole_cards: self.whole_cards, partitioning, sharing: Sharing { mps, time_slicing } };
         config.check().unwrap();
         config
     }

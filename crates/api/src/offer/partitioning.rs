@@ -1,10 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-use super::NodeConfigError;
+use super::OfferError;
 use crate::profile_spelling::ProfileSpelling;
 
 /// Which MIG partitions a node offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Partitioning {
     /// Whether partitions are created as claims ask for them.
@@ -19,6 +20,7 @@ pub struct Partitioning {
 
 /// Whether partitions are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub enum PartitioningMode {
     /// As claims ask for them; destroyed when no claim needs them.
     #[default]
@@ -29,6 +31,7 @@ pub enum PartitioningMode {
 
 /// A rule by which the placements of each profile are tried. kube-scheduler takes the first that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub enum PlacementOrder {
     /// First the placement that wastes the least compute and keeps the large profiles possible.
     #[default]
@@ -39,12 +42,12 @@ pub enum PlacementOrder {
 }
 
 impl Partitioning {
-    pub(super) fn check(&self) -> Result<(), NodeConfigError> {
+    pub(super) fn check(&self) -> Result<(), OfferError> {
         let Some(profiles) = &self.profiles else { return Ok(()) };
         check_profiles("partitioning.profiles", profiles)?;
         if self.mode == PartitioningMode::None {
             let reason = "with mode None no partitions are made; leave the profiles out".to_owned();
-            return Err(NodeConfigError::Value { field: "partitioning.profiles", reason });
+            return Err(OfferError::Value { field: "partitioning.profiles", reason });
         }
         Ok(())
     }
@@ -57,10 +60,10 @@ impl Partitioning {
     }
 }
 
-pub(super) fn check_profiles(field: &'static str, profiles: &[String]) -> Result<(), NodeConfigError> {
+pub(super) fn check_profiles(field: &'static str, profiles: &[String]) -> Result<(), OfferError> {
     for profile in profiles {
         ProfileSpelling::of_profile(profile)
-            .map_err(|error| NodeConfigError::Value { field, reason: error.to_string() })?;
+            .map_err(|error| OfferError::Value { field, reason: error.to_string() })?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::warning::Warning;
 
 /// What is offered of a card. Counters make sure that offers that exclude each other are not both allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub enum Possible {
     /// The card as a whole, and shares of it.
     Whole,
     /// Partitions, made on demand.
@@ -17,7 +17,7 @@ pub enum Offer {
     Existing,
 }
 
-impl Offer {
+impl Possible {
     /// What is offered of `card`; `None` if nothing can be offered.
     ///
     /// On Ampere the current mode decides, since switching it needs a reset. Later cards are switched as claims need.

@@ -1,10 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-use super::NodeConfigError;
+use super::OfferError;
 use super::partitioning::check_profiles;
 
 /// Which shares a node offers. A card is shared in one way at a time: the first claim decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Sharing {
     /// Shares by MPS, with limits on memory and compute; absent means none.
@@ -17,6 +18,7 @@ pub struct Sharing {
 
 /// Shares by MPS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Mps {
     /// Whether cards are shared.
@@ -48,6 +50,7 @@ impl Default for Mps {
 
 /// Time-slices of whole cards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimeSlicing {
     /// How many claims share one card, 2 or more.
@@ -59,6 +62,7 @@ pub struct TimeSlicing {
 
 /// Length of a time-slice, as `nvidia-smi compute-policy --set-timeslice` takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub enum TimeSliceInterval {
     /// The driver's own (0).
     #[default]
@@ -99,8 +103,8 @@ impl TimeSliceInterval {
 const MAX_REPLICAS: u32 = 1024;
 
 impl Sharing {
-    pub(super) fn check(&self) -> Result<(), NodeConfigError> {
-        let error = |field, reason: &str| Err(NodeConfigError::Value { field, reason: reason.to_owned() });
+    pub(super) fn check(&self) -> Result<(), OfferError> {
+        let error = |field, reason: &str| Err(OfferError::Value { field, reason: reason.to_owned() });
         if let Some(mps) = &self.mps {
             check_profiles("sharing.mps.partitions", &mps.partitions)?;
             if !(1..=100).contains(&mps.default_shares) {

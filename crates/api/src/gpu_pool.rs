@@ -1,0 +1,245 @@
+//! `GpuPool`: what an administrator writes to say which cards are offered how, and who allocates them.
+
+mod resolve;
+mod status;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::offer::{Offer, OfferError};
+
+pub use resolve::precedence;
+pub use status::{GpuPoolStatus, UnmetDemand, condition};
+
+/// `spec` of a GpuPool: the cards that it selects, and what is offered of them. Decoding is strict, as of [`Offer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(kube::CustomResource, schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "crd",
+    kube(
+        group = "gpu.tessera.dev",
+        version = "v1alpha1",
+        kind = "GpuPool",
+        plural = "gpupools",
+        shortname = "gpool",
+        category = "tessera",
+        status = "GpuPoolStatus",
+        doc = "Which GPUs are offered how, and who allocates them.",
+        validation = ("size(self.metadata.name) <= 63", "a GpuPool's name has at most 63 characters: it is an attribute of devices"),
+        printcolumn(json_path = ".spec.allocation", name = "Allocation", type_ = "string"),
+        printcolumn(json_path = ".spec.priority", name = "Priority", type_ = "integer"),
+        printcolumn(json_path = ".status.nodes", name = "Nodes", type_ = "integer"),
+        printcolumn(json_path = ".status.cards", name = "Cards", type_ = "integer"),
+        printcolumn(json_path = ".status.allocated", name = "Allocated", type_ = "string"),
+        printcolumn(json_path = ".status.unallocatable", name = "Unallocatable", type_ = "string"),
+        printcolumn(json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, name = "State", type_ = "string"),
+        printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
+    )
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GpuPoolSpec {
+    /// Of several pools that select a card, the one with the highest priority decides; then the older, then the first by
+    /// name.
+    pub priority: i32,
+    /// The nodes, by their labels. Absent or empty: all nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<NodeSelector>,
+    /// A CEL expression over a whole card, as in a DeviceClass's selectors: `device.attributes["gpu.tessera.dev"]…`.
+    /// Absent: all cards of the nodes. A card for which it fails belongs to no pool by this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(length(min = 1, max = 10240)))]
+    pub cards: Option<String>,
+    /// What is offered of the cards.
+    pub offer: Offer,
+    /// Who allocates claims for them.
+    #[cfg_attr(
+        feature = "crd",
+        schemars(extend("x-kubernetes-validations" = [{
+            "rule": "self != 'Managed'",
+            "message": "allocation Managed is not available in this version; use Steered or Native",
+        }]))
+    )]
+    pub allocation: Allocation,
+    /// How the controller chooses among nodes. Without meaning where the allocation is Native.
+    pub placement: Placement,
+}
+
+/// A selector of nodes by label; everything in it must match (`metav1.LabelSelector`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NodeSelector {
+    /// Labels with their values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Comparisons of labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// A comparison of one label (`metav1.LabelSelectorRequirement`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "crd",
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+        "message": "In and NotIn need values, Exists and DoesNotExist have none",
+    }]))
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelRequirement {
+    /// The label's key.
+    pub key: String,
+    /// The comparison.
+    pub operator: LabelOperator,
+    /// The values of `In` and `NotIn`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// Comparison with a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum LabelOperator {
+    /// The label has one of the values.
+    In,
+    /// The label is absent or has another value.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// Who allocates claims for a pool's cards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum Allocation {
+    /// kube-scheduler, alone.
+    #[default]
+    Native,
+    /// kube-scheduler, on the node that the controller proposes.
+    Steered,
+    /// The controller.
+    Managed,
+}
+
+/// How the controller chooses among nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Placement {
+    /// What to prefer among nodes that suit equally.
+    pub strategy: Strategy,
+    /// Whether the connections between cards count.
+    pub topology: TopologyPolicy,
+}
+
+/// What to prefer among nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum Strategy {
+    /// Nodes that lose least by it, so that large requests still fit elsewhere.
+    #[default]
+    Pack,
+    /// Nodes with the least allocated.
+    Spread,
+}
+
+/// Whether the connections between cards count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum TopologyPolicy {
+    /// Nodes whose cards are better connected come first.
+    #[default]
+    Preferred,
+    /// Connections do not count.
+    Ignored,
+}
+
+impl GpuPoolSpec {
+    /// Decodes a `spec` and checks it.
+    ///
+    /// # Errors
+    /// [`OfferError`], for an unknown field, another type or a value out of range.
+    pub fn decode(fields: &Value) -> Result<Self, OfferError> {
+        let offer = fields.get("offer").map(Offer::decode).transpose()?;
+        let spec: Self = serde_json::from_value(fields.clone())
+            .map_err(|error| OfferError::Invalid(error.to_string().chars().take(300).collect()))?;
+        Ok(Self { offer: offer.unwrap_or_default(), ..spec })
+    }
+
+    /// Whether a node with these labels belongs to the pool.
+    #[must_use]
+    pub fn selects_node(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.node_selector.as_ref().is_none_or(|selector| selector.matches(labels))
+    }
+}
+
+impl NodeSelector {
+    /// Whether all of it matches.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let found = labels.get(&requirement.key);
+                let is_listed = found.is_some_and(|value| requirement.values.contains(value));
+                match requirement.operator {
+                    LabelOperator::In => is_listed,
+                    LabelOperator::NotIn => !is_listed,
+                    LabelOperator::Exists => found.is_some(),
+                    LabelOperator::DoesNotExist => found.is_none(),
+                }
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn everything_has_a_default() {
+        let spec = GpuPoolSpec::decode(&json!({})).unwrap();
+        assert_eq!(spec, GpuPoolSpec::default());
+        assert!(spec.selects_node(&BTreeMap::new()) && spec.offer.whole_cards);
+        assert_eq!((spec.allocation, spec.placement.strategy), (Allocation::Native, Strategy::Pack));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (fields, part) in [
+            (json!({"prority": 1}), "prority"),
+            (json!({"offer": {"wholeCard": true}}), "wholeCard"),
+            (json!({"offer": {"sharing": {"timeSlicing": {"replicas": 1}}}}), "replicas"),
+            (json!({"offer": {"layout": ""}}), "layout"),
+            (json!({"allocation": "Magic"}), "Magic"),
+            (json!({"placement": {"strategy": "pack"}}), "pack"),
+            (json!({"nodeSelector": {"matchLabel": {}}}), "matchLabel"),
+        ] {
+            let error = GpuPoolSpec::decode(&fields).unwrap_err().to_string();
+            assert!(error.contains(part), "{fields}: {error}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_selected_by_labels() {
+        let labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+        for (selector, expected) in [
+            (json!({"matchLabels": {"pool": "a"}}), true),
+            (json!({"matchLabels": {"pool": "b"}}), false),
+            (json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]}), true),
+            (json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}), true),
+            (json!({"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}), false),
+            (json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), false),
+        ] {
+            let spec = GpuPoolSpec::decode(&json!({"nodeSelector": selector})).unwrap();
+            assert_eq!(spec.selects_node(&labels), expected, "{spec:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+use serde::{Deserialize, Serialize};
+
+/// `status` of a GpuPool, written by the controller alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuPoolStatus {
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Nodes with at least one card of the pool.
+    pub nodes: u32,
+    /// Cards of the pool.
+    pub cards: u32,
+    /// Devices published of these cards.
+    pub offered: u32,
+    /// Cards' worth that claims hold, with two decimals: a partition counts by its share of the card's memory.
+    pub allocated: String,
+    /// Cards' worth that is free but that no waiting pod can take, with two decimals.
+    pub unallocatable: String,
+    /// What waiting pods ask of the pool and do not get, by shape; the largest first, at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmet_demand: Vec<UnmetDemand>,
+    /// See [`condition`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<condition::Condition>,
+}
+
+/// Pods that wait for the same things.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UnmetDemand {
+    /// What each of them asks for: `4 x gpu.tessera.dev`, by DeviceClass.
+    pub shape: String,
+    /// Number of pods.
+    pub pods: u32,
+}
+
+/// Conditions of a GpuPool.
+pub mod condition {
+    use serde::{Deserialize, Serialize};
+
+    /// Type: the pool decides on at least one card, without errors.
+    pub const READY: &str = "Ready";
+    /// Reason of [`READY`]: all is well.
+    pub const AS_WANTED: &str = "AsWanted";
+    /// Reason of not [`READY`]: no node has the labels, or no card of them is selected.
+    pub const NOTHING_SELECTED: &str = "NothingSelected";
+    /// Reason of not [`READY`]: pools that come first decide on every card that it selects.
+    pub const OUTRANKED: &str = "Outranked";
+    /// Reason of not [`READY`]: the expression of `cards` fails.
+    pub const SELECTOR_FAILS: &str = "SelectorFails";
+    /// Reason of not [`READY`]: running claims hold devices that are no longer offered.
+    pub const WAITS_FOR_CLAIMS: &str = "WaitsForClaims";
+
+    /// A condition (`metav1.Condition`).
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "camelCase")]
+    pub struct Condition {
+        /// What is said, such as [`READY`].
+        pub r#type: String,
+        /// `True`, `False` or `Unknown`.
+        pub status: String,
+        /// Why, in one word.
+        pub reason: String,
+        /// Why, in words.
+        pub message: String,
+        /// When the status changed last, RFC 3339.
+        pub last_transition_time: String,
+    }
+}

@@ -1,0 +1,79 @@
+//! What the plugin tells the controller of its node and selectors need not know: an annotation on the first slice with
+//! counters.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::PciBusId;
+use crate::gpu_pool::{Allocation, Placement};
+
+/// Key of the annotation; its value is a [`NodeReport`] as JSON.
+pub const ANNOTATION: &str = "gpu.tessera.dev/node-report";
+
+/// What the plugin says of its node. Unknown fields are ignored, so that plugin and controller of different versions
+/// understand each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeReport {
+    /// The cards by PCI address.
+    pub cards: BTreeMap<PciBusId, CardReport>,
+    /// What the node has to say of pools that select it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, PoolReport>,
+    /// NVLinks between two cards, where there are any; the lower address first. Through switches, the links of the card
+    /// with fewer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<(PciBusId, PciBusId, u32)>,
+    /// How close two cards are on PCIe, as `nvidia-smi topo -m` says it; the lower address first. Pairs at the level of
+    /// `other_pairs` are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pcie: Vec<(PciBusId, PciBusId, String)>,
+    /// The level of pairs that `pcie` does not name (`SYS`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_pairs: Option<String>,
+}
+
+/// One card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CardReport {
+    /// The GpuPool that decides on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Who allocates it.
+    pub allocation: Allocation,
+    /// How nodes are chosen.
+    pub placement: Placement,
+    /// Pools that select it as well but come after `pool`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outranked: Vec<String>,
+    /// Devices that stay published, though no longer offered, because claims hold them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+}
+
+/// What a node says of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolReport {
+    /// Why its spec, or the expression of its `cards`, cannot be used; cut to 512 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_later_versions_are_ignored() {
+        let text =
+            r#"{"cards": {"0000:3b:00.0": {"pool": "a", "allocation": "Steered", "later": 1}}, "later": []}"#;
+        let report: NodeReport = serde_json::from_str(text).unwrap();
+        let card = report.cards.values().next().unwrap();
+        assert_eq!((card.pool.as_deref(), card.allocation), (Some("a"), Allocation::Steered));
+        let again: NodeReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        assert_eq!(again, report);
+    }
+}

@@ -1,0 +1,156 @@
+//! What a pool offers of its cards, and in which sizes. By default whole cards and MIG partitions on demand; shares only
+//! where they are asked for.
+
+mod error;
+mod partitioning;
+mod sharing;
+
+pub use error::OfferError;
+pub use partitioning::{Partitioning, PartitioningMode, PlacementOrder};
+pub use sharing::{Mps, Sharing, TimeSliceInterval, TimeSlicing};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is offered of a card. Decoding is strict: an unknown field is an error, since a setting that is silently ignored
+/// is noticed only when something is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Offer {
+    /// Whether cards are offered as a whole.
+    pub whole_cards: bool,
+    /// MIG partitions.
+    pub partitioning: Partitioning,
+    /// Shares of cards and partitions.
+    pub sharing: Sharing,
+    /// The MIG layout of the cards: a name in the mig-parted file of the chart's `migLayouts`. The cards are
+    /// partitioned once and stay so. Absent: no layout, unless the node's label names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// Key of a label of the node, such as `nvidia.com/mig.config`, whose value is the name of the layout. Where the
+    /// node has the label, it outranks `layout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout_from_node_label: Option<String>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            whole_cards: true,
+            partitioning: Partitioning::default(),
+            sharing: Sharing::default(),
+            layout: None,
+            layout_from_node_label: None,
+        }
+    }
+}
+
+impl Offer {
+    /// Decodes an offer and checks it.
+    ///
+    /// # Errors
+    /// [`OfferError`], for an unknown field, another type or a value out of range.
+    pub fn decode(fields: &Value) -> Result<Self, OfferError> {
+        // Derived decoding also accepts a list in place of an object.
+        for path in ["", "/partitioning", "/sharing", "/sharing/mps", "/sharing/timeSlicing"] {
+            if fields
+                .pointer(path)
+                .is_some_and(|part| !part.is_object() && (path.is_empty() || part.is_array()))
+            {
+                let part = path.trim_start_matches('/').replace('/', ".");
+                let part = if part.is_empty() { "an offer".to_owned() } else { part };
+                return Err(OfferError::Invalid(format!("{part} must be a mapping")));
+            }
+        }
+        let config: Self = serde_json::from_value(fields.clone())
+            .map_err(|error| OfferError::Invalid(error.to_string().chars().take(300).collect()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what the types cannot express.
+    ///
+    /// # Errors
+    /// [`OfferError::Value`] for the first value that is out of range.
+    pub fn check(&self) -> Result<(), OfferError> {
+        self.partitioning.check()?;
+        self.sharing.check()?;
+        for (field, text) in [("layout", &self.layout), ("layoutFromNodeLabel", &self.layout_from_node_label)]
+        {
+            if text.as_deref().is_some_and(str::is_empty) {
+                return Err(OfferError::Value {
+                    field,
+                    reason: "must not be empty; leave it out instead".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decode(fields: Value) -> Result<Offer, OfferError> {
+        Offer::decode(&fields)
+    }
+
+    #[test]
+    fn nothing_said_is_whole_cards_and_partitions() {
+        let config = decode(json!({})).unwrap();
+        assert_eq!(config, Offer::default());
+        assert!(config.whole_cards && config.partitioning.mode == PartitioningMode::OnDemand);
+        assert_eq!(config.sharing, Sharing { mps: None, time_slicing: None });
+    }
+
+    #[test]
+    fn everything_said() {
+        let config = decode(json!({
+            "wholeCards": false,
+            "partitioning": {"mode": "OnDemand", "profiles": ["1g.10gb"], "placementOrder": "HighestStart"},
+            "sharing": {
+                "mps": {"cards": false, "partitions": ["3g.40gb"], "defaultShares": 2, "maxClients": 16},
+                "timeSlicing": {"replicas": 10, "interval": "Long"},
+            },
+        }))
+        .unwrap();
+        assert_eq!(config.sharing.time_slicing.as_ref().unwrap().interval, TimeSliceInterval::Long);
+        assert_eq!(config.sharing.mps.as_ref().unwrap().default_shares, 2);
+        assert_eq!(config.partitioning.placement_order, PlacementOrder::HighestStart);
+        assert_eq!(decode(serde_json::to_value(&config).unwrap()), Ok(config));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (fields, part) in [
+            (json!({"sharng": {}}), "sharng"),
+            (json!({"wholeCards": "yes"}), "yes"),
+            (json!({"partitioning": {"mode": "Static"}}), "Static"),
+            (json!({"partitioning": {"profiles": ["1g10gb"]}}), "1g10gb"),
+            (json!({"partitioning": {"mode": "None", "profiles": ["1g.10gb"]}}), "partitioning.profiles"),
+            (json!({"sharing": {"mps": {"defaultShares": 0}}}), "sharing.mps.defaultShares"),
+            (json!({"sharing": {"mps": {"defaultShares": 101}}}), "sharing.mps.defaultShares"),
+            (json!({"sharing": {"mps": {"maxClients": 0}}}), "sharing.mps.maxClients"),
+            (json!({"sharing": {"mps": {"partitions": ["big"]}}}), "big"),
+            (json!({"partitioning": []}), "partitioning must be a mapping"),
+            (json!({"sharing": {"mps": [true]}}), "sharing.mps must be a mapping"),
+            (json!({"sharing": {"mps": {"cards": false}}}), "sharing.mps"),
+            (json!({"sharing": {"mps": {"staticPartitions": 1}}}), "invalid type"),
+            (
+                json!({"sharing": {"mps": {"cards": false, "partitions": ["1g.10gb"], "staticPartitions": true}}}),
+                "sharing.mps.staticPartitions",
+            ),
+            (json!({"sharing": {"timeSlicing": {}}}), "replicas"),
+            (json!({"sharing": {"timeSlicing": {"replicas": 1}}}), "sharing.timeSlicing.replicas"),
+            (json!({"sharing": {"timeSlicing": {"replicas": 2, "interval": "short"}}}), "short"),
+        ] {
+            let error = decode(fields.clone()).unwrap_err().to_string();
+            assert!(error.contains(part), "{fields}: {error}");
+        }
+        assert!(decode(json!(null)).is_err() && decode(json!([])).is_err());
+    }
+}

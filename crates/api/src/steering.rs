@@ -1,0 +1,10 @@
+//! Names by which pods are held back until the controller has proposed a node.
+
+/// Name of the scheduling gate, which an admission policy adds and only the controller, or `kubectl gpu ungate`, removes.
+pub const GATE: &str = "gpu.tessera.dev/steering";
+
+/// Key of the label by which a namespace or a pod opts in; the value is [`OPT_IN_VALUE`].
+pub const OPT_IN_LABEL: &str = "gpu.tessera.dev/steering";
+
+/// See [`OPT_IN_LABEL`].
+pub const OPT_IN_VALUE: &str = "enabled";
