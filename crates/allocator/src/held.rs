@@ -218,6 +218,21 @@ impl Held {
         all
     }
 
+    /// Whether a claim holds the whole device.
+    pub fn holds_whole(&self, device: DeviceRef<'_>) -> bool {
+        self.is_whole(device.index)
+    }
+
+    /// Whether claims have shares of the device.
+    pub fn is_shared(&self, device: DeviceRef<'_>) -> bool {
+        self.get(device.index).is_some_and(|held| held.shares > 0)
+    }
+
+    /// How much of a capacity shares of the device take, in billionths.
+    pub fn shared(&self, device: DeviceRef<'_>, capacity: &str) -> Nanos {
+        self.get(device.index).map_or(0, |held| held.consumed(capacity))
+    }
+
     /// The claims that hold a device or a share of it: `namespace/name`.
     pub fn holders(&self, device: DeviceRef<'_>) -> &[String] {
         self.get(device.index).map_or(&[], |held| &held.holders)

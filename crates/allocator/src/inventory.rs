@@ -3,6 +3,7 @@
 mod change;
 mod compact;
 mod device;
+mod taint_rules;
 mod value;
 
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,8 @@ use crate::node::NodeSelector;
 
 pub use change::Change;
 pub use device::DeviceRef;
+use taint_rules::TaintRule;
+
 pub(crate) use device::{Device, DeviceIndex, Extra, NO_EXTRA, Taint};
 pub(crate) use value::{Capacity, Consumption, Distinct, Policy, Range, Shape, Value, Values, Version};
 
@@ -47,6 +50,8 @@ pub struct Inventory {
     pub(crate) same_id: HashMap<DeviceIndex, Vec<DeviceIndex>>,
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) defects: HashMap<DeviceIndex, String>,
+    /// Taints that DeviceTaintRules add to devices.
+    pub(crate) taint_rules: Vec<TaintRule>,
     /// Slices and devices of slices.
     in_use: usize,
     /// Slices and devices that were removed but still take memory.
@@ -129,6 +134,22 @@ impl Inventory {
     /// Names of the nodes that have slices of their own.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.on_node.keys().map(|name| self.names.text(*name))
+    }
+
+    /// The node that a slice is for, if it names one.
+    pub fn node_of_slice(&self, slice: &str) -> Option<&str> {
+        let place = self.place_of(slice)?;
+        self.slices[place as usize].node_name.map(|name| self.names.text(name))
+    }
+
+    /// The devices in the slices that are for this node alone, slice by slice.
+    pub fn devices_of_node(&self, node: &str) -> impl Iterator<Item = DeviceRef<'_>> {
+        let slices = self.names.find(node).and_then(|name| self.on_node.get(&name));
+        let indexes = slices.into_iter().flatten().flat_map(|place| {
+            let slice = &self.slices[*place as usize];
+            slice.first_device..slice.end_device
+        });
+        indexes.map(|index| DeviceRef { inventory: self, index })
     }
 
     /// The devices with this id; more than one while a driver replaces its slices.

@@ -101,6 +101,22 @@ impl<'a> Allocator<'a> {
         explain::explain(self.basis(), node, claims, selectors)
     }
 
+    /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
+    ///
+    /// # Errors
+    /// A request cannot be evaluated; see [`AllocateError`].
+    pub fn has_what_is_asked(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        driver: &str,
+        selectors: &mut SelectorCache,
+    ) -> Result<bool, AllocateError> {
+        let mut assignment = Assignment::new(self.basis(), node, claims, selectors)?;
+        assignment.prepare()?;
+        assignment.has_what_is_asked(driver)
+    }
+
     fn basis(&self) -> Basis<'a> {
         let Allocator { inventory, held, classes, features, bugs, .. } = *self;
         Basis { inventory, held, classes, features, bugs }

@@ -16,6 +16,12 @@ pub fn memory_slice(number: u32) -> String {
     format!("memory-slice-{number}")
 }
 
+/// The number in the name of a memory slice's counter; `None` for another counter.
+#[must_use]
+pub fn memory_slice_number(counter: &str) -> Option<u32> {
+    counter.strip_prefix("memory-slice-")?.parse().ok()
+}
+
 /// Counter of the instances of a MIG profile, for profiles that allow fewer than their placements have room for.
 #[must_use]
 pub fn instances(profile: &ProfileSpelling) -> String {

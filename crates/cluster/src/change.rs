@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
-    Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_allocator::claim::Class;
 
 use crate::cluster::Cluster;
@@ -25,10 +26,26 @@ macro_rules! kinds {
         }
 
         /// The kind of an object.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "each is what its name says")]
         pub enum Kind {
             $($kind,)*
+        }
+
+        impl Object {
+            /// Its kind.
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Object::$kind(_) => Kind::$kind,)*
+                }
+            }
+
+            /// Its metadata.
+            pub fn metadata(&self) -> &ObjectMeta {
+                match self {
+                    $(Object::$kind(object) => &object.metadata,)*
+                }
+            }
         }
 
         $(impl From<$type> for Object {
@@ -47,6 +64,8 @@ kinds! {
     ResourceSlice: ResourceSlice,
     DeviceClass: DeviceClass,
     DeviceTaintRule: DeviceTaintRule,
+    PersistentVolumeClaim: PersistentVolumeClaim,
+    PersistentVolume: PersistentVolume,
 }
 
 impl Cluster {
@@ -55,9 +74,9 @@ impl Cluster {
     /// # Errors
     /// As for [`Self::apply`].
     pub fn of(objects: Objects) -> Result<Self, ObjectError> {
-        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = objects;
-        let mut cluster = Cluster::default();
-        // Rules before the slices that they apply to, so that each slice is added only once.
+        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules, volume_claims, volumes } =
+            objects;
+        let mut cluster = Cluster { keeps_slices: true, ..Cluster::default() };
         for rule in taint_rules.into_values() {
             cluster.apply(rule)?;
         }
@@ -79,6 +98,12 @@ impl Cluster {
         for template in templates.into_values() {
             cluster.apply(template)?;
         }
+        for claim in volume_claims.into_values() {
+            cluster.apply(claim)?;
+        }
+        for volume in volumes.into_values() {
+            cluster.apply(volume)?;
+        }
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
     }
@@ -88,43 +113,58 @@ impl Cluster {
     /// # Errors
     /// It contains something that the API server would not accept; the cluster is then as before.
     pub fn apply(&mut self, object: impl Into<Object>) -> Result<(), ObjectError> {
-        match object.into() {
+        let object = object.into();
+        let key = key(object.metadata());
+        match object {
             Object::Node(node) => {
-                self.objects.nodes.insert(key(&node.metadata), project::node(node));
+                self.objects.nodes.insert(key, project::node(node));
             }
             Object::Pod(pod) => {
-                self.objects.pods.insert(key(&pod.metadata), project::pod(pod));
+                let pod = project::pod(pod);
+                self.usages.replace(self.objects.pods.get(&key), Some(&pod));
+                self.objects.pods.insert(key, pod);
             }
             Object::ResourceClaimTemplate(template) => {
-                self.objects.templates.insert(key(&template.metadata), project::template(template));
+                self.objects.templates.insert(key, project::template(template));
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                self.objects.volume_claims.insert(key, project::volume_claim(claim));
+            }
+            Object::PersistentVolume(volume) => {
+                self.objects.volumes.insert(key, project::volume(volume));
             }
             Object::DeviceClass(class) => {
                 self.classes.insert(Class::from(&class));
-                self.objects.classes.insert(key(&class.metadata), project::class(class));
+                self.objects.classes.insert(key, project::class(class));
             }
             Object::ResourceClaim(claim) => self.apply_claim(project::claim(claim))?,
             Object::ResourceSlice(slice) => {
                 let slice = project::slice(slice);
-                self.update_inventory(&slice)?;
-                self.objects.slices.insert(key(&slice.metadata), slice);
+                let change =
+                    self.inventory.update(&slice).map_err(|error| ObjectError::of_slice(&slice, error))?;
+                Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
+                if self.keeps_slices {
+                    self.objects.slices.insert(key, slice);
+                }
             }
             Object::DeviceTaintRule(rule) => {
-                let key = key(&rule.metadata);
-                let before = self.objects.taint_rules.insert(key, rule.clone());
-                self.taint_again(before.iter().chain([&rule]))?;
+                self.objects.taint_rules.insert(key, rule);
+                self.inventory.set_taint_rules(self.objects.taint_rules.values());
             }
         }
         Ok(())
     }
 
     /// Deletes an object.
-    ///
-    /// # Errors
-    /// After the deletion of a taint rule, a slice has more devices than can be counted.
-    pub fn delete(&mut self, kind: Kind, key: &Key) -> Result<(), ObjectError> {
+    pub fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
             Kind::Node => drop(self.objects.nodes.remove(key)),
-            Kind::Pod => drop(self.objects.pods.remove(key)),
+            Kind::Pod => {
+                let pod = self.objects.pods.remove(key);
+                self.usages.replace(pod.as_ref(), None);
+            }
+            Kind::PersistentVolumeClaim => drop(self.objects.volume_claims.remove(key)),
+            Kind::PersistentVolume => drop(self.objects.volumes.remove(key)),
             Kind::ResourceClaimTemplate => drop(self.objects.templates.remove(key)),
             Kind::DeviceClass => {
                 self.classes.remove(&key.1);
@@ -137,18 +177,15 @@ impl Cluster {
                 }
             }
             Kind::ResourceSlice => {
-                if self.objects.slices.remove(key).is_some() {
-                    let change = self.inventory.remove(&key.1);
-                    Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
-                }
+                self.objects.slices.remove(key);
+                let change = self.inventory.remove(&key.1);
+                Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
             }
             Kind::DeviceTaintRule => {
-                if let Some(rule) = self.objects.taint_rules.remove(key) {
-                    self.taint_again([&rule].into_iter())?;
-                }
+                self.objects.taint_rules.remove(key);
+                self.inventory.set_taint_rules(self.objects.taint_rules.values());
             }
         }
-        Ok(())
     }
 
     fn apply_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
@@ -167,52 +204,4 @@ impl Cluster {
         self.objects.claims.insert(key, claim);
         Ok(())
     }
-
-    /// Puts a slice into the inventory as kube-scheduler sees it: with the taints that rules add to devices.
-    fn update_inventory(&mut self, slice: &ResourceSlice) -> Result<(), ObjectError> {
-        let rules: Vec<&DeviceTaintRule> =
-            self.objects.taint_rules.values().filter(|rule| is_about(rule, slice)).collect();
-        let change = if rules.is_empty() {
-            self.inventory.update(slice)
-        } else {
-            let mut tainted = slice.clone();
-            for rule in rules {
-                for device in tainted.spec.devices.iter_mut().flatten().filter(|device| taints(rule, device))
-                {
-                    device.taints.get_or_insert_default().push(rule.spec.taint.clone());
-                }
-            }
-            self.inventory.update(&tainted)
-        };
-        let change = change.map_err(|error| ObjectError::of_slice(slice, error))?;
-        Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
-        Ok(())
-    }
-
-    fn taint_again<'r>(
-        &mut self,
-        rules: impl Iterator<Item = &'r DeviceTaintRule> + Clone,
-    ) -> Result<(), ObjectError> {
-        let slices = std::mem::take(&mut self.objects.slices);
-        let mut concerned = slices.values().filter(|slice| rules.clone().any(|rule| is_about(rule, slice)));
-        let result = concerned.try_for_each(|slice| self.update_inventory(slice));
-        self.objects.slices = slices;
-        result
-    }
-}
-
-fn is_or_any(wanted: &Option<String>, found: &str) -> bool {
-    wanted.as_deref().is_none_or(|wanted| wanted == found)
-}
-
-/// Whether a rule may taint devices of the slice. One without a selector taints none.
-fn is_about(rule: &DeviceTaintRule, slice: &ResourceSlice) -> bool {
-    rule.spec.device_selector.as_ref().is_some_and(|selector| {
-        is_or_any(&selector.driver, &slice.spec.driver) && is_or_any(&selector.pool, &slice.spec.pool.name)
-    })
-}
-
-/// Whether a rule taints this device of a slice that it applies to.
-fn taints(rule: &DeviceTaintRule, device: &Device) -> bool {
-    rule.spec.device_selector.as_ref().is_some_and(|selector| is_or_any(&selector.device, &device.name))
 }

@@ -1,7 +1,7 @@
 //! The cluster as kube-scheduler sees it.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,8 +16,10 @@ use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 
+use crate::assume::Assumed;
 use crate::error::ObjectError;
-use crate::objects::Objects;
+use crate::objects::{Key, Objects};
+use crate::usage::Usages;
 
 /// What an allocation depends on: the objects, and the allocator's view of them.
 #[derive(Debug, Default)]
@@ -26,6 +28,11 @@ pub struct Cluster {
     pub(crate) inventory: Inventory,
     pub(crate) held: Arc<Held>,
     pub(crate) classes: Classes,
+    pub(crate) usages: Usages,
+    /// Pods on their way to a node, with the claims as they will be.
+    pub(crate) assumed: BTreeMap<Key, Assumed>,
+    /// Whether slices are kept as objects, too.
+    pub(crate) keeps_slices: bool,
 }
 
 /// A reader's own state. Keep it between questions: it caches compiled selectors and their answers.
@@ -63,25 +70,22 @@ impl Cluster {
         &self.held
     }
 
+    /// All classes.
+    pub fn classes(&self) -> &Classes {
+        &self.classes
+    }
+
     /// The nodes by name. Without any Node object: the nodes that slices name, with the label that every node has.
     pub fn nodes(&self) -> Vec<Cow<'_, Node>> {
         if !self.objects.nodes.is_empty() {
             return self.objects.nodes.values().map(Cow::Borrowed).collect();
         }
-        let names: BTreeSet<&String> = self
-            .objects
-            .slices
-            .values()
-            .flat_map(|slice| {
-                let of_devices =
-                    slice.spec.devices.iter().flatten().filter_map(|device| device.node_name.as_ref());
-                slice.spec.node_name.iter().chain(of_devices)
-            })
-            .collect();
-        let node = |name: &String| Node {
+        let of_devices = self.inventory.devices().filter_map(|device| device.own_node_name());
+        let names: BTreeSet<&str> = self.inventory.node_names().chain(of_devices).collect();
+        let node = |name: &str| Node {
             metadata: ObjectMeta {
-                name: Some(name.clone()),
-                labels: Some([("kubernetes.io/hostname".to_owned(), name.clone())].into()),
+                name: Some(name.to_owned()),
+                labels: Some([("kubernetes.io/hostname".to_owned(), name.to_owned())].into()),
                 ..ObjectMeta::default()
             },
             ..Node::default()
@@ -102,6 +106,21 @@ impl Cluster {
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
         let allocator = Allocator::new(&self.inventory, held, &self.classes);
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
+    }
+
+    /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn has_what_is_asked(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        driver: &str,
+        asker: &mut Asker,
+    ) -> Result<bool, AllocateError> {
+        let allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
 
     /// The obstacle for each device and request, each device looked at alone.

@@ -6,6 +6,7 @@
 //! Pure: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
+mod assume;
 mod change;
 mod cluster;
 mod error;
@@ -14,8 +15,9 @@ mod objects;
 pub mod outcome;
 mod project;
 pub mod subject;
+pub mod usage;
 
 pub use change::{Kind, Object};
 pub use cluster::{Asker, Cluster};
 pub use error::ObjectError;
-pub use objects::{Key, Objects, display, reference};
+pub use objects::{Key, Objects, display, key, reference};

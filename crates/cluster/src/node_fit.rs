@@ -1,5 +1,6 @@
 //! Whether a node takes a pod at all: kube-scheduler's checks besides devices, as far as they depend on the Node
-//! object alone. Free CPU and memory, ports, spreading and volumes are not checked.
+//! object alone. [`Cluster::shortage`](crate::Cluster::shortage) says whether there is room on it; pod affinity and
+//! spreading are not checked.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use tessera_allocator::node::NodeSelector;
@@ -30,6 +31,25 @@ pub enum Refusal {
     /// The pod does not tolerate a taint.
     #[error("the pod does not tolerate its taint {0}")]
     Taint(String),
+    /// It has as many pods as it may have.
+    #[error("it has all the {0} pods that it may have")]
+    Pods(u32),
+    /// Too little of a resource is left.
+    #[error("the pod asks for {asked} of {resource}, and {free} are free")]
+    Resource {
+        /// The resource.
+        resource: String,
+        /// What the pod asks for.
+        asked: String,
+        /// What is left.
+        free: String,
+    },
+    /// A port of the node that the pod needs is taken.
+    #[error("its port {0} is taken")]
+    Port(i32),
+    /// A volume of the pod is for other nodes.
+    #[error("the pod's volume {0} is for other nodes")]
+    Volume(String),
     /// A claim of the pod has devices that belong to other nodes.
     #[error("the claim {0} has its devices elsewhere")]
     ClaimElsewhere(String),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -28,6 +28,10 @@ pub struct Objects {
     pub classes: BTreeMap<Key, DeviceClass>,
     /// DeviceTaintRules.
     pub taint_rules: BTreeMap<Key, DeviceTaintRule>,
+    /// PersistentVolumeClaims.
+    pub volume_claims: BTreeMap<Key, PersistentVolumeClaim>,
+    /// PersistentVolumes.
+    pub volumes: BTreeMap<Key, PersistentVolume>,
 }
 
 /// `namespace/name`; for a cluster-wide object, the name alone.
@@ -40,14 +44,16 @@ pub fn reference(claim: &ResourceClaim) -> String {
     display(&key(&claim.metadata))
 }
 
-pub(crate) fn key(metadata: &ObjectMeta) -> Key {
+/// Namespace and name of an object.
+pub fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
 impl Objects {
     /// Adds objects, replacing those with the same name.
     pub fn overlay(&mut self, other: &Objects) {
-        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules } = other.clone();
+        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules, volume_claims, volumes } =
+            other.clone();
         self.nodes.extend(nodes);
         self.pods.extend(pods);
         self.claims.extend(claims);
@@ -55,5 +61,7 @@ impl Objects {
         self.slices.extend(slices);
         self.classes.extend(classes);
         self.taint_rules.extend(taint_rules);
+        self.volume_claims.extend(volume_claims);
+        self.volumes.extend(volumes);
     }
 }

@@ -1,7 +1,8 @@
 //! Reduces objects to what is needed: of a pod of 10 KiB, a few lines matter here.
 
 use k8s_openapi::api::core::v1::{
-    Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements,
+    Container, ContainerPort, Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, PodStatus, ResourceRequirements, Volume,
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,17 +44,28 @@ pub(crate) fn pod(pod: Pod) -> Pod {
             requests: resources.requests,
             ..ResourceRequirements::default()
         }),
+        restart_policy: container.restart_policy,
+        ports: container.ports.map(|ports| ports.into_iter().filter_map(host_port).collect()),
         ..Container::default()
     };
     Pod {
-        metadata: metadata(pod.metadata),
+        metadata: ObjectMeta {
+            resource_version: pod.metadata.resource_version.clone(),
+            owner_references: pod.metadata.owner_references.clone(),
+            ..metadata(pod.metadata)
+        },
         spec: pod.spec.map(|spec| PodSpec {
             affinity: spec.affinity,
             containers: spec.containers.into_iter().map(container).collect(),
             init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
             node_name: spec.node_name,
             node_selector: spec.node_selector,
+            overhead: spec.overhead,
+            preemption_policy: spec.preemption_policy,
             priority: spec.priority,
+            resources: spec.resources,
+            scheduler_name: spec.scheduler_name,
+            volumes: spec.volumes.map(|all| all.into_iter().filter_map(claimed_volume).collect()),
             resource_claims: spec.resource_claims,
             scheduling_gates: spec.scheduling_gates,
             tolerations: spec.tolerations,
@@ -62,6 +74,7 @@ pub(crate) fn pod(pod: Pod) -> Pod {
         status: pod.status.map(|status| PodStatus {
             conditions: status.conditions,
             extended_resource_claim_status: status.extended_resource_claim_status,
+            nominated_node_name: status.nominated_node_name,
             phase: status.phase,
             resource_claim_statuses: status.resource_claim_statuses,
             ..PodStatus::default()
@@ -70,7 +83,8 @@ pub(crate) fn pod(pod: Pod) -> Pod {
 }
 
 pub(crate) fn claim(claim: ResourceClaim) -> ResourceClaim {
-    ResourceClaim { metadata: metadata(claim.metadata), ..claim }
+    let owner_references = claim.metadata.owner_references.clone();
+    ResourceClaim { metadata: ObjectMeta { owner_references, ..metadata(claim.metadata) }, ..claim }
 }
 
 pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate {
@@ -83,4 +97,44 @@ pub(crate) fn slice(slice: ResourceSlice) -> ResourceSlice {
 
 pub(crate) fn class(class: DeviceClass) -> DeviceClass {
     DeviceClass { metadata: metadata(class.metadata), ..class }
+}
+
+/// The port, if it is one of the node's.
+fn host_port(port: ContainerPort) -> Option<ContainerPort> {
+    port.host_port.filter(|port| *port > 0)?;
+    Some(ContainerPort {
+        host_ip: port.host_ip,
+        host_port: port.host_port,
+        protocol: port.protocol,
+        ..ContainerPort::default()
+    })
+}
+
+/// The volume, if a PersistentVolumeClaim provides it.
+fn claimed_volume(volume: Volume) -> Option<Volume> {
+    let is_claimed = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+    is_claimed.then(|| Volume {
+        name: volume.name,
+        persistent_volume_claim: volume.persistent_volume_claim,
+        ephemeral: volume.ephemeral.map(|_| Default::default()),
+        ..Volume::default()
+    })
+}
+
+/// The claim with its volume's name.
+pub(crate) fn volume_claim(claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
+    let spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
+        volume_name: spec.volume_name,
+        ..PersistentVolumeClaimSpec::default()
+    });
+    PersistentVolumeClaim { metadata: metadata(claim.metadata), spec, status: None }
+}
+
+/// The volume with its node affinity.
+pub(crate) fn volume(volume: PersistentVolume) -> PersistentVolume {
+    let spec = volume.spec.map(|spec| PersistentVolumeSpec {
+        node_affinity: spec.node_affinity,
+        ..PersistentVolumeSpec::default()
+    });
+    PersistentVolume { metadata: metadata(volume.metadata), spec, status: None }
 }

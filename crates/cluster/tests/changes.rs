@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_cluster::{Asker, Cluster, Kind, Object, outcome, subject};
+use tessera_cluster::{Asker, Cluster, Object, key, outcome, subject};
 use tessera_oracle::Generator;
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -39,20 +39,6 @@ fn objects(generator: &mut Generator) -> Vec<Object> {
     objects
 }
 
-fn kind_and_key(object: &Object) -> (Kind, (String, String)) {
-    let (kind, metadata) = match object {
-        Object::Node(object) => (Kind::Node, &object.metadata),
-        Object::Pod(object) => (Kind::Pod, &object.metadata),
-        Object::ResourceClaim(object) => (Kind::ResourceClaim, &object.metadata),
-        Object::ResourceClaimTemplate(object) => (Kind::ResourceClaimTemplate, &object.metadata),
-        Object::ResourceSlice(object) => (Kind::ResourceSlice, &object.metadata),
-        Object::DeviceClass(object) => (Kind::DeviceClass, &object.metadata),
-        Object::DeviceTaintRule(object) => (Kind::DeviceTaintRule, &object.metadata),
-    };
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    (kind, (text(&metadata.namespace), text(&metadata.name)))
-}
-
 fn answers(cluster: &Cluster) -> String {
     let mut asker = asker();
     let mut all = String::new();
@@ -75,10 +61,11 @@ fn objects_in_and_out_leave_nothing_behind() {
         for step in 0..4 * objects.len() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let object = &objects[(random >> 33) % objects.len()];
-            let place = left.iter().position(|other| kind_and_key(other) == kind_and_key(object));
+            let place = left.iter().position(|other| {
+                (other.kind(), key(other.metadata())) == (object.kind(), key(object.metadata()))
+            });
             if (random >> 20).is_multiple_of(3) {
-                let (kind, key) = kind_and_key(object);
-                cluster.delete(kind, &key).expect("few devices");
+                cluster.delete(object.kind(), &key(object.metadata()));
                 if let Some(place) = place {
                     left.remove(place);
                 }

@@ -17,6 +17,16 @@ fn amount(quantity: &str, at: impl Fn() -> String) -> Result<Amount, ConvertErro
     Amount::parse(quantity).map_err(|reason| ConvertError::Quantity { at: at(), reason })
 }
 
+impl From<&v1::DeviceTaint> for Taint {
+    fn from(taint: &v1::DeviceTaint) -> Self {
+        Taint {
+            key: taint.key.clone(),
+            value: taint.value.clone().unwrap_or_default(),
+            effect: taint.effect.clone(),
+        }
+    }
+}
+
 impl Inventory {
     /// Adds a slice after all others. The order of slices matters in one case, as in Kubernetes: where the slices of a
     /// pool disagree about their number, the first one that concerns the node counts.
@@ -218,16 +228,7 @@ impl Inventory {
 
     fn extra(&mut self, device: &v1::Device, bare_sets: Vec<Name>) -> u32 {
         let extra = Extra {
-            taints: device
-                .taints
-                .iter()
-                .flatten()
-                .map(|taint| Taint {
-                    key: taint.key.clone(),
-                    value: taint.value.clone().unwrap_or_default(),
-                    effect: taint.effect.clone(),
-                })
-                .collect(),
+            taints: device.taints.iter().flatten().map(Taint::from).collect(),
             binding_conditions: device.binding_conditions.clone(),
             binding_failure_conditions: device.binding_failure_conditions.clone(),
             binds_to_node: device.binds_to_node.unwrap_or(false),

@@ -46,6 +46,7 @@ impl Inventory {
             copier.slice(slice);
         }
         copier.new.shrink_to_fit();
+        copier.new.taint_rules = self.taint_rules.clone();
         copier.new
     }
 }

@@ -4,6 +4,7 @@ use tessera_api::Quantity;
 use tessera_cel::{AttributeValue, DeviceView, split_name};
 
 use super::{Capacity, Consumption, Inventory, Shape, Value};
+use crate::amount::Nanos;
 use crate::names::Name;
 use crate::node::NodeSelector;
 
@@ -87,6 +88,11 @@ impl<'i> DeviceRef<'i> {
         slice.node_name.map(|name| self.inventory.text(name))
     }
 
+    /// The node that the device itself names, where its slice leaves that to each device.
+    pub fn own_node_name(&self) -> Option<&'i str> {
+        self.extra()?.node_name.as_deref()
+    }
+
     /// Name of the slice.
     pub fn slice_name(&self) -> &'i str {
         &self.inventory.slices[self.record().slice as usize].name
@@ -98,6 +104,32 @@ impl<'i> DeviceRef<'i> {
         device
             .capacities()
             .map(move |capacity| (device.inventory.text(capacity.name), capacity.amount.text()))
+    }
+
+    /// What it takes of counters: counter set, counter and amount in billionths. Of a device that several claims can
+    /// share, only the first share takes them.
+    pub fn counters(&self) -> impl Iterator<Item = (&'i str, &'i str, Nanos)> + use<'i> {
+        let inventory = self.inventory;
+        self.consumptions()
+            .map(move |taken| (inventory.text(taken.set), inventory.text(taken.counter), taken.amount))
+    }
+
+    /// Whether it has a taint that keeps requests without tolerations away.
+    pub fn is_tainted(&self) -> bool {
+        self.taints().any(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
+    }
+
+    /// Whether several claims can share it.
+    pub fn is_shareable(&self) -> bool {
+        self.shape().allow_multiple_allocations
+    }
+
+    /// The amount of a capacity as published, in billionths.
+    pub fn capacity(&self, name: &str) -> Option<Nanos> {
+        let mut capacities = self.capacities();
+        capacities
+            .find(|capacity| self.inventory.text(capacity.name) == name)
+            .map(|capacity| capacity.amount.nanos())
     }
 
     pub(crate) fn shape_index(&self) -> u32 {

@@ -57,6 +57,18 @@ impl<'a> Assignment<'a, '_> {
         Ok(is_match)
     }
 
+    /// Whether any device of the driver, free or not, is what a slot asks for.
+    pub fn has_what_is_asked(&mut self, driver: &str) -> Result<bool, AllocateError> {
+        for slot in 0..self.slots.len() {
+            for candidate in 0..self.candidates.len() as u32 {
+                if self.device(candidate).driver_name() == driver && self.is_selectable(slot, candidate)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) fn selectors_match(
         &mut self,
         slot: usize,

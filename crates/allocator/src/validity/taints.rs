@@ -5,7 +5,7 @@ use crate::inventory::{DeviceRef, Taint};
 
 /// The first taint that keeps the request from the device.
 pub(crate) fn untolerated<'i>(device: DeviceRef<'i>, ask: &DeviceRequest) -> Option<&'i Taint> {
-    device.extra()?.taints.iter().find(|taint| prevents(taint, ask))
+    device.taints().find(|taint| prevents(taint, ask))
 }
 
 /// Whether a taint keeps the request from the device.

@@ -1,0 +1,67 @@
+//! What is on its way but not yet observed: a pod that was sent to a node, and the devices that its claims will get there.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use crate::cluster::Cluster;
+use crate::error::ObjectError;
+use crate::objects::Key;
+
+/// A pod on its way to a node.
+#[derive(Debug)]
+pub(crate) struct Assumed {
+    /// Bound to the node.
+    pod: Pod,
+    /// With the allocations that they are expected to get.
+    claims: Vec<ResourceClaim>,
+}
+
+impl Cluster {
+    /// Counts the pod as if it were bound to the node, and its claims as if they were allocated so, until
+    /// [`Self::forget`]. Replaces what was assumed of the pod before.
+    ///
+    /// # Errors
+    /// A claim holds something that is not a quantity; nothing of the pod is then assumed.
+    pub fn assume(
+        &mut self,
+        key: &Key,
+        pod: &Pod,
+        node: &str,
+        claims: Vec<ResourceClaim>,
+    ) -> Result<(), ObjectError> {
+        self.forget(key);
+        let held = Arc::make_mut(&mut self.held);
+        for (count, claim) in claims.iter().enumerate() {
+            if let Err(error) = held.add(&self.inventory, claim) {
+                for claim in &claims[..count] {
+                    let _ = held.remove(&self.inventory, claim);
+                }
+                return Err(ObjectError::of_claim(claim, error));
+            }
+        }
+        let mut pod = pod.clone();
+        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+        self.usages.replace(None, Some(&pod));
+        self.assumed.insert(key.clone(), Assumed { pod, claims });
+        Ok(())
+    }
+
+    /// No longer assumes anything of the pod's claims: they are allocated by now.
+    pub fn forget_claims(&mut self, key: &Key) {
+        let Some(assumed) = self.assumed.get_mut(key) else { return };
+        for claim in assumed.claims.drain(..) {
+            // Cannot fail: the same quantities were parsed when the claim was assumed.
+            let _ = Arc::make_mut(&mut self.held).remove(&self.inventory, &claim);
+        }
+    }
+
+    /// No longer assumes anything of the pod.
+    pub fn forget(&mut self, key: &Key) {
+        self.forget_claims(key);
+        if let Some(assumed) = self.assumed.remove(key) {
+            self.usages.replace(Some(&assumed.pod), None);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What pods take of nodes besides devices: resources, places and ports, as kube-scheduler counts them
+//! (`NodeResourcesFit`, `NodePorts` and `VolumeBinding`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use tessera_allocator::node::NodeSelector;
+use tessera_api::Quantity;
+
+use crate::cluster::Cluster;
+use crate::node_fit::Refusal;
+
+/// Amounts of resources by name, in billionths of a unit.
+type Amounts = BTreeMap<String, i128>;
+
+/// A port of a node: protocol, port, address (`0.0.0.0` for all).
+type HostPort = (String, i32, String);
+
+/// What pods take of one node.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Usage {
+    pods: u32,
+    requested: Amounts,
+    ports: BTreeMap<HostPort, u32>,
+}
+
+/// What pods take of each node.
+#[derive(Debug, Default)]
+pub(crate) struct Usages {
+    by_node: HashMap<String, Usage>,
+}
+
+impl Usages {
+    /// Takes a pod out and puts its successor in; one that is on no node, or has ended, counts nowhere.
+    pub(crate) fn replace(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
+        if let Some((node, pod)) = before.and_then(running_on)
+            && let Some(usage) = self.by_node.get_mut(node)
+        {
+            usage.change(pod, false);
+            if usage.pods == 0 {
+                self.by_node.remove(node);
+            }
+        }
+        if let Some((node, pod)) = after.and_then(running_on) {
+            self.by_node.entry(node.to_owned()).or_default().change(pod, true);
+        }
+    }
+}
+
+/// The pod's node, unless it has ended.
+fn running_on(pod: &Pod) -> Option<(&str, &Pod)> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let node = pod.spec.as_ref()?.node_name.as_deref()?;
+    (!matches!(phase, Some("Succeeded" | "Failed"))).then_some((node, pod))
+}
+
+impl Usage {
+    fn change(&mut self, pod: &Pod, is_added: bool) {
+        self.pods = if is_added { self.pods + 1 } else { self.pods.saturating_sub(1) };
+        for (name, amount) in requests(pod) {
+            let total = self.requested.entry(name).or_default();
+            *total = total.saturating_add(if is_added { amount } else { -amount });
+        }
+        for port in host_ports(pod) {
+            let count = self.ports.entry(port).or_default();
+            *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
+        }
+        self.requested.retain(|_, amount| *amount != 0);
+        self.ports.retain(|_, count| *count > 0);
+    }
+}
+
+impl Cluster {
+    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is. Of
+    /// resources that neither the node nor Kubernetes itself names, nothing is said.
+    pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let none = Usage::default();
+        let usage = self.usages.by_node.get(name).unwrap_or(&none);
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let allocatable = |resource: &str| allocatable.and_then(|all| all.get(resource)).map(nanos);
+        if let Some(most) = allocatable("pods")
+            && most < i128::from(usage.pods + 1) * NANO
+        {
+            return Some(Refusal::Pods(usage.pods));
+        }
+        for (resource, amount) in requests(pod).into_iter().filter(|(_, amount)| *amount > 0) {
+            let Some(all) = allocatable(&resource) else { continue };
+            let free = all.saturating_sub(usage.requested.get(&resource).copied().unwrap_or(0));
+            if amount > free {
+                let plain = |nanos: i128| {
+                    if nanos % NANO == 0 {
+                        format!("{}", nanos / NANO)
+                    } else {
+                        format!("{}m", nanos / (NANO / 1000))
+                    }
+                };
+                return Some(Refusal::Resource { resource, asked: plain(amount), free: plain(free.max(0)) });
+            }
+        }
+        for (protocol, port, address) in host_ports(pod) {
+            let is_taken = usage.ports.keys().any(|(other_protocol, other, other_address)| {
+                (*other_protocol == protocol && *other == port)
+                    && (*other_address == address
+                        || [other_address.as_str(), &address].contains(&ANY_ADDRESS))
+            });
+            if is_taken {
+                return Some(Refusal::Port(port));
+            }
+        }
+        self.volume_elsewhere(pod, node)
+    }
+
+    /// A volume of the pod that is bound, but not for this node.
+    fn volume_elsewhere(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+        pod.spec.as_ref()?.volumes.iter().flatten().find_map(|volume| {
+            let claim = match &volume.persistent_volume_claim {
+                Some(claim) => claim.claim_name.clone(),
+                None => format!("{pod_name}-{}", volume.name),
+            };
+            let claim = self.objects.volume_claims.get(&(namespace.clone(), claim))?;
+            let name = claim.spec.as_ref()?.volume_name.clone()?;
+            let found = self.objects.volumes.get(&(String::new(), name.clone()))?;
+            let required = found.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+            match NodeSelector::from(required).matches(&node.into()) {
+                Ok(true) => None,
+                _ => Some(Refusal::Volume(name)),
+            }
+        })
+    }
+}
+
+const NANO: i128 = 1_000_000_000;
+
+/// The address of a port that is open on all addresses.
+const ANY_ADDRESS: &str = "0.0.0.0";
+
+fn nanos(text: &QuantityText) -> i128 {
+    // The API server accepts no other text.
+    Quantity::parse(&text.0).map_or(0, |quantity| quantity.nanos())
+}
+
+/// What a pod asks of its node: the containers and sidecars together, or the largest moment of its initialisation; what
+/// the pod asks as a whole outranks both; with its overhead (`resource.PodRequests`).
+fn requests(pod: &Pod) -> Amounts {
+    let Some(spec) = &pod.spec else { return Amounts::new() };
+    let mut running = Amounts::new();
+    for container in &spec.containers {
+        add(&mut running, &of_container(container));
+    }
+    let (mut sidecars, mut largest) = (Amounts::new(), Amounts::new());
+    for container in spec.init_containers.iter().flatten() {
+        let mut moment = sidecars.clone();
+        add(&mut moment, &of_container(container));
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = moment.clone();
+        }
+        for (name, amount) in moment {
+            let most = largest.entry(name).or_default();
+            *most = amount.max(*most);
+        }
+    }
+    add(&mut running, &sidecars);
+    for (name, amount) in largest {
+        let most = running.entry(name).or_default();
+        *most = amount.max(*most);
+    }
+    if let Some(resources) = &spec.resources {
+        running.extend(asked(resources.requests.as_ref(), resources.limits.as_ref()));
+    }
+    for (name, amount) in spec.overhead.iter().flatten() {
+        *running.entry(name.clone()).or_default() += nanos(amount);
+    }
+    running
+}
+
+fn add(to: &mut Amounts, amounts: &Amounts) {
+    for (name, amount) in amounts {
+        let total = to.entry(name.clone()).or_default();
+        *total = total.saturating_add(*amount);
+    }
+}
+
+fn of_container(container: &Container) -> Amounts {
+    let Some(resources) = &container.resources else { return Amounts::new() };
+    asked(resources.requests.as_ref(), resources.limits.as_ref())
+}
+
+/// The requests; where a resource has none, its limit.
+fn asked(
+    requests: Option<&BTreeMap<String, QuantityText>>,
+    limits: Option<&BTreeMap<String, QuantityText>>,
+) -> Amounts {
+    let all = limits.into_iter().chain(requests).flatten();
+    all.map(|(name, amount)| (name.clone(), nanos(amount))).collect()
+}
+
+fn host_ports(pod: &Pod) -> impl Iterator<Item = HostPort> + '_ {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    containers.flat_map(|container| container.ports.iter().flatten()).filter_map(|port| {
+        let number = port.host_port.filter(|port| *port > 0)?;
+        let address = port.host_ip.clone().filter(|address| !address.is_empty());
+        Some((
+            port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            number,
+            address.unwrap_or_else(|| ANY_ADDRESS.to_owned()),
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Key;
+
+    fn pod(name: &str, node: Option<&str>, extra: Value) -> Pod {
+        let mut pod = json!({ "metadata": { "name": name, "namespace": "n" }, "spec": { "containers": [] } });
+        for (key, value) in extra.as_object().unwrap() {
+            pod["spec"][key] = value.clone();
+        }
+        if let Some(node) = node {
+            pod["spec"]["nodeName"] = json!(node);
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn container(cpu: &str) -> Value {
+        json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } })
+    }
+
+    fn node() -> Node {
+        serde_json::from_value(json!({
+            "metadata": { "name": "a" }, "status": { "allocatable": { "cpu": "4", "pods": "3" } },
+        }))
+        .unwrap()
+    }
+
+    fn key(name: &str) -> Key {
+        ("n".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn containers_sidecars_initialisation_and_overhead() {
+        let cpu =
+            |extra: Value| requests(&pod("p", None, extra)).get("cpu").copied().unwrap_or(0) / (NANO / 1000);
+        assert_eq!(cpu(json!({ "containers": [container("1"), container("500m")] })), 1500);
+        assert_eq!(cpu(json!({ "containers": [container("1")], "initContainers": [container("3")] })), 3000);
+        let mut sidecar = container("1");
+        sidecar["restartPolicy"] = json!("Always");
+        let extra = json!({ "containers": [container("1")], "initContainers": [sidecar, container("3")] });
+        assert_eq!(cpu(extra), 4000);
+        assert_eq!(cpu(json!({ "containers": [container("1")], "overhead": { "cpu": "250m" } })), 1250);
+        let whole = json!({ "containers": [container("1")], "resources": { "requests": { "cpu": "2" } } });
+        assert_eq!(cpu(whole), 2000);
+    }
+
+    #[test]
+    fn what_runs_and_what_is_assumed_takes_room() {
+        let mut cluster = Cluster::default();
+        let three = || json!({ "containers": [container("3")] });
+        let asking = pod("new", None, json!({ "containers": [container("2")] }));
+        assert_eq!(cluster.shortage(&asking, &node()), None);
+        cluster.apply(pod("old", Some("a"), three())).unwrap();
+        assert!(matches!(cluster.shortage(&asking, &node()), Some(Refusal::Resource { .. })));
+        cluster.delete(crate::Kind::Pod, &key("old"));
+        assert_eq!(cluster.shortage(&asking, &node()), None);
+        cluster.assume(&key("other"), &pod("other", None, three()), "a", Vec::new()).unwrap();
+        assert!(matches!(cluster.shortage(&asking, &node()), Some(Refusal::Resource { .. })));
+        cluster.forget(&key("other"));
+        assert_eq!(cluster.shortage(&asking, &node()), None);
+        for name in ["x", "y", "z"] {
+            cluster.apply(pod(name, Some("a"), json!({}))).unwrap();
+        }
+        assert_eq!(cluster.shortage(&asking, &node()), Some(Refusal::Pods(3)));
+    }
+
+    #[test]
+    fn ports_and_volumes() {
+        let mut cluster = Cluster::default();
+        let web =
+            || json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }] });
+        cluster.apply(pod("old", Some("a"), web())).unwrap();
+        assert_eq!(cluster.shortage(&pod("new", None, web()), &node()), Some(Refusal::Port(80)));
+
+        let disk = json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }] });
+        let asking = pod("new", None, disk);
+        let claim =
+            json!({ "metadata": { "name": "c", "namespace": "n" }, "spec": { "volumeName": "disk" } });
+        let volume = |host: &str| {
+            json!({ "metadata": { "name": "disk" }, "spec": { "nodeAffinity": { "required": {
+                "nodeSelectorTerms": [{ "matchFields": [
+                    { "key": "metadata.name", "operator": "In", "values": [host] }] }] } } } })
+        };
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        cluster.apply(claim).unwrap();
+        for (host, expected) in [("a", None), ("b", Some(Refusal::Volume("disk".to_owned())))] {
+            let volume: k8s_openapi::api::core::v1::PersistentVolume =
+                serde_json::from_value(volume(host)).unwrap();
+            cluster.apply(volume).unwrap();
+            assert_eq!(cluster.shortage(&asking, &node()), expected, "{host}");
+        }
+    }
+}

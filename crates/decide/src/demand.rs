@@ -1,0 +1,102 @@
+//! What a pod needs of a node, in a form that pods of the same kind share.
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use tessera_allocator::claim::{Ask, Claim};
+use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
+use tessera_cluster::{Key, ObjectError, Objects, key, outcome};
+
+/// What a pod needs of a node.
+#[derive(Debug)]
+pub(crate) struct Demand {
+    pub subject: Subject,
+    /// The claims without devices, in the allocator's form.
+    claims: Vec<Claim>,
+    /// Equal for pods that fit the same nodes for the same reasons.
+    pub shape: String,
+}
+
+impl Demand {
+    pub fn of(objects: &Objects, pod: &Pod) -> Result<Self, ObjectError> {
+        let subject = subject::of_pod(objects, pod);
+        let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+        let claims = outcome::converted(&open)?;
+        let shape = shape(pod, &subject);
+        Ok(Demand { claims, shape, subject })
+    }
+
+    /// What keeps the pod from being looked at, other than gates.
+    pub fn obstacle(&self) -> Option<&PodObstacle> {
+        let obstacles = self.subject.obstacles.iter();
+        obstacles.into_iter().find(|obstacle| !matches!(obstacle, PodObstacle::SchedulingGate(_)))
+    }
+
+    /// Whether any claim needs devices.
+    pub fn is_open(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
+    /// The claims that the node would have to serve.
+    pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Vec<Claim>) {
+        let open = self.subject.claims.iter().filter(|wanted| !wanted.is_allocated());
+        let both = open.zip(&self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
+        both.map(|(wanted, claim)| (wanted, claim.clone())).unzip()
+    }
+
+    /// Claims without devices that other pods may use, too.
+    pub fn shared(&self) -> impl Iterator<Item = Key> {
+        let shared = |wanted: &&Wanted| {
+            let owners = wanted.claim.metadata.owner_references.iter().flatten().count();
+            wanted.made_from.is_none() && owners == 0 && !wanted.is_allocated()
+        };
+        self.subject.claims.iter().filter(shared).map(|wanted| key(&wanted.claim.metadata))
+    }
+
+    /// What it asks for, in short: `4 x gpu.tessera.dev`.
+    pub fn text(&self) -> String {
+        let mut parts = Vec::new();
+        for request in self.claims.iter().flat_map(|claim| &claim.requests) {
+            let (ask, more) = match &request.ask {
+                Ask::Exactly(ask) => (ask, ""),
+                Ask::FirstAvailable(alternatives) => match alternatives.first() {
+                    Some(first) => (first, " or less preferred"),
+                    None => continue,
+                },
+                Ask::Unknown => continue,
+            };
+            let count = if ask.is_all() { "all".to_owned() } else { ask.count.max(1).to_string() };
+            parts.push(format!("{count} x {}{more}", ask.class));
+        }
+        parts.join(" + ")
+    }
+}
+
+/// Everything that node checks and the allocator read.
+fn shape(pod: &Pod, subject: &Subject) -> String {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = PodSpec {
+        priority: None,
+        preemption_policy: None,
+        scheduling_gates: None,
+        resource_claims: None,
+        scheduler_name: None,
+        volumes: spec.volumes.filter(|volumes| !volumes.is_empty()),
+        ..spec
+    };
+    let mut parts = vec![serde_json::to_string(&spec).unwrap_or_default()];
+    if spec.volumes.is_some() {
+        parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.name));
+    }
+    for wanted in &subject.claims {
+        let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
+            || wanted.claim.metadata.owner_references.is_some();
+        if wanted.is_allocated() || !is_own {
+            parts.push(format!("{:?}", key(&wanted.claim.metadata)));
+        }
+        if wanted.is_allocated() {
+            parts.push(serde_json::to_string(&wanted.claim.status).unwrap_or_default());
+        }
+        parts.push(serde_json::to_string(&wanted.claim.spec).unwrap_or_default());
+        parts.extend(wanted.extended_resources.iter().cloned());
+    }
+    parts.join("\n")
+}

@@ -1,0 +1,137 @@
+//! How much of each card of a node is in use.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_allocator::inventory::DeviceRef;
+use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter};
+use tessera_cluster::{Cluster, outcome};
+
+/// A whole card, in parts of it.
+pub(crate) const WHOLE: u32 = 1000;
+
+/// The cards of a node with what claims, or pods on their way, hold of them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct NodeCards {
+    pub cards: BTreeMap<PciBusId, CardUse>,
+}
+
+/// The use of one card.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct CardUse {
+    /// Published devices.
+    pub devices: u32,
+    /// Thousandths of the card that are held: by memory slices, or of a share by memory.
+    pub used: u32,
+    /// Whether any free device without a taint could still be allocated.
+    pub is_allocatable: bool,
+    /// Memory slices, as bits: all, and those held.
+    slices: (u64, u64),
+}
+
+/// What a device takes of its card.
+struct Part {
+    card: PciBusId,
+    slices: u64,
+}
+
+impl NodeCards {
+    /// The cards of a node by its devices of the driver.
+    pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
+        let mut all = NodeCards::default();
+        let own =
+            || cluster.inventory().devices_of_node(node).filter(|device| device.driver_name() == driver);
+        let parts: Vec<(DeviceRef<'_>, Part)> =
+            own().filter_map(|device| Some((device, part(device)?))).collect();
+        for (_, part) in &parts {
+            let card = all.cards.entry(part.card).or_default();
+            card.devices += 1;
+            card.slices.0 |= part.slices;
+        }
+        for (device, part) in &parts {
+            let Some(card) = all.cards.get_mut(&part.card) else { continue };
+            if cluster.held().holds_whole(*device) {
+                card.slices.1 |= part.slices;
+                card.used += worth(part.slices, card.slices.0);
+            } else if cluster.held().is_shared(*device) {
+                card.slices.1 |= part.slices;
+                card.used += share(*device, |name| cluster.held().shared(*device, name));
+            }
+        }
+        for (device, part) in &parts {
+            let Some(card) = all.cards.get_mut(&part.card) else { continue };
+            card.used = card.used.min(WHOLE);
+            let is_free = if cluster.held().is_shared(*device) {
+                card.used < WHOLE
+            } else {
+                part.slices & card.slices.1 == 0
+            };
+            card.is_allocatable |= is_free && !device.is_tainted();
+        }
+        all
+    }
+
+    /// Cards of which nothing is held.
+    pub fn free(&self) -> u32 {
+        self.cards.values().filter(|card| card.used == 0).count() as u32
+    }
+
+    /// Thousandths of cards that are held.
+    pub fn used(&self) -> u32 {
+        self.cards.values().map(|card| card.used).sum()
+    }
+
+    /// Adds what allocations take.
+    pub fn add(&mut self, cluster: &Cluster, allocations: &[AllocationResult], driver: &str) {
+        for result in allocations.iter().flat_map(outcome::results) {
+            if result.driver != driver || result.admin_access == Some(true) {
+                continue;
+            }
+            let Some(device) = cluster.inventory().find(driver, &result.pool, &result.device).next() else {
+                continue;
+            };
+            let Some(part) = part(device) else { continue };
+            let card = self.cards.entry(part.card).or_default();
+            card.slices.1 |= part.slices;
+            card.used += match &result.consumed_capacity {
+                Some(consumed) => share(device, |name| {
+                    let taken = consumed.get(name).and_then(|taken| Quantity::parse(&taken.0).ok());
+                    taken.map_or(0, |taken| taken.nanos())
+                }),
+                None => worth(part.slices, card.slices.0),
+            };
+            card.used = card.used.min(WHOLE);
+        }
+    }
+}
+
+/// What a device takes of its card; `None` for a device whose name is not one of ours.
+fn part(device: DeviceRef<'_>) -> Option<Part> {
+    let name: DeviceName = device.name().parse().ok()?;
+    let mut slices = 0;
+    for (_, counter, _) in device.counters() {
+        if let Some(number) = counter::memory_slice_number(counter) {
+            slices |= 1 << number.min(63);
+        }
+    }
+    // A card without counters has one part.
+    if slices == 0 && name.device_type() != DeviceType::Mig {
+        slices = 1;
+    }
+    Some(Part { card: name.card(), slices })
+}
+
+/// Thousandths of the card.
+fn worth(slices: u64, all: u64) -> u32 {
+    WHOLE * slices.count_ones() / all.count_ones().max(1)
+}
+
+/// Thousandths of a shared card, by the capacity of which shares take most; `taken` in billionths, by name.
+fn share(device: DeviceRef<'_>, taken: impl Fn(&str) -> i128) -> u32 {
+    let part = |name: &str| {
+        let all = device.capacity(name).filter(|all| *all > 0)?;
+        u32::try_from(taken(name).max(0).saturating_mul(i128::from(WHOLE)) / all).ok()
+    };
+    let most = [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS].into_iter().filter_map(part).max();
+    most.unwrap_or(WHOLE).clamp(1, WHOLE)
+}

@@ -1,0 +1,173 @@
+//! The nodes for one shape of demand, best first, kept up to date by what changed since the last question.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_allocator::error::AllocateError;
+use tessera_cluster::{Asker, Cluster, outcome};
+
+use crate::blocked::{self, Blocked};
+use crate::demand::Demand;
+use crate::fleet::{Fleet, NodeIndex};
+use crate::score::{Candidate, Score};
+
+/// The rankings of the shapes asked for last.
+#[derive(Debug, Default)]
+pub(crate) struct Rankings {
+    by_shape: HashMap<String, Ranking>,
+    questions: u64,
+}
+
+/// The nodes for one shape of demand.
+#[derive(Debug, Default)]
+pub(crate) struct Ranking {
+    /// Changes of the fleet up to here are in it.
+    seen: Option<usize>,
+    best: BTreeSet<(Score, NodeIndex)>,
+    scores: Vec<Option<Score>>,
+    blocked: BTreeMap<NodeIndex, Blocked>,
+    /// The error with which kube-scheduler would end the attempt, wherever it came up.
+    fatal: Option<String>,
+    asked_at: u64,
+}
+
+/// Rankings that are kept; the one that was not asked for longest goes.
+const MOST_RANKINGS: usize = 256;
+
+/// What all of it reads.
+pub(crate) struct View<'v> {
+    pub cluster: &'v Cluster,
+    pub fleet: &'v mut Fleet,
+    pub asker: &'v mut Asker,
+    pub driver: &'v str,
+}
+
+/// What a pod would get on a node.
+pub(crate) struct Fit {
+    pub score: Score,
+    pub allocations: Vec<AllocationResult>,
+}
+
+impl Rankings {
+    /// The ranking for this demand, as of now.
+    pub fn of(&mut self, demand: &Demand, view: &mut View<'_>) -> &mut Ranking {
+        self.questions += 1;
+        if self.by_shape.len() >= MOST_RANKINGS && !self.by_shape.contains_key(&demand.shape) {
+            let oldest = self.by_shape.iter().min_by_key(|(_, ranking)| ranking.asked_at);
+            if let Some(oldest) = oldest.map(|(shape, _)| shape.clone()) {
+                self.by_shape.remove(&oldest);
+            }
+        }
+        let ranking = self.by_shape.entry(demand.shape.clone()).or_default();
+        ranking.asked_at = self.questions;
+        ranking.update(demand, view);
+        ranking
+    }
+
+    /// Classes or other objects changed on which every answer may depend.
+    pub fn clear(&mut self) {
+        self.by_shape.clear();
+    }
+}
+
+impl Ranking {
+    fn update(&mut self, demand: &Demand, view: &mut View<'_>) {
+        let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
+        let nodes: BTreeSet<NodeIndex> = match changed {
+            Some(changed) => changed.iter().copied().collect(),
+            None => {
+                self.fatal = None;
+                (0..view.fleet.len() as NodeIndex).collect()
+            }
+        };
+        self.scores.resize(view.fleet.len(), None);
+        for index in nodes {
+            if let Some(score) = self.scores[index as usize].take() {
+                self.best.remove(&(score, index));
+            }
+            self.blocked.remove(&index);
+            match fit(demand, index, view) {
+                Ok(Ok(fit)) => {
+                    self.scores[index as usize] = Some(fit.score);
+                    self.best.insert((fit.score, index));
+                }
+                Ok(Err(blocked)) => {
+                    self.blocked.insert(index, blocked);
+                }
+                Err(error) => {
+                    self.fatal.get_or_insert(error.to_string());
+                }
+            }
+        }
+        self.seen = Some(view.fleet.now());
+    }
+
+    /// The nodes that can take it, best first.
+    pub fn best(&self) -> impl Iterator<Item = (Score, NodeIndex)> + '_ {
+        self.best.iter().copied()
+    }
+
+    /// Number of nodes that can take it.
+    pub fn suitable(&self) -> usize {
+        self.best.len()
+    }
+
+    /// See [`Ranking::fatal`].
+    pub fn fatal(&self) -> Option<&str> {
+        self.fatal.as_deref()
+    }
+
+    /// Nodes that have the devices, but no room besides.
+    pub fn without_room(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        let room = self.blocked.iter().filter(|(_, blocked)| matches!(blocked, Blocked::Room(_)));
+        room.map(|(index, _)| *index)
+    }
+
+    /// Why no node can take it.
+    pub fn sentence(&self) -> String {
+        let refused = self.best.iter().map(|_| &Blocked::RefusedBefore);
+        blocked::sentence(self.scores.len(), self.blocked.values().chain(refused))
+    }
+}
+
+/// What the pod would get on the node, or why it cannot run there.
+///
+/// # Errors
+/// kube-scheduler would end its attempt with this error, whatever other nodes say.
+pub(crate) fn fit(
+    demand: &Demand,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Result<Result<Fit, Blocked>, AllocateError> {
+    let name = view.fleet.node(index).name.clone();
+    let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else {
+        return Ok(Err(Blocked::NoNode));
+    };
+    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
+        return Ok(Err(Blocked::refused(&refusal)));
+    }
+    let (_, claims) = demand.on(node);
+    let allocations = match view.cluster.allocate(node, &claims, view.cluster.held(), view.asker) {
+        Ok(Some(allocations)) => allocations,
+        // A node whose slices are being replaced takes nothing for a moment.
+        Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
+        Err(error) => return Err(error),
+    };
+    let pod: Option<&Pod> = demand.subject.pod.as_ref();
+    if let Some(refusal) = pod.and_then(|pod| view.cluster.shortage(pod, node)) {
+        return Ok(Err(Blocked::Room(refusal.to_string())));
+    }
+    let before = view.fleet.cards(index, view.cluster, view.driver).clone();
+    let mut after = before.clone();
+    after.add(view.cluster, &allocations, view.driver);
+    let report = view.fleet.node(index).report.as_ref().map(|(_, report)| report);
+    let score = Score::of(&Candidate {
+        report,
+        before: &before,
+        after: &after,
+        claims: &claims,
+        allocations: &allocations,
+    });
+    Ok(Ok(Fit { score, allocations }))
+}

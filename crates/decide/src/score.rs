@@ -1,0 +1,161 @@
+//! What a pod on a node costs.
+
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_allocator::claim::{Ask, Claim};
+use tessera_api::gpu_pool::{Allocation, Placement, Strategy, TopologyPolicy};
+use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
+use tessera_cluster::outcome;
+
+use crate::node_cards::NodeCards;
+
+/// What a pod on a node costs; the least is best. Fields in the order of their weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Score {
+    /// Whether the devices are of no steered pool: those come last, for they are not ours to fill.
+    pub is_native: bool,
+    /// How far down the lists of `firstAvailable` the node makes the pod go. The user's preference outranks ours.
+    preference: u64,
+    /// Classes of link bandwidth below the best that exists, each about 10 %; 0 where it does not matter.
+    quality: u16,
+    /// With Pack: how much less a large request can get here. With Spread: how much of the node is in use.
+    loss: u64,
+    /// Thousandths of the cards in use that stay free.
+    left: u32,
+    /// Free cards that stay.
+    free: u32,
+}
+
+/// A node before and after, to be scored.
+pub(crate) struct Candidate<'c> {
+    pub report: Option<&'c NodeReport>,
+    pub before: &'c NodeCards,
+    pub after: &'c NodeCards,
+    pub claims: &'c [Claim],
+    pub allocations: &'c [AllocationResult],
+}
+
+impl Score {
+    pub fn of(candidate: &Candidate<'_>) -> Self {
+        let Candidate { report, before, after, .. } = *candidate;
+        let whole = candidate.whole_cards();
+        let first = candidate.first_card();
+        let card = report.zip(first).and_then(|(report, card)| report.cards.get(&card));
+        let placement = card.map_or(Placement::default(), |card| card.placement);
+        let (free, free_after) = (u64::from(before.free()), u64::from(after.free()));
+        let loss = match placement.strategy {
+            // Convex: a card that is the first to go from a large free set costs more than the last one of a small set.
+            Strategy::Pack => free * free - (free_after * free_after).min(free * free),
+            Strategy::Spread => {
+                let all = u64::try_from(after.cards.len()).unwrap_or(u64::MAX).max(1);
+                u64::from(after.used()) / all
+            }
+        };
+        let partly = |card: &&crate::node_cards::CardUse| card.used > 0;
+        let left = after.cards.values().filter(partly).map(|card| crate::node_cards::WHOLE - card.used).sum();
+        Score {
+            is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
+            preference: preference(candidate.claims, candidate.allocations),
+            quality: match (placement.topology, report) {
+                (TopologyPolicy::Preferred, Some(report)) if whole.len() > 1 => quality(report, &whole),
+                _ => 0,
+            },
+            loss,
+            left,
+            free: after.free(),
+        }
+    }
+}
+
+impl Candidate<'_> {
+    fn names(&self) -> impl Iterator<Item = DeviceName> {
+        self.allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok())
+    }
+
+    fn first_card(&self) -> Option<PciBusId> {
+        self.names().next().map(|name| name.card())
+    }
+
+    /// The whole cards among the devices, by address.
+    fn whole_cards(&self) -> Vec<PciBusId> {
+        let whole = self.names().filter(|name| name.device_type() == DeviceType::Gpu);
+        let mut cards: Vec<PciBusId> = whole.map(|name| name.card()).collect();
+        cards.sort();
+        cards
+    }
+}
+
+/// The places of the chosen alternatives in their lists, four bits for each request.
+fn preference(claims: &[Claim], allocations: &[AllocationResult]) -> u64 {
+    let mut preference: u64 = 0;
+    for (claim, allocation) in claims.iter().zip(allocations) {
+        for request in &claim.requests {
+            let Ask::FirstAvailable(alternatives) = &request.ask else { continue };
+            let chosen = outcome::results(allocation).iter().find_map(|result| {
+                let name = result.request.strip_prefix(&request.name)?.strip_prefix('/')?;
+                alternatives.iter().position(|alternative| alternative.name == name)
+            });
+            let place = u64::try_from(chosen.unwrap_or(0)).unwrap_or(0).min(15);
+            preference = preference.saturating_mul(16).saturating_add(place);
+        }
+    }
+    preference
+}
+
+/// The class of a set of cards by the links between them, 0 for the best: with ten times more links on average a set is
+/// some 24 classes better.
+fn quality(report: &NodeReport, cards: &[PciBusId]) -> u16 {
+    let mut weight = 0u64;
+    let mut pairs = 0u64;
+    for (place, one) in cards.iter().enumerate() {
+        for other in &cards[place + 1..] {
+            pairs += 1;
+            let links =
+                report.links.iter().find(|(a, b, _)| (a, b) == (one, other)).map_or(0, |(.., links)| *links);
+            let level =
+                report.pcie.iter().find(|(a, b, _)| (a, b) == (one, other)).map(|(.., level)| level.as_str());
+            weight +=
+                100 * u64::from(links) + closeness(level.or(report.other_pairs.as_deref()).unwrap_or("SYS"));
+        }
+    }
+    let mean = weight / pairs.max(1);
+    let mut class = 0;
+    let mut reached = BEST_WEIGHT;
+    while reached > mean.max(1) {
+        // A tenth less.
+        reached -= (reached / 10).max(1);
+        class += 1;
+    }
+    class
+}
+
+/// More than any pair has: 18 links of one card, and the same board.
+const BEST_WEIGHT: u64 = 2_000;
+
+/// Closeness on PCIe as go-gpuallocator scores it, by the name in `nvidia-smi topo -m`.
+fn closeness(level: &str) -> u64 {
+    match level {
+        "PIX" => 50,
+        "PXB" => 40,
+        "PHB" => 30,
+        "NODE" => 20,
+        _ => 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn better_links_are_a_better_class() {
+        let card = |bus: u8| format!("0000:{bus:02x}:00.0").parse::<PciBusId>().unwrap();
+        let mut report = NodeReport { other_pairs: Some("SYS".to_owned()), ..NodeReport::default() };
+        let two = [card(1), card(2)];
+        let far = quality(&report, &two);
+        report.pcie = vec![(card(1), card(2), "PIX".to_owned())];
+        let near = quality(&report, &two);
+        report.links = vec![(card(1), card(2), 4)];
+        let linked = quality(&report, &two);
+        assert!(linked < near && near < far, "{linked} {near} {far}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Pods on their way to the node that was proposed for them.
+
+use std::collections::BTreeMap;
+
+use tessera_cluster::Key;
+
+/// A pod on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Steer {
+    pub uid: String,
+    pub node: String,
+    /// Claims without devices that other pods may use, too: they must follow it.
+    pub shared: Vec<Key>,
+    /// Its claims were seen with devices.
+    pub is_allocated: bool,
+}
+
+/// Pods on their way, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Steers {
+    pods: BTreeMap<Key, Steer>,
+}
+
+impl Steers {
+    pub fn insert(&mut self, pod: Key, steer: Steer) {
+        self.pods.insert(pod, steer);
+    }
+
+    pub fn get(&self, pod: &Key) -> Option<&Steer> {
+        self.pods.get(pod)
+    }
+
+    pub fn get_mut(&mut self, pod: &Key) -> Option<&mut Steer> {
+        self.pods.get_mut(pod)
+    }
+
+    pub fn remove(&mut self, pod: &Key) -> Option<Steer> {
+        self.pods.remove(pod)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.pods.keys()
+    }
+
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// The node to which another pod with one of these claims is on its way.
+    pub fn node_of_claims(&self, claims: &[Key]) -> Option<&str> {
+        let mut steers = self.pods.values();
+        steers
+            .find(|steer| steer.shared.iter().any(|shared| claims.contains(shared)))
+            .map(|steer| steer.node.as_str())
+    }
+}

@@ -1,0 +1,75 @@
+//! What is to be said of each GpuPool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_cluster::Cluster;
+
+use crate::fleet::{Fleet, NodeIndex};
+use crate::node_cards::WHOLE;
+
+/// What is known of one GpuPool, over all nodes.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct PoolSummary {
+    /// Nodes with a card that it decides on.
+    pub nodes: u32,
+    /// Cards that it decides on.
+    pub cards: u32,
+    /// Devices published of them.
+    pub offered: u32,
+    /// Thousandths of cards that are held.
+    pub allocated: u64,
+    /// Thousandths of cards that are free, but of which no device can be allocated.
+    pub unallocatable: u64,
+    /// What waiting pods ask for and do not get; the most pods first.
+    pub unmet: Vec<Shape>,
+    /// Cards that it selects, but that these pools decide on.
+    pub outranked_by: BTreeSet<String>,
+    /// Devices that are no longer offered, and stay because claims hold them.
+    pub waits_for: u32,
+    /// What nodes say is wrong with it, with how many say so.
+    pub errors: BTreeMap<String, u32>,
+}
+
+/// Pods that wait for the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shape {
+    /// What each asks for: `4 x gpu.tessera.dev`.
+    pub text: String,
+    /// Number of pods.
+    pub pods: u32,
+}
+
+/// The summaries by pool, without unmet demand.
+pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BTreeMap<String, PoolSummary> {
+    let mut all: BTreeMap<String, PoolSummary> = BTreeMap::new();
+    for index in 0..fleet.len() as NodeIndex {
+        let used = fleet.cards(index, cluster, driver).clone();
+        let Some((_, report)) = &fleet.node(index).report else { continue };
+        let mut pools: BTreeSet<&str> = BTreeSet::new();
+        for (pci, card) in &report.cards {
+            let Some(pool) = &card.pool else { continue };
+            pools.insert(pool);
+            for other in &card.outranked {
+                all.entry(other.clone()).or_default().outranked_by.insert(pool.clone());
+            }
+            let summary = all.entry(pool.clone()).or_default();
+            summary.cards += 1;
+            summary.waits_for += u32::try_from(card.waits_for.len()).unwrap_or(u32::MAX);
+            let Some(used) = used.cards.get(pci) else { continue };
+            summary.offered += used.devices;
+            summary.allocated += u64::from(used.used);
+            if !used.is_allocatable {
+                summary.unallocatable += u64::from(WHOLE - used.used);
+            }
+        }
+        for pool in pools {
+            all.entry(pool.to_owned()).or_default().nodes += 1;
+        }
+        for (pool, said) in &report.pools {
+            if let Some(error) = &said.error {
+                *all.entry(pool.clone()).or_default().errors.entry(error.clone()).or_default() += 1;
+            }
+        }
+    }
+    all
+}
