@@ -27,13 +27,13 @@ fn two_notebooks_leave_room_for_a_job_of_four_cards() {
 #[test]
 fn a_pod_on_its_way_takes_its_devices() {
     let mut fed = Fed::with_nodes(&[("a", 2)]);
-    for name in ["one", "two", "three"] {
+    for name in ["one", "two", "zero"] {
         fed.ask(name, "gpu", 1);
     }
     assert_eq!(fed.steers().len(), 2);
     fed.delete(Kind::Pod, "one");
     fed.delete(Kind::ResourceClaim, "one-gpus");
-    assert_eq!(fed.steers(), [pair("three", "a")], "the devices of a pod that is gone are free");
+    assert_eq!(fed.steers(), [pair("zero", "a")], "the devices of a pod that is gone are free");
 }
 
 #[test]
