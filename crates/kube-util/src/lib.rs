@@ -1,5 +1,5 @@
-//! What every program of Tessera needs: the API server's client, Events, node labels, backoff, logging, tasks that end
-//! together, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
+//! What every program of Tessera needs: the API server's client, Events, node labels, leader election, backoff, logging,
+//! tasks that end together, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
 #![forbid(unsafe_code)]
 
 pub mod arguments;
@@ -9,6 +9,7 @@ pub mod error_text;
 pub mod events;
 pub mod http_server;
 pub mod incoming;
+pub mod lease;
 pub mod logging;
 pub mod metrics;
 pub mod node_label;
