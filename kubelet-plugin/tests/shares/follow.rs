@@ -1,8 +1,6 @@
-//! How the plugin reacts to mps-host's events, and to its silence.
+//! How the plugin follows mps-host's daemons.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -32,13 +30,13 @@ impl Following {
         Self { metrics, _stop: stop.drop_guard() }
     }
 
-    async fn is_connected(&self) {
+    pub async fn is_connected(&self) {
         until_async("followed", async || self.metrics.host_up.get() == 1).await;
     }
 }
 
 /// Allocates a share to a claim that is used by a pod of the same name.
-fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
+pub fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
     let mut share = crate::api::result("gpu", &node.device(0, "mps"));
     share["shareID"] = format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)).into();
     share["consumedCapacity"] = json!({"memory": memory, "compute": "25", "clients": "1"});
@@ -138,47 +136,6 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
-    let mut node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
-    let supervisor = node.host.supervisor().unwrap();
-    kill(node.host.reaper(), Signal::STOP);
-    kill(supervisor, Signal::KILL);
-    unprepare(&preparer, &share).await.unwrap();
-    assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
-    kill(node.host.reaper(), Signal::CONT);
-    let since = Instant::now();
-    until_async("freed", async || node.hardware().is_empty()).await;
-    assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
-    assert!(node.is_empty().await);
-    node.host.end_pod();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_card() {
-    let node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
-    // mps-host hangs: it neither answers nor ends.
-    let supervisor = node.host.supervisor().unwrap();
-    kill(supervisor, Signal::STOP);
-    unprepare(&preparer, &share).await.unwrap();
-    assert_eq!(node.hardware(), [node.device(0, "mps")], "the card is kept");
-    kill(supervisor, Signal::CONT);
-    until_async("freed", async || node.hardware().is_empty()).await;
-    assert!(node.is_empty().await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn limits_go_down_with_the_largest_share() {
     let node = Node::new("t4");
     let preparer = node.start().await;
@@ -266,6 +223,35 @@ async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fault_while_no_plugin_ran_is_told_once_by_the_next_ones() {
+    let node = Node::new("t4");
+    let (preparer, share) = (node.start().await, claim("share"));
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    let container = Container::of(&node.spec(&share));
+    let (mut notebook, mut faulty) = (container.run(&node.host), container.run(&node.host));
+    notebook.order("linger");
+    assert_eq!(faulty.order("fault")["error"], "CUDA_ERROR_LAUNCH_FAILED");
+    drop(faulty);
+    node.host.daemon("at fault", |daemon| daemon.fault.is_some()).await;
+    let following = Following::start(&preparer);
+    let process = format!("process {} (cuda-sample)", notebook.pid());
+    told(&node, "MPSServerFault", &["Pod share"], &process).await;
+    assert_eq!(following.metrics.server_faults.get(), 0, "it was before this plugin");
+    drop(following);
+    let second = node.start().await;
+    let following = Following::start(&second);
+    following.is_connected().await;
+    drop(notebook);
+    told(&node, "MPSRecovered", &["Pod share"], &node.device(0, "mps")).await;
+    drop(following);
+    let stored = node.api.stored_events();
+    let faults: Vec<&Value> = stored.iter().filter(|event| event["reason"] == "MPSServerFault").collect();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0]["series"].is_null(), "told once: {faults:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_instances_of_an_upgrade_tell_the_same_once() {
     let node = Node::new("t4");
     let preparer = node.start().await;
@@ -332,91 +318,6 @@ async fn what_happened_while_neither_the_plugin_nor_mps_host_ran_is_told() {
     following.is_connected().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(events(&node, "MPSServerDied").len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_cards_of_an_mps_host_that_is_killed_at_once_are_closed_until_the_next_one_runs() {
-    let mut node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
-    let container = Container::of(&node.spec(&share));
-    node.host.end_pod();
-    until_async("closed", async || node.host.card(0)["computeMode"] == 2).await;
-    assert_eq!(container.run(&node.host).device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
-    node.host.start();
-    node.host.daemon("running", |daemon| daemon.server_pid.is_some()).await;
-    assert_eq!(node.host.card(0)["computeMode"], 3);
-    assert!(container.run(&node.host).device["error"].is_null());
-    unprepare(&preparer, &share).await.unwrap();
-    assert!(node.is_empty().await, "the mode is what it was before");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn daemons_that_outlive_mps_host_keep_their_cards_open() {
-    let node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
-    let (supervisor, reaper) = (node.host.supervisor().unwrap(), node.host.reaper());
-    kill(reaper, Signal::STOP);
-    kill(supervisor, Signal::KILL);
-    until_async("away", async || following.metrics.host_up.get() == 0).await;
-    let container = Container::of(&node.spec(&share));
-    // Gives the plugin time for further looks.
-    for _ in 0..5 {
-        assert!(container.run(&node.host).device["error"].is_null());
-        assert_eq!(node.host.card(0)["computeMode"], 3);
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    kill(reaper, Signal::CONT);
-    following.is_connected().await;
-    unprepare(&preparer, &share).await.unwrap();
-    assert!(node.is_empty().await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_socket_holds_nobody_up_and_is_given_up() {
-    let mut node = Node::without("t4");
-    let socket = node.host.directory().join("host.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    // Confirms a subscription and then sends garbage without end; every other connection gets no answer.
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        for (number, stream) in listener.incoming().flatten().enumerate() {
-            if number % 2 == 0 {
-                std::thread::spawn(move || {
-                    let mut stream = stream;
-                    let _ = stream.read(&mut [0; 256]);
-                    let _ = stream.write_all(b"\"subscribed\"\n");
-                    let line = format!("{{\"event\":{}\n", "[".repeat(1 << 20));
-                    while stream.write_all(line.as_bytes()).is_ok() {}
-                });
-            } else {
-                kept.push(stream);
-            }
-        }
-    });
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    let whole = claim("whole");
-    node.api.allocate(&whole, &[("gpu", &node.device(0, ""))]);
-    for _ in 0..3 {
-        let since = Instant::now();
-        prepare(&preparer, &whole).await.unwrap();
-        unprepare(&preparer, &whole).await.unwrap();
-        assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-    assert_eq!(following.metrics.host_up.get(), 0);
-    node.host.start();
-    following.is_connected().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
