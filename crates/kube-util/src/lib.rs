@@ -11,7 +11,7 @@ pub mod http_server;
 pub mod incoming;
 pub mod logging;
 pub mod metrics;
-pub mod node_label;
+pub mod node_labels;
 pub mod open_files;
 pub mod retry;
 pub mod signals;
