@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tessera_cluster::Kind;
 use tessera_decide::{Decider, Observation, PoolSummary};
+use tessera_kube_util::lease::Leadership;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +32,7 @@ pub struct DecideLoop {
     /// Carries intents out.
     pub writer: Writer,
     /// Whether this replica leads.
-    pub leads: watch::Receiver<bool>,
+    pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
     pub summaries: watch::Sender<Option<Summaries>>,
     /// Receives the kinds that were not all seen yet.
@@ -57,7 +58,7 @@ impl DecideLoop {
                 () = shutdown.cancelled() => return,
                 count = self.seen.recv_many(&mut batch, BATCH) => if count == 0 { return },
                 Some(carried) = self.carried.recv() => batch.push(Seen::Change(carried)),
-                changed = self.leads.changed() => if changed.is_err() { return },
+                changed = self.leadership.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
             }
             while let Ok(carried) = self.carried.try_recv() {
@@ -82,7 +83,9 @@ impl DecideLoop {
             if !missing.is_empty() {
                 continue;
             }
-            if *self.leads.borrow_and_update() {
+            let leads = self.leadership.borrow_and_update().may_write(Instant::now());
+            self.metrics.leads.set(leads.into());
+            if leads {
                 let begun = Instant::now();
                 for intent in decider.decide(now) {
                     self.writer.start(intent);

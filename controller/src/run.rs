@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use tessera_kube_util::client;
 use tessera_kube_util::events::Events;
+use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
 use tessera_kube_util::signals::Signals;
 use tessera_kube_util::tasks::Tasks;
 use tokio::sync::{mpsc, watch};
@@ -39,12 +41,15 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     tasks.spawn("the HTTP server", http::serve(port, observed, shutdown.clone()));
 
     let holder = options.pod_name.clone().unwrap_or_else(|| format!("process-{}", std::process::id()));
-    let (leads_sender, leads) = watch::channel(true);
-    let _ = (leads_sender, &holder);
+    let (leadership_sender, leadership) = watch::channel(Leadership::Following { holder: None });
     let may_write: MayWrite = {
-        let leads = leads.clone();
-        Arc::new(move || *leads.borrow())
+        let leadership = leadership.clone();
+        Arc::new(move || leadership.borrow().may_write(Instant::now()))
     };
+    // Given up only after everything that writes has ended.
+    let give_up = CancellationToken::new();
+    let lease = LeaseOptions::new(&options.namespace, &options.lease_name, &holder);
+    let election = tokio::spawn(lease::follow(client.clone(), lease, leadership_sender, give_up.clone()));
 
     let (seen_sender, seen) = mpsc::channel(QUEUE);
     tasks.spawn("the watches", watches::run(client.clone(), seen_sender, shutdown.clone()));
@@ -55,7 +60,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         seen,
         carried,
         writer: Writer::new(client.clone(), events, carried_sender, may_write.clone(), metrics.clone()),
-        leads,
+        leadership,
         summaries: summaries_sender,
         missing: missing_sender,
         metrics,
@@ -69,15 +74,21 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         () = shutdown.cancelled() => {}
     }
     shutdown.cancel();
-    tokio::select! {
-        ended = tasks.ended() => Ok(ended?),
+    let result = tokio::select! {
+        ended = tasks.ended() => ended.map_err(anyhow::Error::from),
         () = tokio::time::sleep(options.shutdown_timeout) => {
             tracing::warn!(running = tasks.running(), "not everything ended in time");
             Ok(())
         }
         signal = signals.next() => {
             tracing::warn!(signal, "second signal: ending at once");
-            Ok(())
+            return Ok(());
         }
+    };
+    give_up.cancel();
+    match election.await {
+        Ok(Ok(())) => result,
+        Ok(Err(error)) => Err(error).context("cannot take part in the election"),
+        Err(panic) => Err(panic).context("the election ended by a panic"),
     }
 }

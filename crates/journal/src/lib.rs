@@ -28,7 +28,8 @@ pub use change::{
 };
 pub use error::{JournalError, hint};
 pub use file_system::{
-    FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_by, replace_unsynced,
+    FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_by, replace_synced,
+    replace_unsynced,
 };
 pub use record::{
     ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,

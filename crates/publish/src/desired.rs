@@ -1,5 +1,7 @@
 //! The desired ResourceSlices of this node.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 
 use crate::{contents::Contents, names};
@@ -16,6 +18,8 @@ pub struct Pool {
 pub struct Slice {
     /// End of the slice's name, a DNS label. kube-scheduler goes through the slices of a pool by name, so this sets the order.
     pub name_suffix: String,
+    /// Annotations that it shall have. Those of others stay; a key that is given for any slice of the pool is ours on all.
+    pub annotations: BTreeMap<String, String>,
     /// Its contents.
     pub contents: Contents,
 }
@@ -25,6 +29,8 @@ pub struct Slice {
 pub struct DesiredSlice {
     /// Its `metadata.name`. kube-scheduler goes through the slices of a pool in the order of their names.
     pub name: String,
+    /// Annotations that it shall have.
+    pub annotations: BTreeMap<String, String>,
     /// Its contents.
     pub contents: Contents,
 }
@@ -57,6 +63,7 @@ impl PoolIdentity {
     pub fn slices(&self, pool: &Pool) -> Vec<DesiredSlice> {
         let slice = |slice: &Slice| DesiredSlice {
             name: names::slice_name(&self.node_name, &self.driver_name, &slice.name_suffix),
+            annotations: slice.annotations.clone(),
             contents: slice.contents.clone(),
         };
         pool.slices.iter().map(slice).collect()

@@ -3,6 +3,9 @@
 //! Readers use the slices of a pool's highest generation, and only if there are as many of them as each one says
 //! (`resourceSliceCount`). So a single slice may be replaced within a generation: readers see the old or the new pool. All
 //! other changes need a new generation, which readers ignore until its last slice is written.
+//! Annotations are no part of what readers see of a pool, and are changed in place.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::resource::v1::ResourceSliceSpec,
@@ -99,8 +102,10 @@ pub fn plan(
     };
     let highest = current.iter().filter_map(|slice| generation_of(slice)).max();
 
-    let pairs: Vec<Pair<'_>> =
-        desired.iter().map(|desired| Pair::find(identity, owner, desired, current, highest, count)).collect();
+    let ours: BTreeSet<&str> =
+        desired.iter().flat_map(|slice| slice.annotations.keys().map(String::as_str)).collect();
+    let find = |desired| Pair::find(identity, owner, desired, current, highest, count, &ours);
+    let pairs: Vec<Pair<'_>> = desired.iter().map(find).collect();
     let obsolete: Vec<&HeldSlice> = current
         .iter()
         .copied()
@@ -143,8 +148,10 @@ pub fn plan(
                 first.push(Write::Delete(Box::new(current.metadata.clone())));
                 third.push(create(desired, spec(), owner));
             }
-            (State::Differs, Some(current)) if !anew => second.push(replace(current, desired, spec(), owner)),
-            (_, Some(current)) => third.push(replace(current, desired, spec(), owner)),
+            (State::Differs, Some(current)) if !anew => {
+                second.push(replace(current, desired, spec(), owner, &ours))
+            }
+            (_, Some(current)) => third.push(replace(current, desired, spec(), owner, &ours)),
         }
     }
     let [lower, highest] = deletions(obsolete, highest);
@@ -178,7 +185,7 @@ enum State {
     Same,
     /// At the highest generation, so readers use it, but not as desired.
     Differs,
-    /// Of an earlier generation, which readers ignore, or with another owner.
+    /// Of an earlier generation, which readers ignore, or with another owner or other annotations.
     Behind,
 }
 
@@ -197,6 +204,7 @@ impl<'a> Pair<'a> {
         current: &[&'a HeldSlice],
         highest: Option<i64>,
         count: i64,
+        ours: &BTreeSet<&str>,
     ) -> Self {
         let current =
             current.iter().copied().find(|slice| slice.metadata.name.as_ref() == Some(&desired.name));
@@ -211,7 +219,7 @@ impl<'a> Pair<'a> {
             State::Behind
         } else if recounted || *contents != HeldContents::Same(desired.contents.clone()) {
             State::Differs
-        } else if !is_owned(&slice.metadata, owner) {
+        } else if !is_owned(&slice.metadata, owner) || !is_annotated(&slice.metadata, desired, ours) {
             State::Behind
         } else {
             State::Same
@@ -224,10 +232,17 @@ fn is_owned(metadata: &ObjectMeta, owner: &OwnerReference) -> bool {
     metadata.owner_references.as_deref() == Some(std::slice::from_ref(owner))
 }
 
+/// Whether of `ours`, the keys of annotations that we set, it has those that are desired and no others.
+fn is_annotated(metadata: &ObjectMeta, desired: &DesiredSlice, ours: &BTreeSet<&str>) -> bool {
+    let held = |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+    ours.iter().all(|key| held(key) == desired.annotations.get(*key))
+}
+
 fn create(desired: &DesiredSlice, spec: ResourceSliceSpec, owner: &OwnerReference) -> Write {
     let metadata = ObjectMeta {
         name: Some(desired.name.clone()),
         owner_references: Some(vec![owner.clone()]),
+        annotations: (!desired.annotations.is_empty()).then(|| desired.annotations.clone()),
         ..ObjectMeta::default()
     };
     let contents = desired.contents.clone();
@@ -239,9 +254,14 @@ fn replace(
     desired: &DesiredSlice,
     spec: ResourceSliceSpec,
     owner: &OwnerReference,
+    ours: &BTreeSet<&str>,
 ) -> Write {
     let mut metadata = current.metadata.clone();
-    // Labels, annotations and finalizers belong to others and are kept.
+    // Labels, finalizers and annotations are others' to set, and stay, but for our own annotations.
+    let mut annotations = metadata.annotations.take().unwrap_or_default();
+    annotations.retain(|key, _| !ours.contains(key.as_str()));
+    annotations.extend(desired.annotations.clone());
+    metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     metadata.owner_references = Some(vec![owner.clone()]);
     metadata.managed_fields = None;
     let taint_times = current.spec.as_ref().map(|spec| spec.taint_times.clone()).unwrap_or_default();

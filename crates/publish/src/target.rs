@@ -232,9 +232,16 @@ impl Target {
                 devices.retain(|device| !rejected.contains(&device.name));
                 contents = Contents::of_devices(&devices);
             }
-            Some(DesiredSlice { name: slice.name.clone(), contents }).filter(holds_something)
+            Some(DesiredSlice { contents, ..slice.clone() }).filter(holds_something)
         };
-        let slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
+        let mut slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
+        // What slices that are left out were to say, the first of the others says.
+        let is_left_out = |slice: &&DesiredSlice| !slices.iter().any(|kept| kept.name == slice.name);
+        let left_out = self.full.iter().filter(is_left_out).flat_map(|slice| slice.annotations.clone());
+        let left_out: Vec<(String, String)> = left_out.collect();
+        if let Some(first) = slices.first_mut() {
+            first.annotations.extend(left_out);
+        }
         self.altered.retain(|name, altered| {
             slices.iter().any(|slice| slice.name == *name && slice.contents == altered.sent)
         });
@@ -278,7 +285,11 @@ mod tests {
         let devices = json!([
             {"name": "card", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes},
             {"name": "partition", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes}]);
-        let slice = |suffix: &str, contents| Slice { name_suffix: suffix.to_owned(), contents };
+        let slice = |suffix: &str, contents| Slice {
+            name_suffix: suffix.to_owned(),
+            annotations: [("example.com/of".to_owned(), suffix.to_owned())].into(),
+            contents,
+        };
         let counters: Vec<CounterSet> = serde_json::from_value(counters).unwrap();
         let devices: Vec<Device> = serde_json::from_value(devices).unwrap();
         Pool {
