@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
+use kube::api::{DynamicObject, GroupVersionKind, ListParams};
+use kube::discovery::ApiResource;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -47,7 +50,7 @@ pub async fn run(client: Client, seen: mpsc::Sender<Seen>, shutdown: Cancellatio
     let watches = async {
         tokio::join!(
             follow::<DeviceClass>(&client, Kind::DeviceClass, &seen),
-            follow::<DeviceTaintRule>(&client, Kind::DeviceTaintRule, &seen),
+            follow_taint_rules(&client, &seen),
             follow::<Node>(&client, Kind::Node, &seen),
             follow::<ResourceSlice>(&client, Kind::ResourceSlice, &seen),
             follow::<ResourceClaim>(&client, Kind::ResourceClaim, &seen),
@@ -64,13 +67,57 @@ async fn follow<K>(client: &Client, kind: Kind, seen: &mpsc::Sender<Seen>)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Into<Object> + 'static,
 {
+    follow_api(Api::<K>::all(client.clone()), kind, seen, |object| Ok(object.into())).await;
+}
+
+/// API versions of DeviceTaintRule, the newest first; all have the same form.
+const TAINT_RULE_VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1alpha3"];
+
+/// How often to look whether DeviceTaintRules exist by now: an API server has to be restarted for that.
+const LOOK_FOR_TAINT_RULES: Duration = Duration::from_secs(600);
+
+/// DeviceTaintRules exist only where their feature gate is on, in one of several API versions.
+async fn follow_taint_rules(client: &Client, seen: &mpsc::Sender<Seen>) {
+    loop {
+        for version in TAINT_RULE_VERSIONS {
+            let kind = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+            match api.list(&ListParams::default().limit(1)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                _ => return follow_api(api, Kind::DeviceTaintRule, seen, taint_rule).await,
+            }
+        }
+        if seen.send(Seen::Complete(Kind::DeviceTaintRule)).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(LOOK_FOR_TAINT_RULES).await;
+    }
+}
+
+/// A rule of any version as one of v1.
+fn taint_rule(object: DynamicObject) -> Result<Object, serde_json::Error> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = "resource.k8s.io/v1".into();
+    value["kind"] = "DeviceTaintRule".into();
+    Ok(serde_json::from_value::<DeviceTaintRule>(value)?.into())
+}
+
+async fn follow_api<K>(
+    api: Api<K>,
+    kind: Kind,
+    seen: &mpsc::Sender<Seen>,
+    convert: impl Fn(K) -> Result<Object, serde_json::Error>,
+) where
+    K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
+    K::DynamicType: Clone,
+{
     let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
     let config = watcher::Config::default().page_size(per_page);
     // Objects that were seen once, to tell after a new list which of them are gone.
     let mut known: HashSet<Key> = HashSet::new();
     let mut listed: HashSet<Key> = HashSet::new();
     let mut told = false;
-    let mut events = Box::pin(watcher(Api::<K>::all(client.clone()), config).default_backoff());
+    let mut events = Box::pin(watcher(api, config).default_backoff());
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
@@ -84,8 +131,10 @@ where
                 continue;
             }
         };
-        told = false;
-        let change = match event {
+        if !matches!(event, watcher::Event::Init) {
+            told = false;
+        }
+        let applied = match event {
             watcher::Event::Init => {
                 listed.clear();
                 continue;
@@ -94,16 +143,19 @@ where
                 let key = tessera_cluster::key(object.meta());
                 listed.insert(key.clone());
                 known.insert(key);
-                Observation::Applied(Box::new(object.into()))
+                convert(object)
             }
             watcher::Event::Apply(object) => {
                 known.insert(tessera_cluster::key(object.meta()));
-                Observation::Applied(Box::new(object.into()))
+                convert(object)
             }
             watcher::Event::Delete(object) => {
                 let key = tessera_cluster::key(object.meta());
                 known.remove(&key);
-                Observation::Deleted(kind, key)
+                if seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
+                    return;
+                }
+                continue;
             }
             watcher::Event::InitDone => {
                 let gone: Vec<Key> = known.difference(&listed).cloned().collect();
@@ -120,8 +172,13 @@ where
                 continue;
             }
         };
-        if seen.send(Seen::Change(change)).await.is_err() {
-            return;
+        match applied {
+            Ok(object) => {
+                if seen.send(Seen::Change(Observation::Applied(Box::new(object)))).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::warn!(?kind, %error, "an object cannot be read; it counts as absent"),
         }
     }
 }
