@@ -38,12 +38,9 @@ use self::{
 
 const NAMESPACE: &str = "demo";
 /// Chart values.
-const VALUES: [&str; 4] = [
-    "extendedResourceNames.enabled=true",
-    "sharing.mps.enabled=true",
-    "nodeConfigs.default=shared",
-    "nodeConfigs.configs.shared.sharing.mps.defaultShares=4",
-];
+const VALUES: [&str; 2] = ["extendedResourceNames.enabled=true", "sharing.mps.enabled=true"];
+/// What is offered: shares by MPS, too.
+const POOL: &str = include_str!("../../examples/mps-shares/pool.yaml");
 /// Timeout: several times what the slowest step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -133,6 +130,7 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let installation = InstallationOptions {
         hardware: arguments.hardware.clone(),
         values: VALUES.map(str::to_owned).to_vec(),
+        pools: vec![POOL.to_owned()],
         ..InstallationOptions::default()
     };
     let tessera =

@@ -4,6 +4,7 @@
 mod bench;
 mod cargo_tool;
 mod cluster;
+mod crds;
 mod demo;
 mod deny;
 mod gpu_check;
@@ -32,6 +33,8 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Starts, shows or ends a cluster for development.
     Cluster(cluster::ClusterArguments),
+    /// Writes the chart's CustomResourceDefinitions from the Rust types.
+    Crds(crds::CrdsArguments),
     /// Measures the steps of a pod's start.
     Bench(bench::BenchArguments),
     /// Compares our allocator with Kubernetes' own on generated requests.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => asynchronous(demo::run(arguments)),
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
+        Command::Crds(arguments) => crds::run(&arguments),
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),

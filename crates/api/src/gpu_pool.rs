@@ -75,6 +75,7 @@ pub struct NodeSelector {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Comparisons of labels.
+    #[cfg_attr(feature = "crd", schemars(length(max = 64)))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelRequirement>,
 }
@@ -96,6 +97,7 @@ pub struct LabelRequirement {
     /// The comparison.
     pub operator: LabelOperator,
     /// The values of `In` and `NotIn`.
+    #[cfg_attr(feature = "crd", schemars(length(max = 64)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }

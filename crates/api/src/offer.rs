@@ -27,10 +27,12 @@ pub struct Offer {
     /// The MIG layout of the cards: a name in the mig-parted file of the chart's `migLayouts`. The cards are
     /// partitioned once and stay so. Absent: no layout, unless the node's label names one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(length(min = 1, max = 253)))]
     pub layout: Option<String>,
     /// Key of a label of the node, such as `nvidia.com/mig.config`, whose value is the name of the layout. Where the
     /// node has the label, it outranks `layout`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(length(min = 1, max = 317)))]
     pub layout_from_node_label: Option<String>,
 }
 

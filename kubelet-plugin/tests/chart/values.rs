@@ -24,7 +24,8 @@ async fn wrong_values_are_refused_by_name() {
         ("extendedResourceNames.gpu=\"gpu\"", "/extendedResourceNames/gpu"),
         ("extendedResourceNames.gpu=\"x.kubernetes.io/gpu\"", "Kubernetes' own"),
         ("extendedResourceNames.mig=\"nvidia.com/mig\"", "mig"),
-        ("migLayouts.label=\"a b\"", "/migLayouts/label"),
+        ("migLayouts.label=\"a\"", "label"),
+        ("nodeConfigs={}", "nodeConfigs"),
         (r#"migLayouts.configs={"a": []}"#, "/migLayouts/configs/a"),
         (
             r#"migLayouts.configs={"a": [{"devices": "some", "mig-enabled": false}]}"#,
@@ -159,8 +160,7 @@ async fn layouts_reach_the_plugin() {
         {"device-filter": ["0x20B210DE", "0x20B510DE"], "devices": "all", "mig-enabled": true,
          "mig-devices": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
         {"device-filter": "0x233010DE", "devices": [0, 1], "mig-enabled": false}]}"#;
-    let values = [configs, r#"migLayouts.default="all-balanced""#];
-    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let objects = accepted(&template(&[configs], &[]).await.expect("rendered")).await;
     let text = only(&objects, "ConfigMap")["data"]["config.yaml"].as_str().expect("a file");
     let file = LayoutFile::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let entries = file.config("all-balanced").expect("there").entries();
@@ -172,8 +172,6 @@ async fn layouts_reach_the_plugin() {
         let variables = container["env"].as_array().expect("env");
         variables.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
     };
-    assert_eq!(variable("MIG_LAYOUT"), Some("all-balanced".into()));
-    assert_eq!(variable("MIG_LAYOUT_LABEL"), Some("nvidia.com/mig.config".into()));
     assert_eq!(variable("MIG_LAYOUT_FILE"), Some("/etc/tessera-mig/config.yaml".into()));
 
     let own =
@@ -253,19 +251,55 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
         only(&objects, "ClusterRole")["rules"],
         json!([
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
-            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
+            {"apiGroups": ["gpu.tessera.dev"], "resources": ["gpupools"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
              "verbs": ["get", "list", "watch", "create", "update", "delete"]},
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
         ])
     );
-    for values in [r#"migLayouts.configMap="layouts""#, r#"nodeConfigs.configs={"a": {}}"#] {
-        let objects = accepted(&template(&[values], &[]).await.expect("rendered")).await;
-        let nodes = &only(&objects, "ClusterRole")["rules"][1];
-        assert_eq!(
-            nodes["verbs"],
-            json!(["get", "watch"]),
-            "{values}: a label of the node says what it offers"
-        );
+}
+
+/// Helm keeps it when the release goes, and brings what an upgrade changes.
+#[tokio::test]
+async fn the_kind_of_pools_comes_with_the_chart_and_stays() {
+    let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    let definition = only(&objects, "CustomResourceDefinition");
+    assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    let without = template(&["crds.install=false"], &[]).await.expect("rendered");
+    assert!(!without.contains("CustomResourceDefinition"));
+}
+
+/// Mistakes are refused by the API server, as far as it can.
+#[tokio::test]
+async fn a_pool_with_a_mistake_is_refused() {
+    let cluster = crate::support::cluster().await;
+    let pool = |spec: &serde_json::Value| json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "p"}, "spec": spec});
+    tessera_harness::installation::make_pools(cluster, &[pool(&json!({})).to_string()])
+        .await
+        .expect("accepted");
+    for (spec, part) in [
+        (json!({"prority": 1}), "prority"),
+        (json!({"cards": ""}), "spec.cards"),
+        (json!({"allocation": "Managed"}), "not available"),
+        (json!({"offer": {"sharing": {"timeSlicing": {"replicas": 1}}}}), "replicas"),
+        (json!({"offer": {"sharing": {"mps": {"defaultShares": 101}}}}), "defaultShares"),
+        (json!({"offer": {"sharing": {"mps": {"cards": false}}}}), "shares neither"),
+        (
+            json!({"offer": {"sharing": {"mps": {"cards": false, "partitions": ["1g.10gb"], "staticPartitions": true}}}}),
+            "staticPartitions",
+        ),
+        (json!({"offer": {"partitioning": {"profiles": ["1g10gb"]}}}), "profiles"),
+        (
+            json!({"offer": {"partitioning": {"mode": "None", "profiles": ["1g.10gb"]}}}),
+            "leave the profiles out",
+        ),
+        (json!({"offer": {"layout": ""}}), "layout"),
+        (json!({"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}), "need values"),
+    ] {
+        let error = cluster.apply(&pool(&spec).to_string()).await.expect_err(&spec.to_string()).to_string();
+        assert!(error.contains(part), "{spec}: {error}");
     }
+    let long = json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "p".repeat(64)}, "spec": {}});
+    assert!(cluster.apply(&long.to_string()).await.expect_err("a long name").to_string().contains("63"));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{node::Node, plugin::Plugin};
 
@@ -14,8 +14,8 @@ async fn a_layout_is_made_before_anything_is_published_and_its_partitions_are_pr
         {devices: [0], mig-enabled: true, mig-devices: {"4g.40gb": 1, "3g.40gb": 1}},
         {devices: [1], mig-enabled: false}]}}"#;
     fs::write(&file, text).unwrap();
-    let layout =
-        ["--mig-layout-file".to_owned(), file.display().to_string(), "--mig-layout=halves".to_owned()];
+    node.pool("halves", json!({"offer": {"layout": "halves"}})).await;
+    let layout = ["--mig-layout-file".to_owned(), file.display().to_string()];
     let plugin = Plugin::start(node.directory(), &[node.arguments(), layout.to_vec()].concat());
     let registered = node.register().await;
     plugin.ready().await;

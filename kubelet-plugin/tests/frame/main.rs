@@ -4,6 +4,7 @@
 mod away;
 mod command_line;
 mod crowd;
+mod gpu_pools;
 mod hung_card;
 mod instances;
 mod layouts;

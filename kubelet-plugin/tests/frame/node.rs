@@ -12,10 +12,10 @@ use kube::{
     api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tessera_harness::{
-    Cluster,
+    Cluster, installation,
     kubelet_stand_in::{Claim, KubeletStandIn, Plugin as Registered},
     shared, workspace,
 };
@@ -27,6 +27,8 @@ use crate::{
 };
 
 pub const DRIVER: &str = "gpu.tessera.dev";
+/// The label of a node by which pools select it alone.
+pub const POOL_LABEL: &str = "example.com/node";
 
 pub struct Node {
     pub name: String,
@@ -36,7 +38,7 @@ pub struct Node {
     directory: TempDir,
 }
 
-async fn cluster() -> &'static Cluster {
+pub async fn cluster() -> &'static Cluster {
     static PROGRAMS: OnceCell<()> = OnceCell::const_new();
     let build = || async {
         tokio::task::spawn_blocking(workspace::build_programs).await.unwrap().unwrap();
@@ -53,7 +55,8 @@ impl Node {
         // Not the cluster's own client, whose background task runs in the runtime of another test.
         let client = Client::try_from(config).unwrap();
         let name = format!("{name}-{:08x}", fastrand::u32(..));
-        let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let labels = json!({POOL_LABEL: name});
+        let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
         Api::<NodeObject>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
         let directory = tempfile::Builder::new().prefix("f").rand_bytes(5).tempdir_in("/tmp").unwrap();
         Self { name, client, machine: EmulatedMachine::new(hardware), kubeconfig, directory }
@@ -85,6 +88,20 @@ impl Node {
             option("--proc-root", &machine.join("proc")),
         ]
         .concat()
+    }
+
+    /// Makes or changes a GpuPool of this node alone, with this name in front of the node's.
+    pub async fn pool(&self, name: &str, mut spec: Value) {
+        spec["nodeSelector"] = json!({"matchLabels": {POOL_LABEL: self.name}});
+        let pool = json!({
+            "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool",
+            "metadata": {"name": self.pool_name(name)}, "spec": spec,
+        });
+        installation::make_pools(cluster().await, &[pool.to_string()]).await.unwrap();
+    }
+
+    pub fn pool_name(&self, name: &str) -> String {
+        format!("{name}-{}", self.name)
     }
 
     /// Starts an instance.

@@ -10,12 +10,9 @@ use tessera_harness::{CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, PodState, skip
 
 const NAMESPACE: &str = "default";
 
-const VALUES: [&str; 4] = [
-    "sharing.mps.enabled=true",
-    "nodeConfigs.default=shared",
-    "nodeConfigs.configs.shared.sharing.mps.staticPartitions=true",
-    "nodeConfigs.configs.shared.sharing.mps.defaultShares=4",
-];
+/// Shares with multiprocessors of their own, of all cards.
+const POOL: &str = r#"{"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "shared"},
+    "spec": {"offer": {"sharing": {"mps": {"staticPartitions": true, "defaultShares": 4}}}}}"#;
 
 /// The objects for a pod with a share: `capacity` are the claim's requests. The scheduler chooses the card, unless
 /// `card` names one.
@@ -72,7 +69,8 @@ async fn each_pod_has_multiprocessors_of_its_own() {
     }
     let options = InstallationOptions {
         machine: ["--cuda-version", "13.1"].map(str::to_owned).to_vec(),
-        values: VALUES.map(str::to_owned).to_vec(),
+        values: vec!["sharing.mps.enabled=true".to_owned()],
+        pools: vec![POOL.to_owned()],
         ..InstallationOptions::default()
     };
     let cluster =

@@ -43,6 +43,9 @@ pub struct InstallationOptions {
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
     pub values: Vec<String>,
+    /// Manifests of GpuPools, which are there before the chart is installed. Where there are none, the chart brings
+    /// their kind.
+    pub pools: Vec<String>,
     /// Receives each phase.
     pub progress: Progress,
 }
@@ -54,6 +57,7 @@ impl Default for InstallationOptions {
             machine: Vec::new(),
             values_files: Vec::new(),
             values: Vec::new(),
+            pools: Vec::new(),
             progress: Progress::default(),
         }
     }
@@ -95,6 +99,41 @@ pub enum InstallationError {
     },
 }
 
+/// The chart's CustomResourceDefinitions, as they are without helm.
+///
+/// # Errors
+/// The chart's file cannot be read.
+pub fn definitions() -> std::io::Result<String> {
+    let text = std::fs::read_to_string(workspace::root().join("charts/tessera/templates/crds.yaml"))?;
+    Ok(text.lines().filter(|line| !line.starts_with("{{")).collect::<Vec<_>>().join("\n"))
+}
+
+/// Makes the kind GpuPool, and these pools.
+///
+/// # Errors
+/// What kubectl says, or [`InstallationError::NotReady`].
+pub async fn make_pools(cluster: &Cluster, pools: &[String]) -> Result<(), InstallationError> {
+    let limit = Duration::from_secs(60);
+    let definitions = definitions().map_err(|error| InstallationError::NotReady {
+        what: "the chart's definitions are not there".to_owned(),
+        limit: Duration::ZERO,
+        last: error.to_string(),
+    })?;
+    cluster.apply(&definitions).await?;
+    let end = Instant::now() + limit;
+    for pool in pools {
+        // The API server takes a moment to serve a new kind.
+        while let Err(error) = cluster.apply(pool).await {
+            if Instant::now() > end {
+                let what = "the GpuPools cannot be made".to_owned();
+                return Err(InstallationError::NotReady { what, limit, last: error.to_string() });
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+    Ok(())
+}
+
 /// Tessera, installed on every node of a cluster.
 pub struct Installation {
     programs: PathBuf,
@@ -123,6 +162,9 @@ impl Installation {
             stopwatch.reached("the plugin's image is made and imported");
             installation.import_cuda_sample(cluster).await?;
             stopwatch.reached(CUDA_SAMPLE_IMAGE);
+        }
+        if !options.pools.is_empty() {
+            make_pools(cluster, &options.pools).await?;
         }
         installation.helm(cluster, "install", "v1", options).await?;
         stopwatch.reached("helm has installed the chart");
@@ -231,6 +273,10 @@ impl Installation {
             "sysfsRoot=/driver-root/sys".to_owned(),
             "procRoot=/driver-root/proc".to_owned(),
         ];
+        if !options.pools.is_empty() {
+            // Helm takes over nothing that others made.
+            values.push("crds.install=false".to_owned());
+        }
         values.extend(options.values.iter().cloned());
         let mut arguments = vec![verb, "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace"];
         let files: Vec<String> = options.values_files.iter().map(|file| file.display().to_string()).collect();

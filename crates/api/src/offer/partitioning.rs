@@ -3,9 +3,21 @@ use serde::{Deserialize, Serialize};
 use super::OfferError;
 use crate::profile_spelling::ProfileSpelling;
 
-/// Which MIG partitions a node offers.
+/// A profile as [`ProfileSpelling`] takes it, as the API server checks it.
+#[cfg(feature = "crd")]
+pub(super) const PROFILE: &str =
+    r"^([1-9][0-9]*c\.)?[1-9][0-9]*g\.[1-9][0-9]*gb([-+][a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*)*$";
+
+/// Which MIG partitions are offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "crd",
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "!has(self.profiles) || self.mode != 'None'",
+        "message": "with mode None no partitions are made; leave the profiles out",
+    }]))
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Partitioning {
     /// Whether partitions are created as claims ask for them.
@@ -13,6 +25,7 @@ pub struct Partitioning {
     /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`); absent means all. Profiles that a card does
     /// not have are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(length(max = 64), inner(length(max = 32), regex(pattern = PROFILE))))]
     pub profiles: Option<Vec<String>>,
     /// The order in which the placements of a profile are tried.
     pub placement_order: PlacementOrder,

@@ -1,6 +1,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::OfferError;
+#[cfg(feature = "crd")]
+use super::partitioning::PROFILE;
 use super::partitioning::check_profiles;
 
 /// Which shares a node offers. A card is shared in one way at a time: the first claim decides.
@@ -19,20 +21,36 @@ pub struct Sharing {
 /// Shares by MPS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "crd",
+    schemars(extend("x-kubernetes-validations" = [
+        {
+            "rule": "self.cards || !self.staticPartitions",
+            "message": "staticPartitions needs cards: MIG partitions have no static partitions",
+        },
+        {
+            "rule": "self.cards || size(self.partitions) > 0",
+            "message": "shares neither cards nor partitions; leave mps out instead",
+        },
+    ]))
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Mps {
     /// Whether cards are shared.
     pub cards: bool,
     /// The MIG profiles whose partitions are shared, too (`3g.40gb`).
+    #[cfg_attr(feature = "crd", schemars(length(max = 64), inner(length(max = 32), regex(pattern = PROFILE))))]
     pub partitions: Vec<String>,
     /// Whether shares of cards have multiprocessors of their own (NVIDIA's static SM partitioning, CUDA 13.1 and
     /// Ampere or later). Cards that cannot do this are then not shared by MPS; for partitions nothing changes.
     pub static_partitions: bool,
     /// A share without a requested size gets the card's memory and compute divided by this number, so that this many
     /// always fit. 1 to 100.
+    #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 100)))]
     pub default_shares: u32,
     /// The most clients (processes) of one card. Can only lower the hardware's limit, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(range(min = 1)))]
     pub max_clients: Option<u32>,
 }
 
@@ -54,6 +72,7 @@ impl Default for Mps {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimeSlicing {
     /// How many claims share one card, 2 or more.
+    #[cfg_attr(feature = "crd", schemars(range(min = 2, max = 1024)))]
     pub replicas: u32,
     /// How long each runs before the next one's turn.
     #[serde(default)]

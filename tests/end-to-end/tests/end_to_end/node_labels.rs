@@ -1,13 +1,11 @@
-//! A label of the node selects one of the chart's configurations.
+//! A label of the node selects a pool for it.
 
 use serde_json::{Value, json};
 
 use crate::{
     shares::{share, time_slice},
-    stage::play,
+    stage::{POOL_LABEL, play},
 };
-
-const LABEL: &str = "gpu.tessera.dev/config";
 
 fn count(devices: &[Value], kind: &str) -> usize {
     devices.iter().filter(|device| device["attributes"]["type"]["string"] == kind).count()
@@ -24,7 +22,7 @@ async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_runni
         scene.ready("share").await;
         let shared = scene.device_of("share").await.device;
 
-        kubectl.kubectl(&["label", "node", node, &format!("{LABEL}=notebooks")]).await.unwrap();
+        kubectl.kubectl(&["label", "node", node, &format!("{POOL_LABEL}=notebooks")]).await.unwrap();
         // Four slots on each card. No other device is published, except the one in use, which is tainted.
         scene
             .published("only time-slices, and what is in use", |devices| {
@@ -39,12 +37,23 @@ async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_runni
         scene.unschedulable("another").await;
         scene.program_from_template("slice", "slice", &["--hold"]).await;
         scene.ready("slice").await;
+        let pools = |devices: &[Value]| {
+            let pool = |device: &Value| device["attributes"]["gpuPool"]["string"].as_str().map(str::to_owned);
+            let held = devices.iter().find(|device| device["name"] == shared).and_then(pool);
+            let others = devices.iter().filter(|device| device["name"] != shared);
+            (held, others.filter_map(pool).collect::<std::collections::BTreeSet<_>>())
+        };
+        scene
+            .published("each device says its pool, and the one in use the one it had", |devices| {
+                pools(devices) == (Some("everything".to_owned()), ["notebooks".to_owned()].into())
+            })
+            .await;
         let sliced = scene.device_of("slice").await.device;
         assert_ne!(sliced, shared);
         assert_eq!(scene.stage.card_use(&sliced).time_slice, 0, "notebooks have the driver's own interval");
         scene.ready("share").await;
 
-        kubectl.kubectl(&["label", "node", node, &format!("{LABEL}-")]).await.unwrap();
+        kubectl.kubectl(&["label", "node", node, &format!("{POOL_LABEL}-")]).await.unwrap();
         scene
             .published("everything again", |devices| {
                 (count(devices, "gpu"), count(devices, "mps"), count(devices, "timeslice")) == (8, 24, 8)

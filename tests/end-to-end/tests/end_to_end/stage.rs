@@ -31,20 +31,29 @@ pub const CLASS: &str = "gpu.tessera.dev";
 /// The DeviceClass of MIG partitions.
 pub const MIG_CLASS: &str = "mig.gpu.tessera.dev";
 
-/// Chart values. The node offers everything at once, which does not disturb tests that need only a part.
-const VALUES: [&str; 11] = [
-    "extendedResourceNames.enabled=true",
-    "sharing.mps.enabled=true",
-    "nodeConfigs.default=everything",
-    "nodeConfigs.configs.everything.sharing.mps.defaultShares=4",
-    "nodeConfigs.configs.everything.sharing.mps.partitions={3g.40gb}",
-    "nodeConfigs.configs.everything.sharing.timeSlicing.replicas=10",
-    "nodeConfigs.configs.everything.sharing.timeSlicing.interval=Short",
-    "nodeConfigs.configs.notebooks.wholeCards=false",
-    "nodeConfigs.configs.notebooks.partitioning.mode=None",
-    "nodeConfigs.configs.notebooks.sharing.timeSlicing.replicas=4",
-    "nodeConfigs.configs.training.wholeCards=true",
-];
+/// Chart values.
+const VALUES: [&str; 2] = ["extendedResourceNames.enabled=true", "sharing.mps.enabled=true"];
+
+/// The label by which pools select nodes.
+pub const POOL_LABEL: &str = "example.com/pool";
+
+/// Everything is offered at once, which does not disturb tests that need only a part; notebooks have time-slices alone.
+fn pools() -> Vec<String> {
+    let everything = json!({"sharing": {
+        "mps": {"defaultShares": 4, "partitions": ["3g.40gb"]}, "timeSlicing": {"replicas": 10, "interval": "Short"}}});
+    let notebooks = json!({"wholeCards": false, "partitioning": {"mode": "None"}, "sharing": {"timeSlicing": {"replicas": 4}}});
+    let selector = json!({"matchLabels": {POOL_LABEL: "notebooks"}});
+    vec![
+        pool("everything", &json!({"offer": everything})),
+        pool("notebooks", &json!({"priority": 1, "nodeSelector": selector, "offer": notebooks})),
+    ]
+}
+
+/// A GpuPool.
+pub fn pool(name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
 
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 static SCENES: AtomicU32 = AtomicU32::new(0);
@@ -60,6 +69,7 @@ impl Stage {
     async fn set_up() -> Result<Self, Box<dyn std::error::Error>> {
         let options = InstallationOptions {
             values: VALUES.iter().map(|value| (*value).to_owned()).collect(),
+            pools: pools(),
             ..InstallationOptions::default()
         };
         let cluster = Cluster::start(ClusterOptions { helm: true, ..ClusterOptions::node_tier(1) }).await?;

@@ -25,11 +25,11 @@ pub struct Fleet {
     cluster: Cluster,
 }
 
-/// The submitted manifests, and the chart's values.
+/// The submitted manifests, and the pools.
 pub const MANIFESTS: [&str; 3] =
     ["examples/fleet/training.yaml", "examples/fleet/inference.yaml", "examples/fleet/notebooks.yaml"];
 const TRAINING: &str = MANIFESTS[0];
-pub const VALUES: &str = "examples/fleet/values.yaml";
+pub const POOLS: &str = "examples/fleet/pools.yaml";
 
 impl Fleet {
     pub async fn start() -> Self {
@@ -37,11 +37,11 @@ impl Fleet {
         let cluster = Cluster::start(cluster).await.unwrap();
         let roles = [("node-a", "training", 4), ("node-b", "inference", 3), ("node-c", "notebooks", 3)];
         for (node, role, _) in roles {
-            let label = format!("gpu.tessera.dev/config={role}");
+            let label = format!("example.com/pool={role}");
             cluster.kubectl(&["label", "node", node, &label]).await.unwrap();
         }
         let options = InstallationOptions {
-            values_files: vec![workspace::root().join(VALUES)],
+            pools: vec![fs::read_to_string(workspace::root().join(POOLS)).unwrap()],
             ..InstallationOptions::default()
         };
         let tessera = Installation::install(&cluster, &options).await.unwrap();

@@ -1,0 +1,54 @@
+//! `cargo xtask crds`: the chart's CustomResourceDefinitions, from the Rust types.
+
+use std::{fs, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use kube::CustomResourceExt as _;
+use tessera_api::gpu_pool::GpuPool;
+use tessera_harness::workspace;
+
+/// What `cargo xtask crds` takes.
+#[derive(Args)]
+#[command(after_help = "Writes charts/tessera/templates/crds.yaml. A test says when it is not up to date.")]
+pub struct CrdsArguments {}
+
+/// Writes the chart's file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn run(_: &CrdsArguments) -> Result<ExitCode> {
+    let path = path();
+    fs::write(&path, text()?).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path() -> PathBuf {
+    workspace::root().join("charts/tessera/templates/crds.yaml")
+}
+
+/// The file. In `templates/` and not in `crds/`, so that `helm upgrade` brings changes; with the policy to keep it, since
+/// pools go with their kind.
+fn text() -> Result<String> {
+    let mut definition = GpuPool::crd();
+    let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
+    definition.metadata.annotations.get_or_insert_default().extend([keep]);
+    let yaml = serde_saphyr::to_string(&definition)?;
+    anyhow::ensure!(!yaml.contains("{{"), "a text that helm would take for a template");
+    Ok(format!(
+        "{{{{- if .Values.crds.install }}}}\n# Written by cargo xtask crds.\n{}\n{{{{- end }}}}\n",
+        yaml.trim_end()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_charts_definitions_are_up_to_date() {
+        let written = fs::read_to_string(path()).unwrap();
+        assert_eq!(written, text().unwrap(), "cargo xtask crds writes it anew");
+    }
+}
