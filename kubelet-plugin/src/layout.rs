@@ -1,10 +1,10 @@
 //! Static MIG layouts: an administrator's file says how cards are partitioned, and the plugin makes it so.
 //!
 //! ```text
-//! file, name or node label ─> LayoutConfig ─┐
-//! card's facts ─────────────────────────────┴─> Desired ─┐
-//! driver: mode, instances, clients ──────────────────────┼─> decide ─> journal intent ─> carry out ─> complete
-//! claims on the card, under its lock ────────────────────┘     └─> what is in the way: Event, metric, taint
+//! file, name from the GpuPool ─> LayoutConfig ─┐
+//! card's facts ────────────────────────────────┴─> Desired ─┐
+//! driver: mode, instances, clients ─────────────────────────┼─> decide ─> journal intent ─> carry out ─> complete
+//! claims on the card, under its lock ───────────────────────┘     └─> what is in the way: Event, metric, taint
 //! ```
 //! A card is changed only while no claim holds any part of it and no program uses it; until then it takes no new
 //! claims. Only what this driver made for a layout is ever destroyed. Partitions of a layout are published as
@@ -23,5 +23,4 @@ mod status;
 
 pub use keeper::{CardHold, CardHolder, LayoutKeeper, LayoutPace};
 pub use metrics::LayoutMetrics;
-pub use source::LayoutOptions;
 pub use status::{CardStatus, LayoutState, LayoutStatus};

@@ -10,8 +10,8 @@
 pub mod cdi;
 pub mod discovery;
 pub mod driver;
+pub mod gpu_pools;
 pub mod layout;
-pub mod node_config;
 pub mod options;
 pub mod prepare;
 pub mod probe_command;

@@ -11,7 +11,6 @@ use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_kube_util::arguments::absolute;
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
-use crate::layout::LayoutOptions;
 use tessera_dra_kubelet::socket_paths::plugin_directory;
 use tessera_mps_host::{DEFAULT_DIRECTORY, options::mps_directory};
 
@@ -123,36 +122,12 @@ pub struct Options {
     #[arg(long, env = "PROC_ROOT", value_name = "DIRECTORY", default_value = "/proc", value_parser = absolute)]
     pub proc_root: PathBuf,
 
-    /// File that says what nodes offer: an object `NodeConfigs`, in YAML. [default: whole cards and MIG partitions]
-    ///
-    /// It is read again while the plugin runs.
-    #[arg(long, env = "NODE_CONFIGS", value_name = "FILE", value_parser = absolute)]
-    pub node_configs: Option<PathBuf>,
-
-    /// The configuration of that file for nodes without the label. [default: whole cards and MIG partitions]
-    #[arg(long, env = "NODE_CONFIG", value_name = "NAME", requires = "node_configs")]
-    pub node_config: Option<String>,
-
-    /// Key of the label on the Node object that names the node's configuration.
-    #[arg(long, env = "NODE_CONFIG_LABEL", value_name = "KEY", requires = "node_configs")]
-    pub node_config_label: Option<String>,
-
     /// File of MIG layouts, in the format of NVIDIA's `mig-parted`.
     ///
-    /// With it, cards are partitioned as one of its configurations says (`--mig-layout`, `--mig-layout-label`), while no
-    /// claim and no program uses them. It is read again every half minute.
+    /// With it, cards are partitioned as one of its configurations says, which their GpuPool names, while no claim and no
+    /// program uses them. It is read again every half minute.
     #[arg(long, env = "MIG_LAYOUT_FILE", value_name = "FILE", value_parser = absolute)]
     pub mig_layout_file: Option<PathBuf>,
-
-    /// Name of the configuration in the file to apply if the node's label names none.
-    #[arg(long, env = "MIG_LAYOUT", value_name = "NAME", requires = "mig_layout_file")]
-    pub mig_layout: Option<String>,
-
-    /// Key of the Node's label whose value names the configuration to apply.
-    ///
-    /// The GPU Operator's MIG manager uses `nvidia.com/mig.config`.
-    #[arg(long, env = "MIG_LAYOUT_LABEL", value_name = "KEY", requires = "mig_layout_file")]
-    pub mig_layout_label: Option<String>,
 
     /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
@@ -193,25 +168,6 @@ impl Options {
     #[must_use]
     pub fn dev_root(&self) -> &Path {
         self.dev_root.as_deref().unwrap_or(&self.driver_root)
-    }
-
-    /// Options of MIG layouts. An empty name counts as none.
-    #[must_use]
-    pub fn layouts(&self) -> LayoutOptions {
-        let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        LayoutOptions {
-            file: self.mig_layout_file.clone(),
-            name: named(&self.mig_layout),
-            label: named(&self.mig_layout_label),
-        }
-    }
-
-    /// Keys of the Node's labels to watch.
-    #[must_use]
-    pub fn watched_labels(&self) -> Vec<String> {
-        let of_configs = self.node_config_label.clone().filter(|_| self.node_configs.is_some());
-        let of_layouts = self.mig_layout_label.clone().filter(|_| self.mig_layout_file.is_some());
-        of_configs.into_iter().chain(of_layouts).filter(|key| !key.is_empty()).collect()
     }
 
     /// The driver's own directory on the node: sockets, journal, locks.
@@ -320,29 +276,5 @@ mod tests {
             let error = parse(&[&format!("{option}={value}")]).unwrap_err().to_string();
             assert!(error.contains(option), "{option} {value}: {error}");
         }
-    }
-
-    #[test]
-    fn layouts_need_a_file() {
-        assert!(
-            parse(&["--mig-layout", "all-balanced"]).unwrap_err().to_string().contains("--mig-layout-file")
-        );
-        let file = ["--mig-layout-file", "/etc/tessera/layouts.yaml"];
-        let options =
-            parse(&[&file[..], &["--mig-layout", "all-balanced", "--mig-layout-label", ""]].concat());
-        let layouts = options.unwrap().layouts();
-        assert_eq!(layouts.file.as_deref(), Some(Path::new("/etc/tessera/layouts.yaml")));
-        assert_eq!((layouts.name.as_deref(), layouts.label), (Some("all-balanced"), None));
-    }
-
-    #[test]
-    fn labels_are_watched_where_something_goes_by_them() {
-        let watched = |arguments: &[&str]| parse(arguments).unwrap().watched_labels();
-        assert_eq!(watched(&[]), [""; 0]);
-        let configs = ["--node-configs", "/c.yaml", "--node-config-label", "example.com/c"];
-        let layouts = ["--mig-layout-file", "/l.yaml", "--mig-layout-label", "example.com/l"];
-        assert_eq!(watched(&configs), ["example.com/c"]);
-        assert_eq!(watched(&[configs, layouts].concat()), ["example.com/c", "example.com/l"]);
-        assert_eq!(watched(&["--mig-layout-file", "/l.yaml", "--mig-layout-label", ""]), [""; 0]);
     }
 }

@@ -45,6 +45,7 @@ mod options;
 mod own_time;
 mod preparer;
 mod record;
+mod record_ids;
 mod recover;
 mod reference;
 mod repair;

@@ -1,10 +1,10 @@
 //! One instance of the plugin, from start to end.
 //!
 //! ```text
-//! DriverKeeper ─> discovery ─> PoolMaker ─┬─> Publisher ─> API server
-//!        │             │  ^    ^           │
-//!        │             v  │    │           │
-//!        ├────────> LayoutKeeper           │
+//! DriverKeeper ─> discovery ─> PoolFollower ─> PoolMaker ─┬─> Publisher ─> API server
+//!        │             │  ^          │            ^        │
+//!        │             v  │          v            │        │
+//!        ├────────> LayoutKeeper <───┴────────────┘        │
 //!        │                                  └─> health ──┐
 //!        └───────────────> Preparer <── KubeletServer <──┘
 //!                                          │
@@ -26,6 +26,7 @@ mod health_report;
 mod http;
 pub mod metrics;
 mod node;
+mod node_report;
 mod pools;
 mod published_metrics;
 mod readiness;
@@ -37,7 +38,7 @@ use tessera_dra_kubelet::{registration::RegistrationState, socket_paths::SocketP
 use tessera_kube_util::{
     client,
     events::{Events, NodeEvents},
-    node_label,
+    node_labels,
     signals::Signals,
     tasks::Tasks,
 };
@@ -48,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     discovery::{self, DiscoveryOptions, XidMemory},
     driver::DriverKeeper,
-    node_config::{self, NodeConfigOptions},
+    gpu_pools::PoolFollower,
     options::Options,
 };
 use free_threads::FreeThreads;
@@ -135,28 +136,21 @@ async fn start(
     tokio::spawn(hardware_looks::tell(looks.clone(), node_events));
 
     let (labels_sender, labels) = watch::channel(None);
-    let keys = options.watched_labels();
     tasks.spawn(
         "the node's labels",
-        node_label::follow(client.clone(), node_name.clone(), keys, labels_sender, shutdown.clone()),
+        node_labels::follow(client.clone(), node_name.clone(), labels_sender, shutdown.clone()),
     );
-    let (node_config_sender, node_config) = watch::channel(None);
-    let node_config_options = NodeConfigOptions {
-        file: options.node_configs.clone(),
-        name: options.node_config.clone(),
-        label: options.node_config_label.clone(),
+    let (resolution_sender, resolution) = watch::channel(None);
+    let follower = PoolFollower {
+        driver_name: driver_name.clone(),
+        client: client.clone(),
+        file: options.plugin_directory().join("gpu-pools.json"),
+        has_layouts: options.mig_layout_file.is_some(),
+        labels,
+        machines: machines.clone(),
+        resolution: resolution_sender,
     };
-    tasks.spawn(
-        "the node's configuration",
-        node_config::follow(
-            node_config_options,
-            client.clone(),
-            node_name.clone(),
-            labels.clone(),
-            node_config_sender,
-            shutdown.clone(),
-        ),
-    );
+    tasks.spawn("the GPU pools", follower.run(shutdown.clone()));
 
     let instance = pod_uid.clone().unwrap_or_else(|| std::process::id().to_string());
     let publisher = Publisher::new(
@@ -212,8 +206,7 @@ async fn start(
         preparer: preparer_sender,
         listening: listening_sender,
         trouble: trouble_sender,
-        labels,
-        node_config,
+        resolution,
         shutdown: shutdown.clone(),
     };
     tasks.spawn_fallible("the node part", node.run(tasks.clone()));

@@ -105,11 +105,6 @@ capabilities:
 {{- if regexMatch "(^|/)[.][.](/|$)" .Values.sharing.mps.directory -}}
 {{- fail (printf "sharing.mps.directory: '..' is not allowed in %s" .Values.sharing.mps.directory) -}}
 {{- end -}}
-{{- with .Values.nodeConfigs -}}
-{{- if and .default (not (hasKey .configs .default)) -}}
-{{- fail (printf "nodeConfigs.default: there is no configuration %q in nodeConfigs.configs" .default) -}}
-{{- end -}}
-{{- end -}}
 {{- $names := .Values.extendedResourceNames -}}
 {{- range $value, $resource := dict "gpu" $names.gpu "timeslice" $names.timeslice "mig.prefix" $names.mig.prefix -}}
 {{- if regexMatch "(^|[.])kubernetes[.]io/|^requests[.]" $resource -}}

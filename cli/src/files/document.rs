@@ -1,4 +1,6 @@
 //! One document of a file, with line numbers.
+//!
+//! A tree of our own instead of `serde_json::Value`, so that a message about a wrong value can say its line.
 
 use std::fmt;
 

@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::card_name::CardName;
 use crate::device_type::DeviceType;
 use crate::limits;
 use crate::partition_name::PartitionName;
@@ -92,31 +93,13 @@ impl DeviceName {
 impl fmt::Display for DeviceName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Card(card) => write_card(formatter, *card),
+            Self::Card(card) => write!(formatter, "{}", CardName(*card)),
             Self::Partition(partition) => write!(formatter, "{partition}"),
-            Self::Mps(card) => {
-                write_card(formatter, *card)?;
-                formatter.write_str("-mps")
-            }
+            Self::Mps(card) => write!(formatter, "{}-mps", CardName(*card)),
             Self::PartitionMps(partition) => write!(formatter, "{partition}-mps"),
-            Self::TimeSlice(card) => {
-                write_card(formatter, *card)?;
-                formatter.write_str("-ts")
-            }
+            Self::TimeSlice(card) => write!(formatter, "{}-ts", CardName(*card)),
         }
     }
-}
-
-pub(crate) fn write_card(formatter: &mut fmt::Formatter<'_>, card: PciBusId) -> fmt::Result {
-    formatter.write_str("gpu-")?;
-    if card.domain() != 0 {
-        write!(formatter, "{:04x}-", card.domain())?;
-    }
-    write!(formatter, "{:02x}-{:02x}", card.bus(), card.device())?;
-    if card.function() != 0 {
-        write!(formatter, "-{:x}", card.function())?;
-    }
-    Ok(())
 }
 
 impl FromStr for DeviceName {

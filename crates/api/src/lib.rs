@@ -7,6 +7,7 @@
 
 pub mod attribute;
 pub mod capacity;
+mod card_name;
 pub mod config;
 pub mod counter;
 mod device_name;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::device_name::write_card;
+use crate::card_name::CardName;
 use crate::pci_bus_id::PciBusId;
 use crate::profile_spelling::ProfileSpelling;
 
@@ -46,8 +46,7 @@ impl PartitionName {
 
 impl fmt::Display for PartitionName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_card(formatter, self.card)?;
-        write!(formatter, "-mig-{}-{}", self.profile, self.start)?;
+        write!(formatter, "{}-mig-{}-{}", CardName(self.card), self.profile, self.start)?;
         match self.existing {
             Some(ExistingInstance { gpu_instance, compute_instance }) => {
                 write!(formatter, "-gi{gpu_instance}-ci{compute_instance}")

@@ -50,7 +50,6 @@ pub(crate) fn pod(pod: Pod) -> Pod {
     };
     Pod {
         metadata: ObjectMeta {
-            resource_version: pod.metadata.resource_version.clone(),
             owner_references: pod.metadata.owner_references.clone(),
             ..metadata(pod.metadata)
         },

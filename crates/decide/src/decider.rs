@@ -15,14 +15,6 @@ use crate::refusals::{self, Refusals};
 use crate::steers::{Steer, Steers};
 use crate::summary::{self, PoolSummary, Shape};
 
-/// What the loop needs to know from the start.
-pub struct DeciderOptions {
-    /// Name of the DRA driver.
-    pub driver_name: String,
-    /// Makes the ids of shares that are expected; they are never written anywhere.
-    pub share_id: Box<dyn FnMut() -> String + Send>,
-}
-
 /// Something that was seen.
 #[derive(Debug, Clone)]
 pub enum Observation {
@@ -94,12 +86,18 @@ const TELL_EVERY: Time = Time::from_secs(30);
 const LONGEST_PAUSE: Time = Time::from_secs(30);
 
 impl Decider {
-    /// A loop that knows nothing yet. Feed it everything that exists before the first [`Self::decide`].
+    /// A loop for the devices of this DRA driver that knows nothing yet. Feed it everything that exists before the first
+    /// [`Self::decide`].
     #[must_use]
-    pub fn new(options: DeciderOptions) -> Self {
-        let DeciderOptions { driver_name, share_id } = options;
+    pub fn new(driver_name: &str) -> Self {
+        // Ids of shares that are expected. They are never written anywhere, so they only need to differ.
+        let mut shares = 0u64;
+        let share_id = move || {
+            shares += 1;
+            format!("00000000-0000-4000-8000-{shares:012x}")
+        };
         Decider {
-            driver: driver_name,
+            driver: driver_name.to_owned(),
             cluster: Cluster::default(),
             asker: Asker::new(share_id),
             fleet: Fleet::default(),
@@ -636,11 +634,7 @@ pub enum ObservationError {
 }
 
 fn reference(pod: &Pod) -> PodReference {
-    PodReference {
-        key: key(&pod.metadata),
-        uid: pod.metadata.uid.clone().unwrap_or_default(),
-        resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
-    }
+    PodReference { key: key(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
 }
 
 fn node_name(pod: &Pod) -> Option<&str> {

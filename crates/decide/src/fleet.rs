@@ -17,7 +17,7 @@ pub(crate) type NodeIndex = u32;
 pub(crate) struct Fleet {
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, NodeIndex>,
-    /// Nodes in the order in which they changed, each change once.
+    /// Nodes in the order in which they changed.
     changes: Vec<NodeIndex>,
     /// Number of changes that are no longer in `changes`.
     forgotten: usize,
@@ -84,9 +84,7 @@ impl Fleet {
     pub fn mark(&mut self, node: &str) {
         let Some(index) = self.by_name.get(node).copied() else { return };
         self.nodes[index as usize].cards = None;
-        if self.changes.last() != Some(&index) {
-            self.changes.push(index);
-        }
+        self.changes.push(index);
         if self.changes.len() > 4 * self.nodes.len() + 1024 {
             self.forgotten += self.changes.len();
             self.changes.clear();

@@ -1,14 +1,12 @@
 use tessera_cluster::Key;
 
-/// A pod at one version.
+/// A pod, as opposed to others of the same name before and after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodReference {
     /// Namespace and name.
     pub key: Key,
-    /// Uid; empty where the object had none.
+    /// Uid; empty where the object had none. A write to a pod with another must fail.
     pub uid: String,
-    /// The version that the decision is based on; a write of another version must fail.
-    pub resource_version: String,
 }
 
 /// What is to be done.

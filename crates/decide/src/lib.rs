@@ -24,7 +24,7 @@ mod score;
 mod steers;
 mod summary;
 
-pub use decider::{Decider, DeciderOptions, Observation, ObservationError};
+pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{Intent, PodReference};
 pub use summary::{PoolSummary, Shape};
 

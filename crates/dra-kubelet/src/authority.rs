@@ -10,6 +10,7 @@
 
 mod frames;
 mod header_block;
+mod host_name;
 mod huffman;
 
 use std::{

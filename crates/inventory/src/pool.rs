@@ -5,6 +5,7 @@ mod batch;
 mod counters;
 mod description;
 mod held;
+mod offers;
 mod packed;
 mod partition;
 mod possible;
@@ -15,11 +16,15 @@ mod tiers;
 mod whole_card;
 
 pub use held::Held;
+pub use offers::{CardOffer, CardOffers};
 pub use packed::{PackedContents, PackedPool, PackedSlice};
 pub use slice::{Contents, Slice, Tier};
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
-use tessera_api::Offer;
+use tessera_api::PciBusId;
+use tessera_api::offer::PlacementOrder;
 
 use crate::machine::{Card, Machine};
 use crate::mig::Grid;
@@ -36,17 +41,17 @@ use whole_card::WholeCards;
 pub struct PoolOptions {
     /// Name of the DRA driver, valid by [`tessera_api::limits::is_driver_name`]: the prefix of the taints' keys.
     pub driver_name: String,
-    /// What the node offers.
-    pub config: Offer,
+    /// What is offered of each card.
+    pub offers: CardOffers,
     /// Devices held by allocated or prepared claims, as last published.
     pub held: Held,
 }
 
 impl PoolOptions {
-    /// The default configuration, where nothing is held.
+    /// The default offer of all cards, where nothing is held.
     #[must_use]
     pub fn new(driver_name: &str) -> Self {
-        Self { driver_name: driver_name.to_owned(), config: Offer::default(), held: Held::default() }
+        Self { driver_name: driver_name.to_owned(), offers: CardOffers::default(), held: Held::default() }
     }
 }
 
@@ -119,6 +124,28 @@ impl PackedPool {
     }
 }
 
+/// Every card of `machine` as a whole, as it would be published if it were offered so and no pool decided on it; by PCI
+/// address. What selects cards is evaluated on these: on a card that is partitioned, or not offered whole, too.
+#[must_use]
+pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, Device> {
+    // What cannot be described is warned of where it is published.
+    let mut warnings = Vec::new();
+    let topology = Topology::new(machine);
+    let groups = topology.groups();
+    let makers = WholeCards::new(&topology, &groups);
+    let versions = Versions::new(machine, &mut warnings);
+    let cards = machine.cards_by_address().into_iter().enumerate().map(|(position, card)| {
+        let grid = match &card.mig {
+            Some(mig) => Grid::new(card.pci, mig, PlacementOrder::default(), &mut warnings),
+            None => Grid::whole(),
+        };
+        let set = counters::of_card(card.pci, &grid);
+        let description = Description::new(card, &versions, driver_name, None, &mut warnings);
+        (card.pci, makers.device(position, card, &description, &grid, &set, &mut warnings))
+    });
+    cards.collect()
+}
+
 /// Puts the devices of one card after the other into tiers.
 struct Publisher<'a> {
     options: &'a PoolOptions,
@@ -132,50 +159,53 @@ struct Publisher<'a> {
 impl Publisher<'_> {
     /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
-        let PoolOptions { driver_name, config, held } = self.options;
+        let PoolOptions { driver_name, offers, held } = self.options;
+        let CardOffer { pool, offer } = offers.of(card.pci);
         let warnings = &mut self.warnings;
         let grid = match &card.mig {
-            Some(mig) => Grid::new(card.pci, mig, config.partitioning.placement_order, warnings),
+            Some(mig) => Grid::new(card.pci, mig, offer.partitioning.placement_order, warnings),
             None => Grid::whole(),
         };
-        let Some(offer) = Possible::of(card, &grid, warnings) else { return };
+        let Some(possible) = Possible::of(card, &grid, warnings) else { return };
         let fresh = counters::of_card(card.pci, &grid);
         let set = held.counter_set(fresh.clone());
         let is_as_before = set != fresh;
         if is_as_before {
             warnings.push(Warning::OldCounters(card.pci));
         }
-        let description = Description::new(card, &self.versions, driver_name, warnings);
+        let description = Description::new(card, &self.versions, driver_name, pool.as_deref(), warnings);
 
-        let partitions = if offer == Possible::Existing {
+        let partitions = if possible == Possible::Existing {
             partition::existing(card, &grid, &set, warnings)
-        } else if offer.partitions() && !is_as_before {
+        } else if possible.partitions() && !is_as_before {
             let mut partitions = partition::on_demand(card, &grid, &set);
-            partitions.retain(|partition| config.partitioning.offers(&partition.profile.facts.name));
+            partitions.retain(|partition| offer.partitioning.offers(&partition.profile.facts.name));
             partitions
         } else {
             Vec::new()
         };
         let shared =
             SharedDevices { card, description: &description, cuda_driver_version: self.cuda_driver_version };
-        let mps = config.sharing.mps.as_ref().filter(|_| !is_as_before);
+        let mps = offer.sharing.mps.as_ref().filter(|_| !is_as_before);
         let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
         for partition in &partitions {
-            self.tiers.add_partition(rank, partition.device(card, &description, warnings));
+            let device = partition.device(card, &description, warnings);
+            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(device)));
             let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
-            self.tiers.add_shared(device);
+            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
         }
         self.tiers.close_partitions(rank);
-        if offer.whole() {
-            if config.whole_cards {
+        if possible.whole() {
+            if offer.whole_cards {
                 let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
-                self.tiers.add_card(device);
+                self.tiers.add_card(held.with_its_pool(device));
             }
             let mps = mps.filter(|mps| mps.cards);
-            self.tiers.add_shared(mps.and_then(|mps| shared.mps(mps, &set, warnings)));
-            let slicing = config.sharing.time_slicing.as_ref();
+            let device = mps.and_then(|mps| shared.mps(mps, &set, warnings));
+            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
+            let slicing = offer.sharing.time_slicing.as_ref();
             let device = slicing.and_then(|slicing| shared.time_slices(slicing, &set, warnings));
-            self.tiers.add_shared(device);
+            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
         }
         self.tiers.counter_sets.push(set);
     }

@@ -62,6 +62,19 @@ impl Topology {
         *self.links.get(one, other)
     }
 
+    /// How close the cards at two positions are on PCIe, as the matrix of `nvidia-smi topo -m` says it: `PIX`, `PXB`,
+    /// `PHB`, `NODE` or `SYS`. Two on one board are `PIX`.
+    #[must_use]
+    pub fn pcie_level(&self, one: usize, other: usize) -> &'static str {
+        match self.closeness.get(one, other) {
+            50.. => "PIX",
+            40.. => "PXB",
+            30.. => "PHB",
+            20.. => "NODE",
+            _ => "SYS",
+        }
+    }
+
     /// The groups and the order of publication.
     #[must_use]
     pub fn groups(&self) -> Groups {

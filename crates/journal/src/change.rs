@@ -2,11 +2,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::facts::Placement;
 
-use crate::record::HardwareRecord;
-
-/// What a [`HardwareRecord`] changes or has changed, and how to recognise it after a crash.
+/// What a [`HardwareRecord`](crate::HardwareRecord) changes or has changed, and how to recognise it after a crash.
 ///
-/// Stored as JSON with a `kind`. For a kind that this build does not know, [`HardwareRecord::known_change`] is `None`,
+/// Stored as JSON with a `kind`. For a kind that this build does not know, [`HardwareRecord::known_change`](crate::HardwareRecord::known_change) is `None`,
 /// and the record is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -99,41 +97,6 @@ impl HardwareChange {
             Ok(Value::Object(map)) => map,
             // Only structs of numbers, texts and booleans: always an object.
             _ => Map::new(),
-        }
-    }
-}
-
-impl HardwareRecord {
-    /// The change, where this build knows its kind.
-    #[must_use]
-    pub fn known_change(&self) -> Option<HardwareChange> {
-        serde_json::from_value(Value::Object(self.change.clone())).ok()
-    }
-
-    /// The partition, if the record is of one.
-    #[must_use]
-    pub fn partition(&self) -> Option<PartitionChange> {
-        match self.known_change()? {
-            HardwareChange::MigPartition(partition) => Some(partition),
-            _ => None,
-        }
-    }
-
-    /// The mode switch, if the record is of one.
-    #[must_use]
-    pub fn mode(&self) -> Option<ModeChange> {
-        match self.known_change()? {
-            HardwareChange::MigMode(mode) => Some(mode),
-            _ => None,
-        }
-    }
-
-    /// The MPS daemon, if the record is of one.
-    #[must_use]
-    pub fn daemon(&self) -> Option<MpsDaemonChange> {
-        match self.known_change()? {
-            HardwareChange::MpsDaemon(daemon) => Some(daemon),
-            _ => None,
         }
     }
 }

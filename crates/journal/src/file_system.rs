@@ -72,6 +72,22 @@ pub fn replace_unsynced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8])
     replace_by(file_system, &path.with_extension(format!("{:016x}.new", fastrand::u64(..))), path, bytes)
 }
 
+/// Replaces a file atomically, for good: what was written is on the disk when this returns.
+///
+/// # Errors
+/// The operating system's; an existing file is then unchanged, unless only the last sync failed.
+pub fn replace_synced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
+    let file = file_system.create(&temporary, bytes);
+    let replaced = file.and_then(|file| file_system.sync(&file, &temporary));
+    let replaced = replaced.and_then(|()| file_system.rename(&temporary, path));
+    if let Err(error) = replaced {
+        let _ = file_system.remove(&temporary);
+        return Err(error);
+    }
+    path.parent().map_or(Ok(()), |directory| file_system.sync_directory(directory))
+}
+
 /// [`replace_unsynced`] by way of a file of this name in the same directory, so that what a crash leaves is found.
 ///
 /// # Errors

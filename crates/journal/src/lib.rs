@@ -3,7 +3,6 @@
 //! ```text
 //! <state>/journal/claims/<claim uid>.json    one claim: what it holds
 //! <state>/journal/hardware/<id>.json         one change of a card: may outlive the claims that refer to it
-//! <state>/journal/mps-servers.json            which MPS servers were seen last
 //! <state>/journal/locks                      byte-range locks, shared by the plugin's instances
 //! ```
 //!
@@ -19,7 +18,6 @@ mod boot_id;
 mod change;
 mod error;
 mod file_system;
-mod mps_servers;
 mod record;
 mod store;
 mod writer;
@@ -30,9 +28,9 @@ pub use change::{
 };
 pub use error::{JournalError, hint};
 pub use file_system::{
-    FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_by, replace_unsynced,
+    FileIdentity, FileSystem, Listed, LocalFileSystem, MAXIMUM_FILE, replace_by, replace_synced,
+    replace_unsynced,
 };
-pub use mps_servers::MpsServers;
 pub use record::{
     ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,
 };

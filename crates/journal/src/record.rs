@@ -7,7 +7,7 @@ use tessera_api::config::Sharing;
 use tessera_api::facts::Placement;
 
 use crate::boot_id::BootId;
-use crate::change::PartitionInstances;
+use crate::change::{HardwareChange, ModeChange, MpsDaemonChange, PartitionChange, PartitionInstances};
 
 /// Progress of the work that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,6 +203,39 @@ impl ClaimRecord {
 impl HardwareRecord {
     /// The version that this build writes and the newest it reads.
     pub const VERSION: u64 = 1;
+
+    /// The change, where this build knows its kind.
+    #[must_use]
+    pub fn known_change(&self) -> Option<HardwareChange> {
+        serde_json::from_value(Value::Object(self.change.clone())).ok()
+    }
+
+    /// The partition, if the record is of one.
+    #[must_use]
+    pub fn partition(&self) -> Option<PartitionChange> {
+        match self.known_change()? {
+            HardwareChange::MigPartition(partition) => Some(partition),
+            _ => None,
+        }
+    }
+
+    /// The mode switch, if the record is of one.
+    #[must_use]
+    pub fn mode(&self) -> Option<ModeChange> {
+        match self.known_change()? {
+            HardwareChange::MigMode(mode) => Some(mode),
+            _ => None,
+        }
+    }
+
+    /// The MPS daemon, if the record is of one.
+    #[must_use]
+    pub fn daemon(&self) -> Option<MpsDaemonChange> {
+        match self.known_change()? {
+            HardwareChange::MpsDaemon(daemon) => Some(daemon),
+            _ => None,
+        }
+    }
 }
 
 impl Record for ClaimRecord {

@@ -63,10 +63,6 @@ impl Journal {
         &self.boot_id
     }
 
-    pub(super) fn file_system(&self) -> &dyn FileSystem {
-        &*self.file_system
-    }
-
     /// The journal's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {

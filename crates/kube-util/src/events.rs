@@ -4,7 +4,6 @@
 //! cannot know that another has already sent an Event.
 
 mod node;
-mod once;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error_text::shorten;
@@ -36,6 +36,8 @@ const LONGEST_INSTANCE: usize = 128;
 const LONGEST_NAME: usize = 253;
 /// Namespace of Events about objects without one.
 const NAMESPACE: &str = "default";
+/// The API server's code for an object that exists.
+const CONFLICT: u16 = 409;
 
 /// Sends Events. Clones share the queue; the task ends with the last clone. An Event that can't be sent is only logged.
 #[derive(Clone, Debug)]
@@ -71,6 +73,8 @@ pub struct Content<'a> {
 #[derive(Debug)]
 struct Queued {
     message: Message,
+    /// As [`Content::occurrence`].
+    occurrence: Option<String>,
     /// Receives whether the API server accepted it.
     taken: Option<oneshot::Sender<bool>>,
 }
@@ -83,8 +87,6 @@ struct Message {
     reason: &'static str,
     note: String,
     object: Object,
-    /// As [`Content::occurrence`].
-    occurrence: Option<String>,
 }
 
 /// The object of an Event.
@@ -137,8 +139,8 @@ impl Events {
             sent: HashMap::new(),
         };
         tokio::spawn(async move {
-            while let Some(Queued { message, taken }) = queued.recv().await {
-                let is_taken = sender.send(message).await;
+            while let Some(Queued { message, occurrence, taken }) = queued.recv().await {
+                let is_taken = sender.send(message, occurrence.as_deref()).await;
                 if let Some(taken) = taken {
                     // The caller may have stopped waiting.
                     let _ = taken.send(is_taken);
@@ -151,18 +153,19 @@ impl Events {
 
     /// Queues an Event of an object; drops it when the queue is full.
     pub fn send(&self, content: &Content<'_>, object: &ObjectReference) {
-        self.enqueue(Queued { message: Message::new(content, object), taken: None });
+        self.enqueue(content, object, None);
     }
 
     /// Sends an Event and waits for it. Returns whether the API server accepted it.
     pub async fn send_and_wait(&self, content: &Content<'_>, object: &ObjectReference) -> bool {
         let (taken, answer) = oneshot::channel();
-        self.enqueue(Queued { message: Message::new(content, object), taken: Some(taken) });
+        self.enqueue(content, object, Some(taken));
         answer.await.unwrap_or(false)
     }
 
-    fn enqueue(&self, queued: Queued) {
-        if let Err(error) = self.queue.try_send(queued) {
+    fn enqueue(&self, content: &Content<'_>, object: &ObjectReference, taken: Option<oneshot::Sender<bool>>) {
+        let (message, occurrence) = (Message::new(content, object), content.occurrence.map(str::to_owned));
+        if let Err(error) = self.queue.try_send(Queued { message, occurrence, taken }) {
             tracing::debug!(%error, "an Event is left out");
         }
     }
@@ -182,28 +185,28 @@ impl Message {
                 name: object.name.clone().unwrap_or_default(),
                 uid: object.uid.clone().unwrap_or_default(),
             },
-            occurrence: content.occurrence.map(str::to_owned),
         }
+    }
+
+    /// The same for every instance of the program that reports the same occurrence.
+    fn hash_with(&self, occurrence: &str) -> String {
+        let object = &self.object;
+        let mut hash = Sha256::new();
+        for part in [&*object.kind, &*object.uid, self.action, self.reason, &*self.note, occurrence] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
 impl Sender {
     /// Returns whether the API server accepted it.
-    async fn send(&mut self, message: Message) -> bool {
+    async fn send(&mut self, message: Message, occurrence: Option<&str>) -> bool {
         self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
-        let namespace = message.object.namespace.as_deref().unwrap_or(NAMESPACE);
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let request = async {
-            match &message.occurrence {
-                Some(occurrence) => self.send_once(&events, &message, occurrence).await.map(|()| None),
-                None => self.send_in_series(&events, &message).await.map(Some),
-            }
-        };
-        let error = match tokio::time::timeout(PATIENCE, request).await {
+        let error = match tokio::time::timeout(PATIENCE, self.send_in_series(&message, occurrence)).await {
             Ok(Ok(sent)) => {
-                if let Some(sent) = sent {
-                    self.sent.insert(message, sent);
-                }
+                self.sent.insert(message, sent);
                 return true;
             }
             Ok(Err(error)) => error.to_string(),
@@ -215,7 +218,9 @@ impl Sender {
     }
 
     /// Counts up an earlier Event with the same content, or makes a new one.
-    async fn send_in_series(&self, events: &Api<Event>, message: &Message) -> Result<Sent, kube::Error> {
+    async fn send_in_series(&self, message: &Message, occurrence: Option<&str>) -> Result<Sent, kube::Error> {
+        let namespace = message.object.namespace.as_deref().unwrap_or(NAMESPACE);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let (name, count) = match self.sent.get(message) {
             Some(sent) => {
                 let (name, count) = (sent.name.clone(), sent.count + 1);
@@ -225,19 +230,26 @@ impl Sender {
                 (name, count)
             }
             None => {
-                let event = self.event(message);
-                events.create(&PostParams::default(), &event).await?;
+                let event = self.event(message, occurrence);
+                match events.create(&PostParams::default(), &event).await {
+                    // Another instance of the program has sent it.
+                    Err(kube::Error::Api(status)) if status.code == CONFLICT && occurrence.is_some() => {}
+                    created => drop(created?),
+                }
                 (event.metadata.name.unwrap_or_default(), 1)
             }
         };
         Ok(Sent { name, count, last: Instant::now() })
     }
 
-    fn event(&self, message: &Message) -> Event {
+    fn event(&self, message: &Message, occurrence: Option<&str>) -> Event {
         let now = Timestamp::now();
-        let time = format!(".{:x}", now.as_nanosecond());
         let object = &message.object;
-        let name = format!("{}{time}", shorten(&object.name, LONGEST_NAME - time.len()));
+        let end = match occurrence {
+            Some(occurrence) => message.hash_with(occurrence),
+            None => format!("{:x}", now.as_nanosecond()),
+        };
+        let name = format!("{}.{end}", shorten(&object.name, LONGEST_NAME - 1 - end.len()));
         Event {
             metadata: ObjectMeta {
                 name: Some(name),

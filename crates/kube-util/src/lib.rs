@@ -12,7 +12,7 @@ pub mod incoming;
 pub mod lease;
 pub mod logging;
 pub mod metrics;
-pub mod node_label;
+pub mod node_labels;
 pub mod open_files;
 pub mod retry;
 pub mod signals;

@@ -11,7 +11,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// `what`, a sentence's subject, works as far as we know.
+    /// A condition that counts as good until told otherwise. `what` is the subject of its log messages.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
         Self { what, failing: None, attempts: 0 }

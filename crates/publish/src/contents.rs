@@ -1,16 +1,17 @@
-//! What one slice holds, as JSON: the API's types hold every text of each device apart, some 10 KiB for a device.
+//! The contents of one slice, as JSON. In the API's own types a device takes some 10 KiB, because each of its strings is an
+//! allocation.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What one slice holds. Clones share it, and equal ones hold the same.
+/// The contents of one slice. Clones share the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Devices, in the order in which kube-scheduler shall try them.
+    /// Devices, in the order in which kube-scheduler should try them.
     Devices {
-        /// How many.
+        /// Number of devices.
         count: usize,
         /// The list, as the API's types are serialised.
         json: Arc<[u8]>,
@@ -35,7 +36,7 @@ impl Contents {
         Self::SharedCounters { json: to_json(sets) }
     }
 
-    /// What `spec` holds.
+    /// The contents of `spec`.
     #[must_use]
     pub fn of(spec: &ResourceSliceSpec) -> Self {
         match &spec.shared_counters {
@@ -44,7 +45,7 @@ impl Contents {
         }
     }
 
-    /// How many devices it holds.
+    /// Number of devices.
     #[must_use]
     pub fn device_count(&self) -> usize {
         match self {
@@ -53,7 +54,7 @@ impl Contents {
         }
     }
 
-    /// The devices; none where it holds counter sets.
+    /// The devices; empty for a slice of counter sets.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         match self {
@@ -62,7 +63,7 @@ impl Contents {
         }
     }
 
-    /// The counter sets; none where it holds devices.
+    /// The counter sets; empty for a slice of devices.
     #[must_use]
     pub fn shared_counters(&self) -> Vec<CounterSet> {
         match self {
@@ -71,7 +72,7 @@ impl Contents {
         }
     }
 
-    /// Puts it into `spec`.
+    /// Writes the contents into `spec`.
     pub fn put_into(&self, spec: &mut ResourceSliceSpec) {
         match self {
             Self::Devices { .. } => spec.devices = Some(self.devices()),

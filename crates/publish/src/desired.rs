@@ -1,10 +1,12 @@
-//! What the ResourceSlices of this node shall hold.
+//! The desired ResourceSlices of this node.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 
 use crate::{contents::Contents, names};
 
-/// All that shall be published of a node.
+/// Everything that is to be published for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     /// The slices by ascending [`Slice::name_suffix`].
@@ -14,18 +16,22 @@ pub struct Pool {
 /// One slice of a [`Pool`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// End of the slice's name, a DNS label. kube-scheduler takes the slices of a pool by name, so this is the order of trying.
+    /// End of the slice's name, a DNS label. kube-scheduler goes through the slices of a pool by name, so this sets the order.
     pub name_suffix: String,
-    /// What is in it.
+    /// Annotations that it shall have. Those of others stay; a key that is given for any slice of the pool is ours on all.
+    pub annotations: BTreeMap<String, String>,
+    /// Its contents.
     pub contents: Contents,
 }
 
-/// One slice as it shall be, without what it has in common with the other slices of its pool.
+/// One desired slice, without what all slices of its pool have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredSlice {
-    /// Its `metadata.name`. Names order the slices of a pool: kube-scheduler tries them by name.
+    /// Its `metadata.name`. kube-scheduler goes through the slices of a pool in the order of their names.
     pub name: String,
-    /// What it holds.
+    /// Annotations that it shall have.
+    pub annotations: BTreeMap<String, String>,
+    /// Its contents.
     pub contents: Contents,
 }
 
@@ -36,8 +42,8 @@ pub struct PoolIdentity {
     pub driver_name: String,
     /// The node's name.
     pub node_name: String,
-    /// The pool's name, `<driver>/<node>`: the allocator of Kubernetes 1.36 keys counters by the pool's name without the
-    /// driver, so that a name must not be shared with another driver.
+    /// The pool's name, `<driver>/<node>`: the allocator of Kubernetes 1.36 identifies counters by the pool's name without
+    /// the driver's, so no other driver may use the same pool name.
     pub pool_name: String,
 }
 
@@ -52,11 +58,12 @@ impl PoolIdentity {
         }
     }
 
-    /// The slices that `pool` asks for.
+    /// The slices of `pool`.
     #[must_use]
     pub fn slices(&self, pool: &Pool) -> Vec<DesiredSlice> {
         let slice = |slice: &Slice| DesiredSlice {
             name: names::slice_name(&self.node_name, &self.driver_name, &slice.name_suffix),
+            annotations: slice.annotations.clone(),
             contents: slice.contents.clone(),
         };
         pool.slices.iter().map(slice).collect()

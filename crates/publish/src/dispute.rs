@@ -1,4 +1,4 @@
-//! Says what somebody else did to our slices, and who.
+//! Describes what somebody else did to our slices, and who it was.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     store::Store,
 };
 
-/// What `plan` puts right, in words: which slices somebody else deleted, changed or added.
+/// Describes what `plan` repairs: which slices somebody else deleted, changed or added.
 #[must_use]
 pub fn describe(plan: &Plan, store: &Store) -> String {
     let mut deleted = Vec::new();
@@ -35,7 +35,7 @@ pub fn describe(plan: &Plan, store: &Store) -> String {
     others.join("; ")
 }
 
-/// Who wrote a slice last, as `managedFields` tells.
+/// Who last wrote a slice, by its `managedFields`.
 fn manager(metadata: Option<&ObjectMeta>) -> String {
     let entries = metadata.and_then(|metadata| metadata.managed_fields.as_deref()).unwrap_or_default();
     let Some(latest) = entries.iter().filter_map(|entry| entry.time.as_ref()).map(|time| &time.0).max()
@@ -44,10 +44,10 @@ fn manager(metadata: Option<&ObjectMeta>) -> String {
     };
     let last = entries.iter().filter(|entry| entry.time.as_ref().is_some_and(|time| time.0 == *latest));
     let names: BTreeSet<&str> = last.filter_map(|entry| entry.manager.as_deref()).collect();
-    // Times have whole seconds: our own write of the same second may stand beside the other's.
+    // Times are in whole seconds, so our own write may have the same time as theirs.
     let foreign: Vec<&str> = names.iter().copied().filter(|name| *name != FIELD_MANAGER).collect();
     if foreign.is_empty() {
-        // Who removes a field owns nothing afterwards; and all instances of this plugin have one name.
+        // Removing a field leaves no entry, and all instances of this plugin have the same manager name.
         "somebody whom managedFields does not name (who only removes fields leaves no trace there)".to_owned()
     } else {
         format!("field manager {:?}", foreign.join(", "))

@@ -15,11 +15,11 @@ use crate::{
 pub struct Draft {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What it has in common with other slices; neither devices nor counter sets.
+    /// The `spec` without devices and counter sets.
     pub spec: ResourceSliceSpec,
     /// Its devices or counter sets.
     pub contents: Contents,
-    /// A taint that stays keeps the time it was added, from which tolerations for a while are counted.
+    /// When existing taints were added. A taint that remains keeps its time, because `tolerationSeconds` counts from it.
     pub taint_times: Vec<TaintTime>,
 }
 
@@ -30,7 +30,7 @@ impl Draft {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The slice to send.
+    /// The slice as it is sent.
     #[must_use]
     pub fn slice(&self) -> ResourceSlice {
         let mut spec = self.spec.clone();

@@ -1,10 +1,10 @@
-//! What an API server's refusal means, and what to do about it.
+//! What a failed request to the API server means, and what to do about it.
 
 use std::time::Duration;
 
 use kube::core::{Status, response::StatusCause};
 
-/// What was tried.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// Read the Node, for the owner of the slices.
@@ -13,7 +13,7 @@ pub enum Attempt {
     Get,
     /// List or watch the slices.
     Watch,
-    /// Make a slice.
+    /// Create a slice.
     Create,
     /// Replace a slice.
     Update,
@@ -22,7 +22,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// The RBAC rule without which a server refuses this.
+    /// The RBAC rule that permits this.
     const fn rule(self) -> (&'static str, &'static str, &'static str) {
         const GROUP: &str = "resource.k8s.io";
         const SLICES: &str = "resourceslices";
@@ -48,50 +48,50 @@ impl Attempt {
     }
 }
 
-/// Kinds of failure that ask for different answers.
+/// Kinds of failures, by how they are handled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailureKind {
     /// No connection, or it broke.
     Away,
     /// No answer in time.
     Slow,
-    /// The object is not as we last saw it, or already there: read it again.
+    /// The object has changed since it was last read, or already exists: read it again.
     Conflict,
-    /// The object is not there (any more).
+    /// The object does not exist (any more).
     NotFound,
     /// The server asks to slow down.
     Throttled {
-        /// How long it asks for.
+        /// The pause that it asks for.
         retry_after: Duration,
     },
     /// The credentials are not accepted.
     Unauthorized,
     /// RBAC or an admission policy forbids it.
     Forbidden,
-    /// The object breaks a rule of the API: sending it again is no use.
+    /// The object is invalid: sending it again does not help.
     Invalid {
-        /// The fields at fault.
+        /// The invalid fields.
         causes: Vec<StatusCause>,
     },
-    /// The server failed, or answered something that is none of the above.
+    /// The server failed, or gave any other answer.
     Server,
 }
 
 /// One failed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// What was tried.
+    /// The kind of request.
     pub attempt: Attempt,
     /// The object's name (the node's name for [`Attempt::Watch`]).
     pub name: String,
-    /// What it means.
+    /// What kind of failure it is.
     pub kind: FailureKind,
-    /// What the server or the connection said.
+    /// The message of the server or the connection.
     pub text: String,
 }
 
 impl Failure {
-    /// Reads what went wrong from the client's error.
+    /// The failure behind an error of the client.
     #[must_use]
     pub fn new(attempt: Attempt, name: &str, error: &kube::Error) -> Self {
         let (kind, text) = match error {
@@ -108,7 +108,7 @@ impl Failure {
         Self { attempt, name: name.to_owned(), kind: FailureKind::Slow, text }
     }
 
-    /// Reads what went wrong from a watch's error.
+    /// The failure behind an error of a watch.
     #[must_use]
     pub fn of_watch(node_name: &str, error: &kube::runtime::watcher::Error) -> Self {
         use kube::runtime::watcher::Error;
@@ -131,7 +131,7 @@ impl Failure {
         }
     }
 
-    /// The shortest time to wait before trying again that the server asked for.
+    /// Minimum pause before the next try, if the server asked for one.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         match self.kind {
@@ -193,7 +193,7 @@ fn of_status(status: &Status) -> FailureKind {
         403 => FailureKind::Forbidden,
         404 => FailureKind::NotFound,
         409 => FailureKind::Conflict,
-        // An admission policy denies with 422 and may be changed; the object itself is not at fault.
+        // An admission policy also denies with 422. It may be changed, and the object itself is valid.
         422 if status.message.contains("ValidatingAdmissionPolicy") => FailureKind::Forbidden,
         413 | 422 => {
             FailureKind::Invalid { causes: details.map(|details| details.causes.clone()).unwrap_or_default() }
@@ -214,7 +214,7 @@ fn status_text(status: &Status) -> String {
     }
 }
 
-/// An error with its causes, as some messages alone say nothing ("client error (Connect)").
+/// An error with its causes: some messages alone are useless ("client error (Connect)").
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

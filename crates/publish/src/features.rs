@@ -1,8 +1,8 @@
-//! What an API server may not keep of a slice, and what to publish to such a server instead.
+//! Fields of a slice that an API server may drop, and what to publish to such a server instead.
 //!
-//! A server silently drops the fields of a feature gate that is off. A device published without such a field would mean
-//! something else: a partition without its counters could be given away beside the whole card. So whatever cannot be
-//! said is not offered; what remains true without the field stays.
+//! A server silently drops the fields of a feature gate that is off. Without such a field a device can mean something else:
+//! a partition without its counters could be allocated together with its whole card. Such devices are not published; those
+//! that are still right without the field are.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -39,7 +39,7 @@ impl Feature {
         }
     }
 
-    /// What this driver publishes while the gate is off.
+    /// Describes what this driver publishes while the gate is off.
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Feature {
         let names: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).collect();
         let has = |name: &str| names.contains(&name);
         if has("attributes") {
-            // Below here names are the driver's, not the API's.
+            // Below this, keys are names that the driver chose, not fields of the API.
             return None;
         }
         if has("sharedCounters") || has("consumesCounters") {
@@ -81,8 +81,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// `contents` of a slice as they can be published to a server that drops the fields of `missing` features; `None` where
-/// nothing remains.
+/// The part of a slice's `contents` that can be published to a server that drops the fields of `missing` features; `None`
+/// if nothing remains.
 #[must_use]
 pub fn without(missing: &BTreeSet<Feature>, contents: &Contents) -> Option<Contents> {
     match contents {
@@ -101,7 +101,7 @@ pub fn without(missing: &BTreeSet<Feature>, contents: &Contents) -> Option<Conte
     }
 }
 
-/// Whether `device` cannot be published as it is to a server that drops the fields of `feature`.
+/// Whether `device` would mean something else on a server that drops the fields of `feature`.
 #[must_use]
 pub fn is_used_by(feature: Feature, device: &Device) -> bool {
     device_without(&[feature].into(), device).as_ref() != Some(device)

@@ -1,4 +1,4 @@
-//! A slice as the API server holds it, as far as we know.
+//! What is known of a slice on the API server.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use crate::{
 pub struct HeldSlice {
     /// Its metadata, without the names of managed fields.
     pub metadata: ObjectMeta,
-    /// Its `spec`; `None` where that may have changed since it was last read or written.
+    /// Its `spec`; `None` if it may have changed since it was last read or written.
     pub spec: Option<HeldSpec>,
 }
 
 /// What is kept of a `spec`.
 #[derive(Clone, Debug)]
 pub struct HeldSpec {
-    /// The pool it is of.
+    /// Its pool.
     pub pool: ResourcePool,
-    /// What it holds.
+    /// Its contents.
     pub contents: HeldContents,
     /// When its devices' taints were added.
     pub taint_times: Vec<TaintTime>,
 }
 
-/// What a slice holds at the API server.
+/// The contents of a slice on the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeldContents {
-    /// Nothing else than this, which was wanted of it.
+    /// Exactly these, as desired.
     Same(Contents),
-    /// Something that nobody wanted so far: the whole `spec`, as JSON.
+    /// Anything else: the whole `spec`, as JSON.
     Other(Arc<[u8]>),
 }
 
@@ -46,7 +46,7 @@ pub enum HeldContents {
 pub struct TaintTime {
     /// The device's name.
     pub device: String,
-    /// The taint with its time.
+    /// The taint, with its time.
     pub taint: DeviceTaint,
 }
 
@@ -66,7 +66,7 @@ impl HeldSlice {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The name of its pool; `None` where that is not known.
+    /// The name of its pool, if known.
     #[must_use]
     pub fn pool_name(&self) -> Option<&str> {
         self.spec.as_ref().map(|spec| spec.pool.name.as_str())
@@ -87,7 +87,7 @@ impl From<ResourceSlice> for HeldSlice {
 }
 
 impl HeldSpec {
-    /// The whole `spec`, where it is not one that was wanted.
+    /// The whole `spec`, unless it is as desired.
     #[must_use]
     pub fn other(&self) -> Option<ResourceSliceSpec> {
         match &self.contents {
@@ -96,8 +96,8 @@ impl HeldSpec {
         }
     }
 
-    /// Compares it with what is `wanted`, a `spec` without contents, and `contents`. Where they are the same, only `contents`
-    /// are kept of it.
+    /// Compares it with the `wanted` `spec`, given without contents, and `contents`. If they are equal, only the shared
+    /// `contents` are kept.
     pub fn recognise(&mut self, mut wanted: ResourceSliceSpec, contents: &Contents) {
         let Some(held) = self.other() else { return };
         contents.put_into(&mut wanted);
@@ -107,7 +107,7 @@ impl HeldSpec {
     }
 }
 
-/// Whether `held` is what is `wanted`, whatever the generation of the pool and its number of slices.
+/// Whether `held` equals `wanted`, apart from the pool's generation and number of slices.
 #[must_use]
 pub fn same(mut wanted: ResourceSliceSpec, held: &ResourceSliceSpec) -> bool {
     wanted.pool.generation = held.pool.generation;
@@ -115,7 +115,7 @@ pub fn same(mut wanted: ResourceSliceSpec, held: &ResourceSliceSpec) -> bool {
     compare::differences(&wanted, held).is_empty()
 }
 
-/// The time of a taint like `taint` of this device among `times`.
+/// The time in `times` of the same taint of the same device.
 #[must_use]
 pub fn time_of<'a>(times: &'a [TaintTime], device: &str, taint: &DeviceTaint) -> Option<&'a Time> {
     let same = |other: &&TaintTime| {

@@ -1,20 +1,21 @@
-//! Keeps the ResourceSlices of a node equal to what a [`Pool`] says. Nothing of NVIDIA is in here, but for the names of devices' types.
+//! Keeps the ResourceSlices of a node equal to what a [`Pool`] says. The only things specific to NVIDIA are
+//! the names of device types.
 //!
 //! ```text
 //! Pool ──> target (what can be published) ──┐
-//! watch ──> store (what the server holds) ──┴─> plan (fewest writes) ──> server
-//!             ^ reads what another wrote
+//! watch ──> store (what the server has) ────┴─> plan (fewest writes) ──> server
+//!             ^ reads slices that others wrote
 //! ```
 //!
-//! - The watch tells metadata only. A slice with another resource version than that of our last write is read once, compared
-//!   ([`compare`]), and dropped where it is what is wanted ([`held_slice`]).
-//! - One slice that changed is one write; nothing that changed is none ([`plan`]).
-//! - What somebody else deletes or changes is put right at once, and later and later when that goes on ([`rivalry`]).
-//! - Where another driver of the same name publishes cards of this node, nothing is written (`other_driver`).
-//! - What an API server does not keep (feature gates) or refuses (invalid) is left out, said once, and tried again after
-//!   a while or when the hardware changes ([`target`], [`features`]).
-//! - Of several instances on a node the newest writes ([`lock`]).
-//! - The slices stay when the plugin ends. They belong to the Node and go with it.
+//! - The watch has metadata only. A slice whose resource version is not that of our last write is read once and compared
+//!   ([`compare`]); if it is as desired, it is not kept ([`held_slice`]).
+//! - A change of one slice takes one write ([`plan`]).
+//! - What somebody else deletes or changes is restored at once, or with growing delays if it keeps happening ([`rivalry`]).
+//! - If another driver of the same name publishes this node's cards, nothing is written (`other_driver`).
+//! - What an API server drops (feature gates) or refuses (invalid) is left out, logged once, and tried again after a while
+//!   or when the hardware changes ([`target`], [`features`]).
+//! - With several instances on a node, the newest one writes ([`lock`]).
+//! - The slices remain when the plugin ends. The Node owns them, so they are deleted with it.
 #![forbid(unsafe_code)]
 
 pub mod compare;

@@ -1,14 +1,14 @@
-//! Which of several instances of the plugin on one node writes ResourceSlices.
+//! Decides which of several instances of the plugin on one node writes ResourceSlices.
 //!
 //! During a rolling upgrade two instances run side by side and share the plugin directory. Two files there decide:
 //!
 //! - `publish.newest` names the instance that was ready to publish last. Each instance replaces it (by a rename, so the
-//!   last one wins, whatever the clocks say) with a file that it keeps locked as long as it lives. So the file says who
-//!   is the newest, and its lock says whether that one still runs.
+//!   last one wins regardless of clocks) with a file that it keeps locked while it runs. The content names the newest
+//!   instance; the lock shows whether that one still runs.
 //! - `publish.lock` is held by the instance that writes. An instance that is no longer the newest finishes the requests
-//!   it has sent and lets go of it; the newest takes it. Never do two instances hold it.
+//!   it has sent and releases the lock, and the newest takes it. Two instances never hold it at once.
 //!
-//! When the newest ends (its lock goes with it, however it ended), an older one that still runs takes over again.
+//! When the newest instance ends, in whatever way, its lock is released, and an older one that still runs takes over.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -18,21 +18,21 @@ use std::{
     time::Duration,
 };
 
-/// How often the holder looks whether it was superseded, and an instance in waiting whether it is its turn. (A blocking
-/// lock would tell at once, but a thread that waits in `flock` cannot be called back.)
+/// How often the holder checks whether it was superseded, and a waiting instance whether it is its turn. (A blocking lock
+/// would notice at once, but a thread that waits in `flock` can't be cancelled.)
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Why the publish lock cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// A lock file cannot be made, replaced or locked: the directory is missing, read-only or full.
+    /// A lock file can't be created, replaced or locked: the directory is missing, read-only or full.
     #[error("cannot {action} {}: {source}; the plugin directory must exist, be writable and have room", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -43,13 +43,13 @@ pub struct PublishLock {
     newest: PathBuf,
     lock: PathBuf,
     instance: String,
-    /// Our `publish.newest`, kept locked while we live; `None` until we announced ourselves.
+    /// This instance's `publish.newest`, locked while it runs; `None` before it is announced.
     announced: Option<File>,
     held: Option<File>,
 }
 
 impl PublishLock {
-    /// The lock in `directory`, for an instance that calls itself `instance` (its pod's UID) in the file.
+    /// The lock in `directory`. `instance` identifies this instance in the file: its pod's UID.
     #[must_use]
     pub fn new(directory: &Path, instance: &str) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl PublishLock {
         }
     }
 
-    /// Whether this instance may write now: it holds the lock and nobody newer runs.
+    /// Whether this instance may write now: it holds the lock, and no newer one runs.
     #[must_use]
     pub fn may_write(&self) -> bool {
         self.held.is_some() && self.is_newest()
@@ -73,7 +73,7 @@ impl PublishLock {
         self.held.is_some()
     }
 
-    /// Whether `publish.newest` is the file this instance put there.
+    /// Whether `publish.newest` is still this instance's file.
     fn is_newest(&self) -> bool {
         let same = |file: &File| -> io::Result<bool> {
             let (ours, there) = (file.metadata()?, fs::metadata(&self.newest)?);
@@ -106,14 +106,14 @@ impl PublishLock {
         Ok(self.may_write())
     }
 
-    /// Waits until a newer instance supersedes this one. Cancel safe.
+    /// Waits until this instance is superseded. Cancel safe.
     pub async fn superseded(&self) {
         while self.is_newest() {
             tokio::time::sleep(GLANCE).await;
         }
     }
 
-    /// Lets go of the lock. To be called when no request of this instance is under way any more.
+    /// Releases the lock. Call this when none of this instance's requests is in flight any more.
     pub fn release(&mut self) {
         self.held = None;
     }
@@ -124,9 +124,9 @@ impl PublishLock {
             .prefix(".publish.newest.")
             .tempfile_in(directory)
             .map_err(|source| self.failed("create a file beside", &self.newest, source))?;
-        // Locked before it has its name: whoever finds it there finds it locked.
+        // Locked before it is renamed, so that nobody ever finds it unlocked.
         file.as_file().lock().map_err(|source| self.failed("lock", &self.newest, source))?;
-        // For who looks into the file only: on a full disk an empty one does as well.
+        // Only for people who look into the file: on a full disk an empty one works too.
         if let Err(error) = file.write_all(self.instance.as_bytes()) {
             tracing::debug!(%error, "cannot write this instance's name into {}", self.newest.display());
         }
@@ -136,7 +136,7 @@ impl PublishLock {
         Ok(())
     }
 
-    /// Whether the instance that `publish.newest` names still runs.
+    /// Whether the newest instance still runs.
     fn newest_lives(&self) -> Result<bool, LockError> {
         let file = match File::open(&self.newest) {
             Ok(file) => file,
@@ -150,7 +150,7 @@ impl PublishLock {
         }
     }
 
-    /// The lock, unless another instance holds it.
+    /// Takes the lock, unless another instance holds it.
     fn take_lock(&self) -> Result<Option<File>, LockError> {
         let open = File::options().create(true).truncate(false).write(true).open(&self.lock);
         let file = open.map_err(|source| self.failed("create", &self.lock, source))?;

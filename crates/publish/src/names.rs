@@ -6,13 +6,13 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest `metadata.name` of a ResourceSlice: a DNS subdomain.
 const NAME_BYTES: usize = 253;
-/// Bytes of the digest that stands for what had to be cut off, written as twice as many hexadecimal digits.
+/// Length of the digest that replaces what is cut off, in bytes; written with twice as many hexadecimal digits.
 const DIGEST_BYTES: usize = 8;
 
 /// The name of a slice of `driver_name` on `node_name`: `<node>-<driver>-<suffix>`, so that slices of one pool sort by
-/// `suffix`, and the same slice has the same name after every restart.
+/// `suffix`, and a slice keeps its name across restarts.
 ///
-/// Where that is longer than a name may be, the node's name is cut and followed by a digest of node and driver.
+/// If that is too long for a name, the node's name is cut and followed by a digest of node and driver.
 #[must_use]
 pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
     let plain = format!("{node_name}-{driver_name}-{suffix}");
@@ -26,9 +26,9 @@ pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
         let _ = write!(tail, "{byte:02x}");
     }
     let room = NAME_BYTES.saturating_sub(tail.len() + driver_name.len() + suffix.len() + 2);
-    // Node names are ASCII (DNS subdomains); `get` rather than an index so that no other input can panic.
+    // Node names are ASCII (DNS subdomains); `get`, so that other input can't panic either.
     let head = node_name.get(..room.min(node_name.len())).unwrap_or_default();
-    // No label may end in `-` before the digest's own, and none may be empty.
+    // The label before the digest must not end in `-` or be empty.
     let head = head.trim_end_matches(['-', '.']);
     format!("{head}{tail}-{driver_name}-{suffix}")
 }

@@ -1,13 +1,13 @@
-//! Another driver under our name on this node, as NVIDIA's is where both are called `gpu.nvidia.com`.
+//! Detects another driver with this driver's name on this node: NVIDIA's, if both are called `gpu.nvidia.com`.
 //!
-//! Both would give out the same cards, and a driver built on Kubernetes' own library deletes the slices of every pool
-//! that it does not know, ours among them. So nothing is written while the other's slices are there.
+//! Both would offer the same cards, and a driver built on Kubernetes' own library deletes the slices of all pools that it
+//! does not know, including ours. So nothing is written while the other driver's slices exist.
 
 use std::{collections::BTreeSet, fmt};
 
 use crate::{desired::PoolIdentity, held_slice::HeldSlice, server::FIELD_MANAGER};
 
-/// Whose slices they are, as far as they say.
+/// The other driver, as far as its slices identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherDriver {
     identity: PoolIdentity,

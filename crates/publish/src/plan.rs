@@ -1,8 +1,11 @@
-//! The fewest writes from the slices a server holds to those it shall hold.
+//! Plans the fewest writes that lead from the slices on the server to the desired ones.
 //!
-//! A reader takes the slices of the highest generation of a pool, and trusts them only when there are as many as each
-//! of them says (`resourceSliceCount`). So one slice may be replaced at the same generation: readers see the old or the
-//! new pool. Everything else gets a new generation, and is no pool at all until its last slice is written.
+//! Readers use the slices of a pool's highest generation, and only if there are as many of them as each one says
+//! (`resourceSliceCount`). So a single slice may be replaced within a generation: readers see the old or the new pool. All
+//! other changes need a new generation, which readers ignore until its last slice is written.
+//! Annotations are no part of what readers see of a pool, and are changed in place.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::resource::v1::ResourceSliceSpec,
@@ -21,7 +24,7 @@ pub const FIRST_GENERATION: i64 = 1;
 /// One request to the API server.
 #[derive(Clone, Debug)]
 pub enum Write {
-    /// Make this slice.
+    /// Create this slice.
     Create(Box<Draft>),
     /// Replace the slice of the same name and resource version.
     Replace(Box<Draft>),
@@ -59,10 +62,10 @@ impl Write {
 /// What to write, and in which order.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The generation of the pool afterwards; `None` when the pool shall have no slices.
+    /// The pool's generation afterwards; `None` if the pool is to have no slices.
     pub generation: Option<i64>,
-    /// Stages, none empty: all writes of one stage may run side by side, and a stage begins when all of the one before
-    /// it succeeded.
+    /// Stages, none of them empty. Writes of one stage may run concurrently; a stage begins when all writes of the one
+    /// before it have succeeded.
     pub stages: Vec<Vec<Write>>,
 }
 
@@ -72,18 +75,18 @@ impl Plan {
         self.stages.iter().flatten()
     }
 
-    /// Whether the server already holds what it shall hold.
+    /// Whether the slices on the server are already as desired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stages.is_empty()
     }
 }
 
-/// From `current`, all slices of this driver and node that the server holds, to `desired`. Of the current ones the `spec` must
-/// be known, and have been compared with what is desired of their names.
+/// Plans from `current`, all slices of this driver and node on the server, to `desired`. The `spec` of the current ones must
+/// be known and compared with the desired slice of the same name.
 ///
-/// `generation` is the pool's generation as last seen: a pool that was wiped comes back with it. Every slice will be
-/// owned by `owner`, the node.
+/// `generation` is the pool's last known generation, which is used again if all slices were deleted. `owner`, the Node, will
+/// own every slice.
 #[must_use]
 pub fn plan(
     identity: &PoolIdentity,
@@ -99,8 +102,10 @@ pub fn plan(
     };
     let highest = current.iter().filter_map(|slice| generation_of(slice)).max();
 
-    let pairs: Vec<Pair<'_>> =
-        desired.iter().map(|desired| Pair::find(identity, owner, desired, current, highest, count)).collect();
+    let ours: BTreeSet<&str> =
+        desired.iter().flat_map(|slice| slice.annotations.keys().map(String::as_str)).collect();
+    let find = |desired| Pair::find(identity, owner, desired, current, highest, count, &ours);
+    let pairs: Vec<Pair<'_>> = desired.iter().map(find).collect();
     let obsolete: Vec<&HeldSlice> = current
         .iter()
         .copied()
@@ -111,16 +116,16 @@ pub fn plan(
     let recounted = pairs.iter().any(|pair| pair.state == State::Differs && pair.recounted);
     let obsolete_at_highest =
         obsolete.iter().filter_map(|slice| generation_of(slice)).max() == highest && highest.is_some();
-    // A slice of the highest generation that goes away counts in readers' eyes until it is gone: nothing may be written
-    // beside it at that generation.
+    // Readers count a slice of the highest generation until it is deleted, so nothing may be added at that generation
+    // before.
     let written = pairs.iter().any(|pair| pair.state != State::Same);
     let anew = differing > 1 || recounted || obsolete_at_highest && written;
 
     let (generation, from_scratch) = match highest {
         None => (generation.unwrap_or(FIRST_GENERATION).max(FIRST_GENERATION), false),
         Some(highest) if !anew => (highest, false),
-        // A generation that cannot be raised (only a foreign writer gets it there) leaves one way: nothing, then the
-        // first again.
+        // A generation at its maximum (which only somebody else can have written) can't be raised: delete all slices, then
+        // begin with the first generation again.
         Some(i64::MAX) => (FIRST_GENERATION, true),
         Some(highest) => (highest + 1, false),
     };
@@ -143,8 +148,10 @@ pub fn plan(
                 first.push(Write::Delete(Box::new(current.metadata.clone())));
                 third.push(create(desired, spec(), owner));
             }
-            (State::Differs, Some(current)) if !anew => second.push(replace(current, desired, spec(), owner)),
-            (_, Some(current)) => third.push(replace(current, desired, spec(), owner)),
+            (State::Differs, Some(current)) if !anew => {
+                second.push(replace(current, desired, spec(), owner, &ours))
+            }
+            (_, Some(current)) => third.push(replace(current, desired, spec(), owner, &ours)),
         }
     }
     let [lower, highest] = deletions(obsolete, highest);
@@ -154,7 +161,7 @@ pub fn plan(
     }
 }
 
-/// Deletes `slices`, those of the highest generation last: readers would see the one below in between.
+/// Deletes `slices`, those of the highest generation last: otherwise readers would use the generation below meanwhile.
 fn deletions(slices: Vec<&HeldSlice>, highest: Option<i64>) -> [Vec<Write>; 2] {
     let (last, first): (Vec<_>, Vec<_>) =
         slices.into_iter().partition(|slice| slice.spec.as_ref().map(|spec| spec.pool.generation) == highest);
@@ -167,25 +174,25 @@ fn stages(stages: Vec<Vec<Write>>) -> Vec<Vec<Write>> {
     stages.into_iter().filter(|stage| !stage.is_empty()).collect()
 }
 
-/// How a slice of the server relates to the desired one of its name.
+/// How a slice on the server compares with the desired one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// There is none.
     Missing,
-    /// It is in another pool, whose generation says nothing about ours.
+    /// It is in another pool, whose generation is unrelated.
     OtherPool,
     /// At the highest generation, as desired.
     Same,
-    /// At the highest generation, so part of what readers see, but not as desired.
+    /// At the highest generation, so readers use it, but not as desired.
     Differs,
-    /// Not part of what readers see (a generation behind), or with another owner.
+    /// Of an earlier generation, which readers ignore, or with another owner or other annotations.
     Behind,
 }
 
 struct Pair<'a> {
     current: Option<&'a HeldSlice>,
     state: State,
-    /// It says another number of slices.
+    /// Whether its number of slices is another.
     recounted: bool,
 }
 
@@ -197,6 +204,7 @@ impl<'a> Pair<'a> {
         current: &[&'a HeldSlice],
         highest: Option<i64>,
         count: i64,
+        ours: &BTreeSet<&str>,
     ) -> Self {
         let current =
             current.iter().copied().find(|slice| slice.metadata.name.as_ref() == Some(&desired.name));
@@ -211,7 +219,7 @@ impl<'a> Pair<'a> {
             State::Behind
         } else if recounted || *contents != HeldContents::Same(desired.contents.clone()) {
             State::Differs
-        } else if !is_owned(&slice.metadata, owner) {
+        } else if !is_owned(&slice.metadata, owner) || !is_annotated(&slice.metadata, desired, ours) {
             State::Behind
         } else {
             State::Same
@@ -224,10 +232,17 @@ fn is_owned(metadata: &ObjectMeta, owner: &OwnerReference) -> bool {
     metadata.owner_references.as_deref() == Some(std::slice::from_ref(owner))
 }
 
+/// Whether of `ours`, the keys of annotations that we set, it has those that are desired and no others.
+fn is_annotated(metadata: &ObjectMeta, desired: &DesiredSlice, ours: &BTreeSet<&str>) -> bool {
+    let held = |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+    ours.iter().all(|key| held(key) == desired.annotations.get(*key))
+}
+
 fn create(desired: &DesiredSlice, spec: ResourceSliceSpec, owner: &OwnerReference) -> Write {
     let metadata = ObjectMeta {
         name: Some(desired.name.clone()),
         owner_references: Some(vec![owner.clone()]),
+        annotations: (!desired.annotations.is_empty()).then(|| desired.annotations.clone()),
         ..ObjectMeta::default()
     };
     let contents = desired.contents.clone();
@@ -239,9 +254,14 @@ fn replace(
     desired: &DesiredSlice,
     spec: ResourceSliceSpec,
     owner: &OwnerReference,
+    ours: &BTreeSet<&str>,
 ) -> Write {
     let mut metadata = current.metadata.clone();
-    // Labels, annotations and finalizers are others' to set, and stay.
+    // Labels, finalizers and annotations are others' to set, and stay, but for our own annotations.
+    let mut annotations = metadata.annotations.take().unwrap_or_default();
+    annotations.retain(|key, _| !ours.contains(key.as_str()));
+    annotations.extend(desired.annotations.clone());
+    metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     metadata.owner_references = Some(vec![owner.clone()]);
     metadata.managed_fields = None;
     let taint_times = current.spec.as_ref().map(|spec| spec.taint_times.clone()).unwrap_or_default();

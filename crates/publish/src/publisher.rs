@@ -29,14 +29,14 @@ use crate::{
     status::{PublishStatus, Role},
 };
 
-/// After something happened, more usually follows (a kubelet deletes one slice after another): what comes within this
-/// time is answered together.
+/// One event is usually followed by more (a kubelet deletes one slice after another): those within this time are handled
+/// together.
 const GATHER: Duration = Duration::from_millis(10);
-/// At the end, how long requests under way may take before they are given up.
+/// Time limit of requests in flight when the publisher ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
-/// How often an API server that does not keep some feature of the slices is asked whether it does by now. A feature gate
-/// changes when an API server is restarted.
+/// Interval at which an API server that drops fields of some feature is asked again. Feature gates change when an API
+/// server is restarted.
 const PROBE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// What a [`Publisher`] needs to know.
@@ -46,9 +46,9 @@ pub struct PublishOptions {
     pub driver_name: String,
     /// The name of this node's Node object.
     pub node_name: String,
-    /// Where instances of the plugin agree on who publishes: the plugin directory, shared by all instances on the node.
+    /// The plugin directory, shared by all instances on the node. Its lock files decide which of them publishes.
     pub lock_directory: PathBuf,
-    /// What this instance calls itself there: the pod's UID.
+    /// Identifies this instance there: the pod's UID.
     pub instance: String,
 }
 
@@ -81,8 +81,7 @@ impl Publisher {
         }
     }
 
-    /// Asks an API server that does not keep some feature of the slices about every `interval`, rather than every five
-    /// minutes, whether it does by now.
+    /// Sets the interval at which an API server that drops fields of some feature is asked again; five minutes otherwise.
     #[must_use]
     pub fn probe_every(self, interval: Duration) -> Self {
         Self { probe_interval: interval, ..self }
@@ -94,17 +93,17 @@ impl Publisher {
         self.status.subscribe()
     }
 
-    /// What was published of this node's pool when this publisher began, slice by slice; `None` until that was read.
+    /// The slices of this node's pool when this publisher started; `None` until they have been read.
     #[must_use]
     pub fn published_before(&self) -> watch::Receiver<Option<Arc<[Contents]>>> {
         self.before.subscribe()
     }
 
-    /// Publishes the latest pool until `stop`. `None` means that the hardware is not known (yet): what is published
-    /// stays as it is, and another instance may go on publishing.
+    /// Publishes the latest pool until `stop`. `None` means that the hardware is not known (yet): the
+    /// published slices stay as they are, and another instance may go on publishing.
     ///
-    /// Whatever the API server and others do, this keeps trying. At the end the slices stay: an upgrade of the plugin
-    /// must not take the node's devices away.
+    /// Retries after any failure. The slices remain at the end: an upgrade of the plugin must not remove the node's
+    /// devices.
     pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
         let Self { server, events: node_events, identity, mut lock, probe_interval, status, before } = self;
         let watch = {
@@ -145,12 +144,12 @@ impl Publisher {
                     }
                     Some(event) => {
                         let soon = Instant::now() + GATHER;
-                        // What waits for a back-off goes on waiting, unless the reason for it has just gone.
+                        // A back-off continues, unless its reason is gone.
                         if session.observe(event) || due.is_none() {
                             due = Some(soon);
                         }
                     }
-                    // The watch never ends by itself: it retries whatever happens.
+                    // The watch never ends by itself: it retries after any failure.
                     None => return,
                 },
                 turn = next_turn(&mut lock, lock_retry), if known => match turn {
@@ -198,7 +197,7 @@ impl Publisher {
     }
 }
 
-/// Whether the server refuses a watch because it shall begin with a list: its feature gate `WatchList` is off.
+/// Whether the server refuses a watch that begins with a list: its feature gate `WatchList` is off.
 fn cannot_list_with_the_watch(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status))
         if status.code == 422 && status.message.contains("sendInitialEvents"))
@@ -221,19 +220,19 @@ async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, 
     Ok(Turn::Ours)
 }
 
-/// Desires the latest pool, if it is known. Answers whether it is a new one.
+/// Sets the latest pool, if known, as the desired one. Returns whether it is new.
 fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<Pool>>>) -> bool {
     let pool = pools.borrow_and_update().clone();
     pool.is_some_and(|pool| session.desire(&pool))
 }
 
-/// Lets `round` come to its end, but not long after `stop`.
+/// Waits for the end of `round`, but only a limited time after `stop`.
 async fn finish(round: impl Future<Output = Next>, stop: &CancellationToken) -> Option<Next> {
     let mut round = pin!(round);
     tokio::select! {
         next = &mut round => Some(next),
         () = stop.cancelled() => {
-            // The slices of a pool are written together or not at all, if the server lets us.
+            // If possible, do not leave a pool half written.
             let _ = timeout(LAST_REQUESTS, round).await;
             None
         }

@@ -1,20 +1,20 @@
-//! Keeps a dispute about slices from becoming a war of writes.
+//! Limits how often slices are restored that somebody else keeps changing.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Repairs that are made at once. The restart of a kubelet deletes slices one after another and may need several.
+/// Number of repairs without a delay. A kubelet that restarts deletes slices one after another, which may need several.
 const BURST: u32 = 8;
-/// Without a foreign change for this long, the next one is repaired at once again. Longer than the longest delay, or a
-/// dispute that goes on would look like peace.
+/// After this time without a foreign change, the next one is repaired at once again. Longer than the longest delay, so that
+/// a dispute that goes on is recognised.
 const QUIET: Duration = Duration::from_secs(150);
 /// The first delay of a repair beyond the burst.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Decides when what somebody else changed is put back: at once, unless it keeps happening.
+/// Decides when to undo a foreign change: at once, unless it keeps happening.
 #[derive(Debug, Default)]
 pub struct Rivalry {
     repairs: u32,
@@ -22,7 +22,7 @@ pub struct Rivalry {
 }
 
 impl Rivalry {
-    /// Somebody changed our slices: how long to wait before putting them back.
+    /// Notes a foreign change; returns the delay before it is undone.
     pub fn repair_after(&mut self, now: Instant) -> Duration {
         if self.last.is_none_or(|last| now.saturating_duration_since(last) >= QUIET) {
             self.repairs = 0;
@@ -47,7 +47,7 @@ mod tests {
         let mut now = begin;
         let mut repairs = 0;
         while now < begin + Duration::from_secs(3600) {
-            // A rival that answers each repair after a millisecond.
+            // Somebody who changes the slices again one millisecond after each repair.
             now += rivalry.repair_after(now) + Duration::from_millis(1);
             repairs += 1;
         }

@@ -1,4 +1,4 @@
-//! The requests to the API server, each within a time limit.
+//! Requests to the API server, each with a time limit.
 
 use std::{future::Future, time::Duration};
 
@@ -25,19 +25,19 @@ use crate::{
     store::SliceMetadata,
 };
 
-/// Who we are in `managedFields` of what we write.
+/// The manager's name in `managedFields` of what we write.
 pub const FIELD_MANAGER: &str = "tessera-kubelet-plugin";
-/// Longest wait for one answer. A server under load answers a write within a second or not at all (its own limit for
-/// etcd is 5 s to 10 s).
+/// Longest wait for an answer. A server under load answers a write within a second or not at all (its own limit for etcd is
+/// 5 s to 10 s).
 const ANSWER: Duration = Duration::from_secs(15);
 /// Slices in one answer to a list. A slice may have 100 KB, and a node some hundred slices.
 const PAGE: u32 = 8;
 
-/// A client for the publisher: its requests fail at once when the server refuses, rather than after many silent
-/// attempts, as retrying and reporting are the publisher's own work.
+/// A client for the publisher. Its requests fail at once if the server refuses, because the publisher itself retries and
+/// reports.
 ///
 /// # Errors
-/// As [`Client::try_from`]: certificates or credentials that cannot be read.
+/// As [`Client::try_from`]: certificates or credentials that can't be read.
 pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     Client::try_from(config)
@@ -51,12 +51,12 @@ pub struct Server {
     nodes: Api<Node>,
 }
 
-/// What the server holds of a slice that was sent.
+/// A slice that was sent, as the server stored it.
 #[derive(Debug)]
 pub struct Answer {
-    /// The slice as the server holds it.
+    /// The stored slice.
     pub held: HeldSlice,
-    /// Where that is not what was sent: first what was, then what is held.
+    /// If it differs from what was sent: what was sent, and what is stored.
     pub difference: Option<Box<(ResourceSliceSpec, ResourceSliceSpec)>>,
 }
 
@@ -67,8 +67,8 @@ impl Server {
         Self { slices: Api::all(client.clone()), nodes: Api::all(client.clone()), client }
     }
 
-    /// Metadata of the slices of this driver on this node, watched. The list comes with the watch, in one request, where the
-    /// server can do that (`WatchList`, usual since Kubernetes 1.34), else in one of its own.
+    /// Watches the metadata of this driver's slices on this node. If the server supports it (`WatchList`, on by default since
+    /// Kubernetes 1.34), the initial list is part of the watch.
     pub fn watch(
         &self,
         identity: &PoolIdentity,
@@ -79,7 +79,7 @@ impl Server {
         watcher(slices, config.fields(&fields(identity)))
     }
 
-    /// All slices of this driver on this node, whole.
+    /// Reads all slices of this driver on this node.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Watch`], which needs the same rights.
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// The Node as owner of its slices: they go when it is deleted.
+    /// The Node as owner of its slices, so that they are deleted with it.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::GetNode`].
@@ -121,7 +121,7 @@ impl Server {
         })
     }
 
-    /// The slice called `name`, if there is one, of whatever driver and node.
+    /// The slice called `name`, if there is one, of any driver and node.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Get`].
@@ -129,7 +129,7 @@ impl Server {
         answer(Attempt::Get, name, self.slices.get_opt(name)).await
     }
 
-    /// Sends `write`. Answers what the server holds afterwards; `None` after a deletion.
+    /// Sends `write`. Returns what the server then has; `None` after a deletion.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`], [`Attempt::Update`] or [`Attempt::Delete`].
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// What the server would hold if `draft` were created; nothing is created.
+    /// What the server would store if `draft` were created (a dry run).
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`].
@@ -161,7 +161,7 @@ impl Server {
         answer(Attempt::Create, draft.name(), self.send(draft, Verb::DryRun)).await
     }
 
-    /// Sends a slice, and keeps of the answer only what is needed.
+    /// Sends a slice and keeps only the needed part of the answer.
     async fn send(&self, draft: &Draft, verb: Verb) -> Result<Answer, kube::Error> {
         let parameters =
             PostParams { dry_run: verb == Verb::DryRun, field_manager: Some(FIELD_MANAGER.to_owned()) };
@@ -172,7 +172,7 @@ impl Server {
             Verb::Create | Verb::DryRun => request.create(&parameters, body),
             Verb::Replace => request.replace(draft.name(), &parameters, body),
         };
-        // Not typed while others are awaited.
+        // Not as the API's type, which takes much memory while other requests are awaited.
         drop(sent);
         let text = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
         let held: ResourceSlice = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;

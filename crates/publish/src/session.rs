@@ -1,4 +1,4 @@
-//! One instance's dealings with the API server: what it holds, what it shall hold, and the writes between.
+//! The state of publishing: what is on the API server, what is desired, and the writes that lead there.
 
 mod carry_out;
 mod read;
@@ -29,10 +29,10 @@ use crate::{
     target::{Target, dropped_features},
 };
 
-/// Rounds of planning and writing in a row. Each learns something (a feature that is missing, a device that is invalid,
-/// a slice that somebody changed), so a few do; more mean that nothing converges.
+/// Most rounds of planning and writing in a row. Each learns something (a missing feature, an invalid device, a slice that
+/// somebody changed), so a few are enough unless it does not converge.
 const ROUNDS: usize = 12;
-/// Requests at once. More would not be answered sooner, and each has a connection and the text of a slice.
+/// Concurrent requests. More would not be faster, and each needs a connection and the text of a slice.
 const REQUESTS: usize = 8;
 
 /// See the module.
@@ -43,19 +43,19 @@ pub struct Session {
     store: Store,
     target: Target,
     owner: Option<OwnerReference>,
-    /// The first question for the owner, asked at the start, beside everything else.
+    /// The first request for the owner, sent at the start, concurrently with everything else.
     first_owner: Option<JoinHandle<Result<OwnerReference, Failure>>>,
-    /// The pool's generation as last seen.
+    /// The pool's last known generation.
     generation: Option<i64>,
-    /// What the server keeps is known: by a dry run or by what it answered to writes.
+    /// Whether it is known which features the server keeps, by a dry run or by its answers to writes.
     probed: bool,
-    /// The server held the target; what differs now is somebody else's doing.
+    /// The slices were as desired: any difference now was made by somebody else.
     synced: bool,
     backoff: Backoff,
-    /// Conflicts since the server last held the target.
+    /// Number of conflicts since the slices were last as desired.
     conflicts: usize,
     rivalry: Rivalry,
-    /// The other driver of our name while it is there, and whether the Node has an Event of it.
+    /// Another driver with our name, while there is one, and whether the Node has an Event about it.
     other: Option<(OtherDriver, bool)>,
     writing: Condition,
     watching: Condition,
@@ -65,7 +65,7 @@ pub struct Session {
 /// What to do after a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
-    /// The server holds the target: wait for something to happen.
+    /// The slices are as desired: wait for an event.
     Rest,
     /// Try again after this time.
     After(Duration),
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Desires `pool`. Answers whether that is something new.
+    /// Sets the desired pool. Returns whether it is new.
     pub fn desire(&mut self, pool: &Pool) -> bool {
         let new = self.target.set(pool);
         if new {
@@ -114,17 +114,17 @@ impl Session {
         new
     }
 
-    /// Whether enough is known to compare the server with the target.
+    /// Whether enough is known to compare the server's slices with the desired ones.
     #[must_use]
     pub fn knows_server(&self) -> bool {
         self.store.is_complete()
     }
 
-    /// Takes in what the watch says. Answers whether a server that was away is back.
+    /// Handles an event of the watch. Returns whether an unreachable server is back.
     pub fn observe(&mut self, event: Result<Event<SliceMetadata>, kube::runtime::watcher::Error>) -> bool {
         match event {
             Ok(event) => {
-                // Said before the server was asked anything.
+                // Comes before the first request.
                 let begins = matches!(event, Event::Init);
                 self.store.observe(event);
                 if begins {
@@ -135,7 +135,7 @@ impl Session {
                 back
             }
             Err(error) => {
-                // An expired watch (410) is renewed with a list, and is no trouble to anybody.
+                // An expired watch (410) is renewed with a list and is no failure.
                 let failure = Failure::of_watch(&self.identity.node_name, &error);
                 let expired =
                     matches!(&error, kube::runtime::watcher::Error::WatchError(status) if status.code == 410);
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Plans and writes until the server holds the target, or something has to be waited for.
+    /// Plans and writes until the slices are as desired, or there is something to wait for.
     pub async fn round(&mut self, lock: &PublishLock) -> Next {
         for _ in 0..ROUNDS {
             if !lock.may_write() {
@@ -176,12 +176,12 @@ impl Session {
                 if !delay.is_zero() {
                     return Next::After(delay);
                 }
-                // The owner's uid may have changed, if a node was deleted and came back.
+                // The owner's UID changes if a node is deleted and comes back.
                 self.owner = None;
                 continue;
             }
             if !std::mem::replace(&mut self.probed, true) && self.store.iter().next().is_some() {
-                // What a predecessor published is not replaced by something the server will not keep.
+                // Do not replace what a predecessor published by something that the server does not keep.
                 if let Err(failure) = self.probe_target().await {
                     self.probed = false;
                     return self.retry(failure);
@@ -200,8 +200,8 @@ impl Session {
         })
     }
 
-    /// Leaves everything as it is while another driver of our name is there, and says so once. What happens to its slices
-    /// the watch will tell.
+    /// Changes nothing while there is another driver with our name, and reports that once. The watch reports when its slices
+    /// change.
     async fn stand_back(&mut self, other: OtherDriver) -> Next {
         let message = other.to_string();
         self.synced = false;
@@ -219,7 +219,7 @@ impl Session {
         if told { Next::Rest } else { Next::After(self.backoff.delay()) }
     }
 
-    /// Asks a server that did not keep some feature whether it does by now.
+    /// Checks whether a server that dropped fields of some feature keeps them now.
     pub async fn probe(&mut self) -> bool {
         if self.target.missing().is_empty() {
             return false;
@@ -237,13 +237,13 @@ impl Session {
         changed
     }
 
-    /// Learns what the server keeps of all that the hardware offers, without writing anything.
+    /// Finds out what the server keeps of all that the hardware offers, without writing anything.
     async fn probe_target(&mut self) -> Result<(), Failure> {
         let dropped = match self.target.probe() {
             None => BTreeSet::new(),
             Some(probe) => match self.server.dry_run(&probe).await {
                 Ok(Answer { difference: Some(specs), .. }) => dropped_features(&specs.0, &specs.1),
-                // That it is invalid will be said, and dealt with, when it is written.
+                // An invalid slice is handled and reported when it is written.
                 Ok(_) | Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => BTreeSet::new(),
                 Err(failure) => return Err(failure),
             },
@@ -274,7 +274,7 @@ impl Session {
         Ok(plan(&self.identity, &owner, &current, self.target.slices(), self.generation))
     }
 
-    /// The server holds the target.
+    /// Notes that the slices are as desired.
     fn settle(&mut self, plan: &Plan) {
         let news = !self.synced;
         self.synced = true;
@@ -302,7 +302,7 @@ impl Session {
         self.report(None);
     }
 
-    /// Somebody changed what we had published. Answers how long to leave it so.
+    /// Notes that somebody changed our slices. Returns the delay before they are restored.
     fn repair(&mut self, plan: &Plan) -> Duration {
         let what = dispute::describe(plan, &self.store);
         let delay = self.rivalry.repair_after(Instant::now());
@@ -319,7 +319,7 @@ impl Session {
         delay
     }
 
-    /// Says what failed. Answers after which time to try again.
+    /// Reports a failure. Returns the pause before the next try.
     fn failed(&mut self, failure: &Failure) -> Duration {
         self.writing.failed(failure);
         self.report(Some(failure.message()));
@@ -331,7 +331,7 @@ impl Session {
         Next::After(self.failed(&failure))
     }
 
-    /// Tells the status what is wrong at present: `error`, or else what is left out.
+    /// Sets the status's current problem: `error`, or else what is left out.
     fn report(&self, error: Option<String>) {
         let shortcomings = self.target.shortcomings();
         let last_error = error.or_else(|| (!shortcomings.is_empty()).then(|| shortcomings.join("; ")));
@@ -347,7 +347,7 @@ impl Session {
     }
 }
 
-/// Awaits all `requests`, [`REQUESTS`] at once; answers in their order.
+/// Awaits all `requests`, [`REQUESTS`] at once; the results are in the same order.
 async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
     stream::iter(requests).buffered(REQUESTS).collect().await
 }

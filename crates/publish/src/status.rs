@@ -1,42 +1,42 @@
-//! What the publisher is doing, for metrics and readiness.
+//! The publisher's status, for metrics and readiness.
 
 use std::collections::BTreeSet;
 
 use crate::features::Feature;
 
-/// What this instance does about ResourceSlices.
+/// The role of this instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// The hardware has not been read yet: what is published stays as it is.
+    /// The hardware has not been read yet; the published slices stay as they are.
     #[default]
     WaitingForHardware,
-    /// Another, newer instance of a rolling upgrade publishes, or this one is waiting for an older one to let go.
+    /// A newer instance publishes, or this one waits for an older one to finish.
     Standby,
     /// This instance publishes.
     Publishing,
 }
 
-/// What is published of this node.
+/// The state of this node's slices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishStatus {
-    /// What this instance does.
+    /// The role of this instance.
     pub role: Role,
-    /// Whether the API server holds exactly what can be published of the present hardware.
+    /// Whether the API server has exactly what can be published of the present hardware.
     pub in_sync: bool,
-    /// The generation of the pool when it was last in sync; `None` before, and for a pool without slices.
+    /// The pool's generation when it was last in sync; `None` before that, and for a pool without slices.
     pub generation: Option<i64>,
-    /// ResourceSlices when last in sync.
+    /// Number of ResourceSlices when last in sync.
     pub slices: usize,
-    /// Devices when last in sync.
+    /// Number of devices when last in sync.
     pub devices: usize,
-    /// What keeps the slices from being right, or leaves something out of them; `None` when all is well.
+    /// Why the slices are not as desired, or what is left out of them; `None` if there is no problem.
     pub last_error: Option<String>,
-    /// Features that the API server does not keep, so that something is not published.
+    /// Features whose fields the API server drops, so that something is not published.
     pub missing_features: BTreeSet<Feature>,
-    /// Requests that changed something at the API server (create, update, delete), since the process started.
+    /// Number of successful creations, updates and deletions since the process started.
     pub writes: u64,
-    /// Requests that failed, since the process started.
+    /// Number of failed requests since the process started.
     pub failures: u64,
-    /// Times that slices were put back because somebody else had changed or deleted them.
+    /// How often slices were restored because somebody else had changed or deleted them.
     pub repairs: u64,
 }

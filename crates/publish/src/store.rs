@@ -1,4 +1,4 @@
-//! What the API server holds of this driver and node, as far as we know.
+//! What is known of this driver's slices of this node on the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,25 @@ use kube::{core::PartialObjectMeta, runtime::watcher::Event};
 
 use crate::held_slice::HeldSlice;
 
-/// What the watch tells of a slice: its metadata.
+/// An event of the watch, with a slice's metadata.
 pub type SliceMetadata = PartialObjectMeta<ResourceSlice>;
 
 /// The slices of one driver on one node: from the watch, and from the answers to our own requests, which come earlier.
 ///
-/// The watch tells which slices there are, and by their resource versions whether they are as they were last read or written.
+/// The watch shows which slices there are, and by their resource versions whether they have changed since they were last
+/// read or written.
 #[derive(Debug, Default)]
 pub struct Store {
     slices: BTreeMap<String, HeldSlice>,
-    /// UIDs that we deleted while the watch may still tell of their past.
+    /// UIDs of deleted slices, about which the watch may still send older events.
     deleted: BTreeSet<String>,
-    /// A list under way.
+    /// The list that is being received.
     listing: Option<BTreeMap<String, ObjectMeta>>,
     complete: bool,
 }
 
 impl Store {
-    /// Whether a whole list has been seen: before, a missing slice may only be unknown.
+    /// Whether a complete list has been received. Before that, a slice may exist without being known.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
@@ -52,7 +53,7 @@ impl Store {
         self.slices.get(name)
     }
 
-    /// Takes in what the watch says.
+    /// Handles an event of the watch.
     pub fn observe(&mut self, event: Event<SliceMetadata>) {
         match event {
             Event::Init => self.listing = Some(BTreeMap::new()),
@@ -79,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Takes in a slice as the server holds it, unless as much or a newer state of it is known.
+    /// Stores a slice from the server, unless the same or a newer version of it is known.
     pub fn apply(&mut self, slice: HeldSlice) {
         if slice.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
             return;
@@ -96,7 +97,7 @@ impl Store {
         self.slices.insert(slice.name().to_owned(), slice);
     }
 
-    /// Forgets the slice with this metadata, which we deleted or found gone.
+    /// Removes a slice that was deleted or no longer exists.
     pub fn remove(&mut self, metadata: &ObjectMeta) {
         if let Some(uid) = &metadata.uid {
             self.deleted.insert(uid.clone());
@@ -112,8 +113,8 @@ fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Resource versions of one object compare as numbers (Kubernetes promises so since 1.35, and etcd always did). One that
-/// is no number counts as old: the watch has the last word then.
+/// Resource versions of one object compare as numbers (guaranteed since Kubernetes 1.35, and always so with etcd). One that
+/// is not a number counts as older, so that the watch decides.
 fn version(slice: &HeldSlice) -> u128 {
     slice.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

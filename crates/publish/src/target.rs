@@ -1,4 +1,4 @@
-//! What can be published of the hardware: what is desired, less what the API server does not keep or accept.
+//! What can be published: what is desired, without what the API server drops or refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,34 +15,33 @@ use crate::{
     names,
 };
 
-/// What shall be published, and what was learned about publishing it.
+/// What is to be published, and what is known about the API server's answers to it.
 #[derive(Debug)]
 pub struct Target {
     identity: PoolIdentity,
-    /// All that the hardware offers.
+    /// Everything that the hardware offers.
     full: Vec<DesiredSlice>,
-    /// What remains of it.
+    /// The part that can be published.
     slices: Vec<DesiredSlice>,
     missing: BTreeSet<Feature>,
     rejected: Rejected,
     altered: BTreeMap<String, Altered>,
 }
 
-/// What the server found invalid. Sending it again is no use until the hardware changes.
+/// What the server found invalid. It is not sent again before the hardware changes.
 #[derive(Debug, Default)]
 struct Rejected {
     /// Devices by the name of their slice.
     devices: BTreeMap<String, BTreeSet<String>>,
     /// Whole slices of devices.
     slices: BTreeSet<String>,
-    /// A slice of counter sets: then none are published, nor what depends on them.
+    /// A slice of counter sets: then no counter sets and no devices that need them are published.
     counters: bool,
-    /// What the server said.
+    /// The server's message.
     messages: Vec<String>,
 }
 
-/// A slice that the server stores otherwise than it was sent, for a reason unknown to us. Sending it again would not
-/// help.
+/// A slice that the server stores differently from what was sent, for an unknown reason. Sending it again would not help.
 #[derive(Debug)]
 struct Altered {
     sent: Contents,
@@ -64,7 +63,7 @@ impl Target {
         }
     }
 
-    /// Desires `pool`. Answers whether that is something new.
+    /// Sets the desired pool. Returns whether it is new.
     pub fn set(&mut self, pool: &Pool) -> bool {
         let full = self.identity.slices(pool);
         if full == self.full {
@@ -83,19 +82,19 @@ impl Target {
         &self.slices
     }
 
-    /// Devices in [`Self::slices`].
+    /// Number of devices in [`Self::slices`].
     #[must_use]
     pub fn devices(&self) -> usize {
         self.slices.iter().map(|slice| slice.contents.device_count()).sum()
     }
 
-    /// Features that the server does not keep.
+    /// Features whose fields the server drops.
     #[must_use]
     pub fn missing(&self) -> &BTreeSet<Feature> {
         &self.missing
     }
 
-    /// What is left out or altered, and why.
+    /// Describes what is left out or changed, and why.
     #[must_use]
     pub fn shortcomings(&self) -> Vec<String> {
         let gates = self.missing.iter().map(|feature| gate_message(*feature));
@@ -103,8 +102,8 @@ impl Target {
         self.rejected.messages.iter().cloned().chain(gates).chain(altered).collect()
     }
 
-    /// Learns from the answer to a write of the slice called `name`: `held` is what the server keeps of `sent`. Answers
-    /// what is new and bad.
+    /// Evaluates the answer to a write of the slice called `name`: `held` is what the server stored of `sent`. Returns a
+    /// problem that was not known before.
     pub fn learn(&mut self, name: &str, sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> Vec<String> {
         let differences = compare::differences(sent, held);
         let known = self.missing.len();
@@ -146,8 +145,8 @@ impl Target {
         messages
     }
 
-    /// The server refuses `sent` as invalid, for these reasons. Leaves out the devices at fault, or the slice where that
-    /// cannot be told.
+    /// Notes that the server refused `sent` as invalid, for these reasons. Leaves out the invalid devices, or the slice if they
+    /// are not known.
     pub fn reject(&mut self, sent: &Draft, causes: &[StatusCause], message: String) {
         let name = sent.name().to_owned();
         let devices: Option<BTreeSet<String>> =
@@ -165,7 +164,7 @@ impl Target {
         self.refresh();
     }
 
-    /// Finds out whether the server holds what is desired. What it is known to store otherwise counts as what was sent.
+    /// Compares the server's slices with the desired ones. A slice that it is known to store differently counts as equal.
     pub fn recognise(&self, current: &mut HeldSlice) {
         let Some(desired) = self.slices.iter().find(|slice| slice.name == current.name()) else { return };
         let Some(held) = &mut current.spec else { return };
@@ -177,8 +176,8 @@ impl Target {
         }
     }
 
-    /// A slice to try on the server without storing it, to learn what it keeps: for each feature the first device that uses it.
-    /// `None` where the hardware asks for no feature.
+    /// A slice for a dry run that shows what the server keeps: for each feature, the first device that uses it. `None` if the
+    /// hardware uses no feature.
     #[must_use]
     pub fn probe(&self) -> Option<Draft> {
         let mut features: Vec<Feature> = Feature::ALL.into();
@@ -204,8 +203,8 @@ impl Target {
         })
     }
 
-    /// Learns that the server would not keep these features of the [`Self::probe`], and all others. Answers what is new
-    /// and bad.
+    /// Notes that the server drops the fields of these features of the [`Self::probe`] and keeps all others. Returns a problem
+    /// that was not known before.
     pub fn learn_from_probe(&mut self, missing: BTreeSet<Feature>) -> Vec<String> {
         let new = missing.difference(&self.missing).map(|feature| gate_message(*feature)).collect();
         self.missing = missing;
@@ -233,9 +232,16 @@ impl Target {
                 devices.retain(|device| !rejected.contains(&device.name));
                 contents = Contents::of_devices(&devices);
             }
-            Some(DesiredSlice { name: slice.name.clone(), contents }).filter(holds_something)
+            Some(DesiredSlice { contents, ..slice.clone() }).filter(holds_something)
         };
-        let slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
+        let mut slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
+        // What slices that are left out were to say, the first of the others says.
+        let is_left_out = |slice: &&DesiredSlice| !slices.iter().any(|kept| kept.name == slice.name);
+        let left_out = self.full.iter().filter(is_left_out).flat_map(|slice| slice.annotations.clone());
+        let left_out: Vec<(String, String)> = left_out.collect();
+        if let Some(first) = slices.first_mut() {
+            first.annotations.extend(left_out);
+        }
         self.altered.retain(|name, altered| {
             slices.iter().any(|slice| slice.name == *name && slice.contents == altered.sent)
         });
@@ -243,7 +249,7 @@ impl Target {
     }
 }
 
-/// The features of which the server keeps something else than was `sent`.
+/// The features whose fields the server does not store as `sent`.
 #[must_use]
 pub fn dropped_features(sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> BTreeSet<Feature> {
     let differences = compare::differences(sent, held);
@@ -279,7 +285,11 @@ mod tests {
         let devices = json!([
             {"name": "card", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes},
             {"name": "partition", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes}]);
-        let slice = |suffix: &str, contents| Slice { name_suffix: suffix.to_owned(), contents };
+        let slice = |suffix: &str, contents| Slice {
+            name_suffix: suffix.to_owned(),
+            annotations: [("example.com/of".to_owned(), suffix.to_owned())].into(),
+            contents,
+        };
         let counters: Vec<CounterSet> = serde_json::from_value(counters).unwrap();
         let devices: Vec<Device> = serde_json::from_value(devices).unwrap();
         Pool {
@@ -296,7 +306,7 @@ mod tests {
         target
     }
 
-    /// The slice with this name suffix as it would be sent.
+    /// The slice with this name suffix, as it would be sent.
     fn sent(target: &Target, suffix: &str) -> Draft {
         let name = format!("n-d-{suffix}");
         let slice = target.slices().iter().find(|slice| slice.name == name).unwrap();

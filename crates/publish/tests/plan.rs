@@ -42,7 +42,7 @@ fn desired(name: &str, contents: &str) -> DesiredSlice {
 }
 
 fn slice_of(name: &str, devices: Vec<Device>) -> DesiredSlice {
-    DesiredSlice { name: name.into(), contents: Contents::of_devices(&devices) }
+    DesiredSlice { name: name.into(), annotations: BTreeMap::new(), contents: Contents::of_devices(&devices) }
 }
 
 /// An API server's table of ResourceSlices.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,18 +22,18 @@ use super::desired::Desired;
 use super::look::look;
 use super::metrics::LayoutMetrics;
 use super::record::LayoutRecord;
-use super::source::{LayoutOptions, Named, wanted};
+use super::source::{Named, Wanted};
 use super::status::{CardStatus, LayoutState, LayoutStatus};
 use crate::driver::Driver;
+use crate::gpu_pools::Resolution;
 use tessera_journal::{Journal, Stage};
 use tessera_kube_util::error_text::with_causes;
-use tessera_kube_util::node_label::{self, Labels};
 use tessera_publish::{PublishStatus, Role};
 
 /// Timing of the keeper.
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutPace {
-    /// Interval between two looks at file, label and cards without a cause.
+    /// Interval between two looks at file and cards without a cause.
     pub interval: Duration,
     /// Time until the next look at a card whose layout waits.
     pub retry: Duration,
@@ -70,16 +71,16 @@ pub struct CardHold<Guard> {
 
 /// Keeps the cards laid out as the administrator wants.
 pub struct LayoutKeeper<Holder> {
-    /// Where layouts come from.
-    pub options: LayoutOptions,
+    /// The file of layouts, in `mig-parted`'s format.
+    pub file: PathBuf,
+    /// Which layout each card shall have.
+    pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// This node.
     pub node_name: String,
     /// The DRA driver.
     pub driver_name: String,
     /// The API server.
     pub client: Client,
-    /// Reports when it is worth looking at the node's label at once.
-    pub labels: Labels,
     /// The driver library.
     pub hardware: Driver,
     /// The machine as discovery sees it.
@@ -128,25 +129,19 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
     async fn keep(&mut self) {
         let mut announcer =
             Announcer::new(self.client.clone(), &self.driver_name, &self.node_name, self.metrics.clone());
-        let mut last: Option<Named> = None;
+        let mut wanted = Wanted::default();
         let mut cards: BTreeMap<PciBusId, CardStatus> = BTreeMap::new();
-        let mut known = false;
         // Since when each card takes no new claims.
         let mut closed: BTreeMap<PciBusId, Instant> = BTreeMap::new();
+        let mut resolutions_may_change = true;
         loop {
-            match wanted(&self.options, &self.client, &self.node_name).await {
-                Ok(named) => {
-                    (last, known) = (named, true);
-                    announcer.source(None).await;
-                }
-                Err(error) => announcer.source(Some(with_causes(&error))).await,
-            }
+            let resolution = self.resolution.borrow_and_update().clone();
             let machine = self.machines.borrow_and_update().clone();
             let mut pause = self.pace.interval;
-            if let Some(machine) = machine
-                && known
-            {
-                cards = self.pass(&machine, last.as_ref(), &cards, &mut closed).await;
+            if let (Some(machine), Some(resolution)) = (machine, resolution) {
+                let read = wanted.read(&self.file, &resolution);
+                announcer.source(read.err().map(|error| with_causes(&error))).await;
+                cards = self.pass(&machine, &wanted, &cards, &mut closed).await;
                 if cards.values().any(|status| status.state == LayoutState::Pending) {
                     pause = self.pace.retry;
                 }
@@ -157,13 +152,12 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                     *status = next;
                     changed
                 });
-            } else if !known {
-                // A file that can't be read must not keep the node from being published.
-                self.status.send_if_modified(|status| !std::mem::replace(&mut status.settled, true));
             }
             tokio::select! {
                 changed = self.machines.changed() => if changed.is_err() { return },
-                () = node_label::changed(&mut self.labels) => {}
+                changed = self.resolution.changed(), if resolutions_may_change => {
+                    resolutions_may_change = changed.is_ok();
+                }
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -173,42 +167,47 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
     async fn pass(
         &mut self,
         machine: &Machine,
-        named: Option<&Named>,
+        wanted: &Wanted,
         before: &BTreeMap<PciBusId, CardStatus>,
         closed: &mut BTreeMap<PciBusId, Instant>,
     ) -> BTreeMap<PciBusId, CardStatus> {
         let fresh = std::mem::take(&mut self.fresh);
         let publishes = self.published.borrow().role == Role::Publishing;
         let keeper = &*self;
-        let looks = machine.cards_by_address().into_iter().filter(|card| card.health.answers()).map(|card| {
-            let closed = closed.get(&card.pci).copied();
-            let (name, config) = match named {
-                Some((name, config)) => (name.as_str(), Some(&**config)),
-                None => ("", None),
-            };
-            let was_so = before
-                .get(&card.pci)
-                .is_some_and(|status| status.layout == name && status.state == LayoutState::Applied);
-            let desired = Desired::of(config, card);
-            async move {
-                if was_so && desired.is_seen(card) {
-                    let looked =
-                        Looked { state: LayoutState::Applied, message: String::new(), changed: false };
-                    return (card.pci, desired, looked);
+        let known = |card: &Card| Some(wanted.of(card.pci)).filter(|_| card.health.answers()).flatten();
+        let answering = machine.cards_by_address().into_iter();
+        let looks =
+            answering.filter_map(|card| known(card).map(|named| (card, named))).map(|(card, named)| {
+                let closed = closed.get(&card.pci).copied();
+                let (name, config) = match named {
+                    Some((name, config)) => (name.as_str(), Some(&**config)),
+                    None => ("", None),
+                };
+                let was_so = before
+                    .get(&card.pci)
+                    .is_some_and(|status| status.layout == name && status.state == LayoutState::Applied);
+                let desired = Desired::of(config, card);
+                async move {
+                    if was_so && desired.is_seen(card) {
+                        let looked =
+                            Looked { state: LayoutState::Applied, message: String::new(), changed: false };
+                        return (card.pci, desired, looked);
+                    }
+                    let ready = fresh
+                        || (publishes && closed.is_some_and(|since| since.elapsed() >= keeper.pace.grace));
+                    let looked = keeper.card(card, name, &desired, ready).await;
+                    (card.pci, desired, looked)
                 }
-                let ready =
-                    fresh || (publishes && closed.is_some_and(|since| since.elapsed() >= keeper.pace.grace));
-                let looked = keeper.card(card, name, &desired, ready).await;
-                (card.pci, desired, looked)
-            }
-        });
+            });
         let looks = join_all(looks).await;
         let changed: BTreeMap<PciBusId, Desired> = looks
             .iter()
             .filter(|(_, _, looked)| looked.changed)
             .map(|(card, desired, _)| (*card, desired.clone()))
             .collect();
-        let mut cards = BTreeMap::new();
+        // What is unknown stays as it was.
+        let unknown = before.iter().filter(|(card, _)| wanted.of(**card).is_none());
+        let mut cards: BTreeMap<_, _> = unknown.map(|(card, status)| (*card, status.clone())).collect();
         for (card, desired, Looked { state, message, .. }) in looks {
             if state == LayoutState::Pending {
                 closed.entry(card).or_insert_with(Instant::now);
@@ -218,6 +217,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             if desired == Desired::Untouched && state == LayoutState::Applied {
                 continue;
             }
+            let named: Option<&Named> = wanted.of(card).flatten();
             let layout = named.map_or_else(|| "no layout".to_owned(), |(name, _)| name.clone());
             let whole_only = desired == Desired::Off;
             cards.insert(card, CardStatus { layout, state, message, whole_only });

@@ -1,31 +1,21 @@
-//! Reads the wanted layout from file and node label.
+//! Reads the wanted layouts from the file, by the names that pools give.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kube::Client;
+use tessera_api::PciBusId;
 use tessera_inventory::layout::{LayoutConfig, LayoutFile};
 
-use tessera_kube_util::node_label::{self, NodeLabelError};
+use crate::gpu_pools::Resolution;
 
 /// Size limit of a layout file, in bytes. NVIDIA's own file for all its boards has 20 KB.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Where layouts come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LayoutOptions {
-    /// File in `mig-parted`'s format; without one there are no layouts.
-    pub file: Option<PathBuf>,
-    /// The configuration in it to apply if the node's label names none.
-    pub name: Option<String>,
-    /// Key of the Node's label that names the configuration.
-    pub label: Option<String>,
-}
-
 /// A configuration and its name.
 pub(super) type Named = (String, Arc<LayoutConfig>);
 
-/// Why the wanted layout is unknown. Until it is known again, the last one applies.
+/// Why a wanted layout is unknown. Until it is known again, the last one applies.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     /// The file can't be read.
@@ -37,29 +27,54 @@ pub(super) enum SourceError {
     /// Its content is wrong.
     #[error("the layout file {path}: {reason}")]
     Content { path: PathBuf, reason: String },
-    /// The Node can't be read.
-    #[error(transparent)]
-    Label(#[from] NodeLabelError),
 }
 
-/// The wanted configuration; `None` if neither label nor option names one.
-pub(super) async fn wanted(
-    options: &LayoutOptions,
-    client: &Client,
-    node_name: &str,
-) -> Result<Option<Named>, SourceError> {
-    let Some(path) = options.file.clone() else { return Ok(None) };
-    let label = match &options.label {
-        Some(label) => node_label::read(client, node_name, label).await?,
-        None => None,
-    };
-    let Some(name) = label.or_else(|| options.name.clone()) else { return Ok(None) };
-    // Blocking is fine: a small file, rarely read.
-    let file = read(&path)?;
-    let content = |reason: String| SourceError::Content { path: path.clone(), reason };
-    let config = file.config(&name).map_err(|error| content(error.to_string()))?;
-    let config = Arc::new(config.clone());
-    Ok(Some((name, config)))
+/// The layouts that cards shall have.
+#[derive(Debug, Default)]
+pub(super) struct Wanted(BTreeMap<PciBusId, Option<Named>>);
+
+impl Wanted {
+    /// Brings it up to date with the names in `resolution`.
+    ///
+    /// # Errors
+    /// The first error; cards with a layout that is not found keep the last one.
+    pub(super) fn read(&mut self, path: &Path, resolution: &Resolution) -> Result<(), SourceError> {
+        self.0.retain(|card, _| resolution.cards.contains_key(card));
+        for card in resolution.cards.keys().filter(|card| !resolution.layouts.contains_key(card)) {
+            self.0.insert(*card, None);
+        }
+        if resolution.layouts.is_empty() {
+            return Ok(());
+        }
+        // Blocking is fine: a small file, rarely read.
+        let file = read(path)?;
+        let configs: BTreeMap<&str, Result<Arc<LayoutConfig>, String>> = resolution
+            .layouts
+            .values()
+            .map(|name| {
+                let config = file.config(name).map_err(|error| error.to_string());
+                (name.as_str(), config.map(|config| Arc::new(config.clone())))
+            })
+            .collect();
+        let mut result = Ok(());
+        for (card, name) in &resolution.layouts {
+            match configs.get(name.as_str()) {
+                Some(Ok(config)) => {
+                    self.0.insert(*card, Some((name.clone(), Arc::clone(config))));
+                }
+                Some(Err(reason)) if result.is_ok() => {
+                    result = Err(SourceError::Content { path: path.to_owned(), reason: reason.clone() });
+                }
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// The layout that a card shall have, or none; `None` while that is unknown.
+    pub(super) fn of(&self, card: PciBusId) -> Option<Option<&Named>> {
+        self.0.get(&card).map(Option::as_ref)
+    }
 }
 
 fn read(path: &Path) -> Result<LayoutFile, SourceError> {

@@ -6,8 +6,7 @@
 //! what is recorded ───┘                                     unmake <─ records that no claim refers to
 //! ```
 //!
-//! One hardware record per change, with a fixed name: partitions and shares are named after their device, a switch of
-//! a card's MIG mode `<card>-mig-mode`. A record that no claim refers to is waste. It is undone as soon as the card's
+//! One hardware record per change, with a fixed name (`record_ids.rs`). A record that no claim refers to is waste. It is undone as soon as the card's
 //! lock is taken next and the driver is there, so nothing is left behind by a crash, a driver that went away, or a
 //! program that would not end.
 //!
@@ -22,7 +21,6 @@ mod unmake;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tessera_api::{DeviceName, PartitionName, PciBusId};
 use tessera_nvml::Nvml;
 
 use super::PrepareObserver;
@@ -53,28 +51,6 @@ impl Tools {
         self.journal.boot_id()
     }
 }
-
-/// Id of the record of a partition.
-pub(super) fn partition_id(partition: &PartitionName) -> String {
-    partition.to_string()
-}
-
-/// Id of the record of the switch of a card's MIG mode.
-pub(super) fn mode_id(card: PciBusId) -> String {
-    format!("{}-mig-mode", DeviceName::Card(card))
-}
-
-/// Id of the record for a device that the pods of its one claim share.
-pub(super) fn own_share_id(device: &str) -> String {
-    format!("{device}{OWN_SHARE}")
-}
-
-/// The device that a share's record is about.
-pub(super) fn device_of_share(id: &str) -> &str {
-    id.strip_suffix(OWN_SHARE).unwrap_or(id)
-}
-
-const OWN_SHARE: &str = "-sharing";
 
 /// A mode in words.
 const fn on_or_off(mode: bool) -> &'static str {

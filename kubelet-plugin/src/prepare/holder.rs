@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
-use super::changes::{mode_id, own_share_id};
 use super::conflict::Use;
+use super::record_ids::{mode_id, own_share_id};
 use super::worker::Worker;
 use super::{ClaimReference, PrepareError};
 use crate::cdi;

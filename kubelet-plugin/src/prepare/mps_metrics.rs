@@ -22,10 +22,6 @@ pub struct MpsMetrics {
     pub silent_daemons: Gauge,
     /// How often a daemon or its server was restarted.
     pub restarts: Counter,
-    /// Control daemons that died.
-    pub daemon_deaths: Counter,
-    /// Servers that died, and with them the contexts of their clients.
-    pub server_deaths: Counter,
     /// How often a client faulted, so that all clients of its server lost their contexts.
     pub server_faults: Counter,
     /// Processes that lost their contexts because they were still there after the last share ended.
@@ -57,12 +53,6 @@ impl MpsMetrics {
                 registry,
                 "mps_daemon_restarts",
                 "Times that an MPS daemon or its server was started again",
-            ),
-            daemon_deaths: add(registry, "mps_daemon_deaths", "MPS control daemons that died"),
-            server_deaths: add(
-                registry,
-                "mps_server_deaths",
-                "MPS servers that died, and with them the contexts of their clients",
             ),
             server_faults: add(
                 registry,

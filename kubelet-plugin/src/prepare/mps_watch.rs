@@ -1,6 +1,10 @@
 //! Follows mps-host: reports what happens to the node's MPS daemons to the pods that use them, and counts it.
+//!
+//! What is told is what differs between two looks at mps-host's list. The connection for its events is kept for what looks
+//! alone cannot do: a card must be closed within milliseconds of mps-host's death, before the kubelet starts a container
+//! of it again; an event says that it is time to look; and the list has no daemon any more whose clients were ended.
 
-mod known;
+mod lost;
 mod tell;
 
 use std::collections::BTreeMap;
@@ -12,16 +16,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::known::{Known, Missing};
 use self::tell::Teller;
 use super::MpsMetrics;
 use super::worker::Worker;
 use super::{PrepareError, blocking};
-use tessera_journal::MpsServers;
 use tessera_kube_util::backoff::Backoff;
 use tessera_mps_host::client::{Events, MpsHost, MpsHostError};
 use tessera_mps_host::command::state;
-use tessera_mps_host::protocol::{ClientProcess, Daemon, Event, EventKind, Fault};
+use tessera_mps_host::protocol::{ClientProcess, Daemon, DaemonState, Event, EventKind, Fault};
 use tessera_mps_host::{Abandoned, AbandonedError, DeviceUuid};
 
 /// First and longest pause before connecting again to an absent mps-host. The node may not have one.
@@ -34,8 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long all daemons together may take to report their clients.
 const CENSUS_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Interval between two looks at the daemons while nothing happens.
+/// Interval between two looks at the daemons while nothing happens, and while one of them does not run.
 const LOOK: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Shares that have been without mps-host this long are reported, and again at this interval.
 const AWAY: Duration = Duration::from_secs(20);
@@ -43,10 +46,7 @@ const AWAY: Duration = Duration::from_secs(20);
 /// Events queued while pods are looked up. mps-host waits when the queue is full; if it gives up, we connect again.
 const QUEUE: usize = 64;
 
-/// How long an event may arrive after the change it explains was seen.
-const SUSPICION: Duration = Duration::from_millis(500);
-
-/// Pause between two events, so that a daemon that dies in a loop does not take all of the plugin's time.
+/// Pause after an event, so that a daemon that dies in a loop does not take all of the plugin's time.
 const BREATH: Duration = Duration::from_millis(10);
 
 /// Follows mps-host.
@@ -54,12 +54,9 @@ pub(super) struct Follower {
     worker: Arc<Worker>,
     host: MpsHost,
     metrics: MpsMetrics,
-    known: Known,
     teller: Teller,
-    /// Daemons whose clients seem to have lost their contexts, and when to report that unless an event explains it.
-    suspected: BTreeMap<DeviceUuid, (Instant, Missing)>,
-    /// What was last written down for the next instance of the plugin.
-    written: MpsServers,
+    /// The daemons at the last look.
+    daemons: BTreeMap<DeviceUuid, Daemon>,
     /// Since when mps-host is away, and when to check next whether there are shares that need it.
     away: Option<(Instant, Instant)>,
 }
@@ -80,22 +77,12 @@ impl Follower {
     pub fn new(worker: Arc<Worker>, metrics: MpsMetrics) -> Self {
         let host = MpsHost::new(&worker.options.mps_directory);
         let teller = Teller::new(worker.clone());
-        Self {
-            worker,
-            host,
-            metrics,
-            known: Known::default(),
-            teller,
-            suspected: BTreeMap::new(),
-            written: MpsServers::default(),
-            away: None,
-        }
+        Self { worker, host, metrics, teller, daemons: BTreeMap::new(), away: None }
     }
 
     /// Follows mps-host until dropped.
     pub async fn run(mut self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        self.remember().await;
         loop {
             match self.host.events(PATIENCE).await {
                 Ok(events) => {
@@ -160,7 +147,7 @@ impl Follower {
             self.away = Some((since, now + AWAY));
             if self.worker.shares_by_mps().await {
                 tracing::warn!(%error, away = ?since.elapsed(), "shares are without mps-host");
-                self.teller.away(error, AWAY);
+                self.teller.away(error);
             }
         }
     }
@@ -187,23 +174,20 @@ impl Follower {
         let mut clock = tokio::time::interval(LOOK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let suspicion = self.suspected.values().map(|(at, _)| *at).min().unwrap_or_else(Instant::now);
+            let all_run = self.daemons.values().all(|daemon| daemon.state == DaemonState::Running);
             tokio::select! {
                 biased;
                 event = queue.recv() => {
                     let Some(event) = event else { return "it ended the connection".to_owned() };
                     self.happened(event).await;
                     tokio::time::sleep(BREATH).await;
-                    // Queued events change the picture too, so handle them first.
+                    // One look is enough for several events.
                     if !queue.is_empty() {
                         continue;
                     }
                 }
-                () = tokio::time::sleep_until(suspicion), if !self.suspected.is_empty() => {
-                    self.tell_suspected().await;
-                    continue;
-                }
                 _ = clock.tick() => self.count_clients().await,
+                () = tokio::time::sleep(LOOK_AGAIN), if !all_run => {}
             }
             if let Err(error) = self.look().await {
                 return error.to_string();
@@ -211,85 +195,51 @@ impl Follower {
         }
     }
 
-    /// Looks at the daemons. A change that no event explains happened while nobody listened.
+    /// Looks at the daemons, and reports and counts what has changed.
     async fn look(&mut self) -> Result<(), MpsHostError> {
         let daemons = self.host.list(PATIENCE).await?;
+        self.teller.lost_servers(&daemons).await;
         let mut by_state = BTreeMap::new();
+        let (mut restarts, mut faults) = (0, 0);
         for daemon in &daemons {
             *by_state.entry(state(daemon)).or_insert(0_i64) += 1;
-        }
-        let changes = self.known.update(&daemons);
-        self.metrics.daemons(&by_state);
-        self.metrics.restarts.inc_by(changes.restarts);
-        for missing in changes.missing {
-            self.suspected.insert(missing.device.clone(), (Instant::now() + SUSPICION, missing));
-        }
-        for device in changes.faults {
-            if let Some(daemon) = daemons.iter().find(|daemon| daemon.device == device) {
-                self.found_fault(daemon).await;
+            let before = self.daemons.get(&daemon.device);
+            if let Some(before) = before {
+                restarts += daemon.restarts.saturating_sub(before.restarts);
             }
+            let fault = |daemon: &Daemon| daemon.fault.as_ref().map(|fault| fault.id.clone());
+            match &daemon.fault {
+                Some(now) if before.and_then(fault).as_ref() != Some(&now.id) => {
+                    faults += u64::from(before.is_some());
+                    let clients = self.clients(&daemon.device, now).await;
+                    self.teller.fault(&daemon.device, &now.id, &clients).await;
+                }
+                _ => {}
+            }
+            self.teller.changed(before, daemon).await;
         }
-        // Writing now would hide a suspicion from the next instance before it was reported.
-        if self.suspected.is_empty() {
-            self.write_down().await;
+        self.daemons = daemons.into_iter().map(|daemon| (daemon.device.clone(), daemon)).collect();
+        self.metrics.daemons(&by_state);
+        self.metrics.server_faults.inc_by(faults);
+        self.metrics.restarts.inc_by(restarts.into());
+        if restarts > 0 {
+            // A new daemon has none of the old one's static partitions.
+            self.worker.unsettled.notify_one();
         }
         Ok(())
     }
 
-    /// Reports a fault without an event: it happened before this instance listened.
-    async fn found_fault(&mut self, daemon: &Daemon) {
-        let Some(Fault { id, clients }) = &daemon.fault else { return };
-        let clients = clients.iter().map(|pid| ClientProcess::of(*pid)).collect();
-        let (device, card, id) = (daemon.device.clone(), daemon.card, Some(id.clone()));
-        self.teller.happened(&Event { device, card, kind: EventKind::ServerFault { clients }, id }).await;
-    }
-
-    /// Loads what the last instance of the plugin knew, to notice servers that were replaced since.
-    async fn remember(&mut self) {
-        let journal = self.worker.journal.clone();
-        match blocking::run(move || journal.mps_servers()).await {
-            Ok(Ok(seen)) => {
-                self.written.clone_from(&seen);
-                self.known = Known::of(seen);
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot tell which MPS servers there were: pods are not told of servers that died \
-                    while no plugin ran");
-            }
-            Err(error) => tracing::warn!(%error, "cannot tell which MPS servers there were"),
-        }
-    }
-
-    /// Writes down what is known for the next instance. A failure is tried again at the next look.
-    async fn write_down(&mut self) {
-        let seen = self.known.to_journal();
-        if seen == self.written {
-            return;
-        }
-        let (journal, copy) = (self.worker.journal.clone(), seen.clone());
-        match blocking::run(move || journal.put_mps_servers(&copy)).await {
-            Ok(Ok(())) => self.written = seen,
-            Ok(Err(error)) => tracing::debug!(%error, "cannot write down which MPS servers there are"),
-            Err(error) => tracing::debug!(%error, "cannot write down which MPS servers there are"),
-        }
-    }
-
-    /// Reports changes that no event has explained.
-    async fn tell_suspected(&mut self) {
-        let now = Instant::now();
-        let due: Vec<Missing> = self
-            .suspected
-            .values()
-            .filter(|(at, _)| *at <= now)
-            .map(|(_, missing)| missing.clone())
-            .collect();
-        for missing in due {
-            self.suspected.remove(&missing.device);
-            self.teller.replaced(&missing).await;
-        }
-        if self.suspected.is_empty() {
-            self.write_down().await;
-        }
+    /// The clients that must end after a fault, with what mps-host knows of them: the plugin does not see their
+    /// processes.
+    async fn clients(&self, device: &DeviceUuid, fault: &Fault) -> Vec<ClientProcess> {
+        let of_daemons = self.host.clients(CENSUS_PATIENCE).await.unwrap_or_default();
+        let known = of_daemons.into_iter().find(|daemon| daemon.device == *device);
+        let known = known.map(|daemon| daemon.clients).unwrap_or_default();
+        let process = |pid: &u32| {
+            let unknown = || ClientProcess { pid: *pid, program: None, pod_uid: None };
+            known.iter().find(|client| client.pid == *pid).cloned().unwrap_or_else(unknown)
+        };
+        fault.clients.iter().map(process).collect()
     }
 
     async fn count_clients(&self) {
@@ -300,34 +250,17 @@ impl Follower {
         self.metrics.silent_daemons.set(i64::try_from(silent.count()).unwrap_or(i64::MAX));
     }
 
-    async fn happened(&mut self, event: Event) {
-        let Event { device, kind, id, .. } = &event;
+    /// Reports clients that are ended with their daemon. All other events only say that it is time to look.
+    async fn happened(&mut self, Event { device, kind, id, .. }: Event) {
         tracing::debug!(%device, ?kind, "event of mps-host");
-        self.count(kind, device, id.as_deref());
-        if *kind == EventKind::Restarted {
-            // A new daemon has none of the old one's static partitions.
-            self.worker.unsettled.notify_one();
-        }
-        self.teller.happened(&event).await;
-    }
-
-    fn count(&mut self, kind: &EventKind, device: &DeviceUuid, id: Option<&str>) {
         match kind {
-            EventKind::DaemonDied { .. } => drop(self.metrics.daemon_deaths.inc()),
-            EventKind::ServerDied { .. } => drop(self.metrics.server_deaths.inc()),
-            EventKind::ServerFault { .. } => {
-                self.metrics.server_faults.inc();
-                self.known.fault_is_told(device, id.unwrap_or_default());
-            }
+            EventKind::ClientsRemain { .. } => self.teller.clients_remain(device).await,
             EventKind::ClientsEnded { clients } => {
                 self.metrics.clients_ended.inc_by(clients.len() as u64);
+                self.teller.clients_ended(&device, &clients, id).await;
             }
+            EventKind::Stopped => self.teller.stopped(&device),
             _ => {}
-        }
-        // The event explains the new server, or that there is none.
-        if matches!(kind, EventKind::DaemonDied { .. } | EventKind::ServerDied { .. } | EventKind::Stopped) {
-            self.known.is_told(device);
-            self.suspected.remove(device);
         }
     }
 }

@@ -13,7 +13,7 @@ use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
 
 use super::PrepareError;
 use super::allocation::AllocatedDevice;
-use super::changes::partition_id;
+use super::record_ids::partition_id;
 use super::sharing::OwnSharing;
 use tessera_nvml::DriverCalls;
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_api::Offer;
 use tokio::sync::watch;
 
 use crate::cdi::Roots;
+use crate::gpu_pools::Resolution;
 use tessera_journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
 use tessera_mps_host::DEFAULT_DIRECTORY;
 
@@ -56,8 +56,8 @@ pub struct PrepareOptions {
     pub short_patience: Duration,
     /// Where mps-host works.
     pub mps_directory: PathBuf,
-    /// What the node offers, once known: the length of time-slices, the kind of MPS shares.
-    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
+    /// What is offered of the cards, once known: the length of time-slices, the kind of MPS shares.
+    pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -85,7 +85,7 @@ impl PrepareOptions {
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(2),
             mps_directory: DEFAULT_DIRECTORY.into(),
-            node_config: watch::channel(Some(Arc::default())).1,
+            resolution: watch::channel(Some(Arc::default())).1,
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -8,23 +8,27 @@ use tessera_api::PciBusId;
 use tessera_dra_kubelet::PreparedDevice;
 use tessera_journal::{ClaimDevice, ClaimPartition, ClaimRecord, Stage};
 
-use super::attempt::Attempt;
 use super::changes::CardPlan;
 use super::need::DeviceNeed;
 use super::sharing::ShareLimits;
 use super::worker::Worker;
-use super::{Operation, Phase, PrepareError};
+use super::{ClaimReference, Operation, Phase, PrepareError};
 use crate::cdi::DriverFiles;
 
-impl Attempt<'_> {
+impl Worker {
     /// The record of what is about to be prepared.
-    pub(super) fn intent(&self, needs: &[DeviceNeed], plans: &[CardPlan]) -> ClaimRecord {
+    pub(super) fn intent(
+        &self,
+        claim: &ClaimReference,
+        needs: &[DeviceNeed],
+        plans: &[CardPlan],
+    ) -> ClaimRecord {
         let mut record = ClaimRecord {
             version: ClaimRecord::VERSION,
-            namespace: self.claim.namespace.clone(),
-            name: self.claim.name.clone(),
-            uid: self.claim.uid.clone(),
-            boot_id: self.worker.journal.boot_id().clone(),
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+            boot_id: self.journal.boot_id().clone(),
             stage: Stage::Intent,
             devices: needs.iter().map(|need| self.claim_device(need)).collect(),
             other: Map::new(),
@@ -56,7 +60,7 @@ impl Attempt<'_> {
             admin_access: allocated.admin_access,
             card_uuid: need.identity.uuid.clone(),
             minor: need.identity.minor,
-            cdi_device_id: self.worker.cdi.vendor().device_id(&allocated.cdi_name),
+            cdi_device_id: self.cdi.vendor().device_id(&allocated.cdi_name),
             partition,
             sharing: allocated.own_sharing().cloned(),
             mps: allocated.share.map(ShareLimits::to_record),
@@ -64,9 +68,7 @@ impl Attempt<'_> {
             other: Map::new(),
         }
     }
-}
 
-impl Worker {
     /// Writes a prepared claim's CDI spec, and then its record.
     pub(super) async fn complete(
         &self,

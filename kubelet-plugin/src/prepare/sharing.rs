@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::need::DeviceNeed;
 use super::{PrepareError, PrepareOptions};
+use crate::gpu_pools::Resolution;
 use tessera_journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
 use tessera_mps_host::client::MpsHost;
 
@@ -34,7 +35,7 @@ pub(super) struct Sharing {
     mps: MpsHost,
     mps_directory: PathBuf,
     driver_root: PathBuf,
-    node_config: watch::Receiver<Option<Arc<Offer>>>,
+    resolution: watch::Receiver<Option<Arc<Resolution>>>,
     published: watch::Receiver<Option<Arc<Machine>>>,
 }
 
@@ -44,7 +45,7 @@ impl Sharing {
             mps: MpsHost::new(&options.mps_directory),
             mps_directory: options.mps_directory.clone(),
             driver_root: options.roots.driver.clone(),
-            node_config: options.node_config.clone(),
+            resolution: options.resolution.clone(),
             published,
         }
     }
@@ -53,7 +54,7 @@ impl Sharing {
     ///
     /// # Errors
     /// [`PrepareError::Mps`], which passes, while it is unknown which kind of shares the node offers;
-    /// [`PrepareError::TimeSlice`] if the card's time-slices can't have the length configured for the node.
+    /// [`PrepareError::TimeSlice`] if the card's time-slices can't have the length that its GpuPool says.
     pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
         match &need.own_sharing {
             Some(OwnSharing::TimeSlicing { interval }) => {
@@ -79,15 +80,15 @@ impl Sharing {
             })),
             // The UUID is unknown until the partition is made.
             DeviceName::PartitionMps(_) => Some(HardwareChange::MpsDaemon(MpsDaemonChange::default())),
-            DeviceName::TimeSlice(_) => {
-                let interval = self.interval();
+            DeviceName::TimeSlice(card) => {
+                let interval = self.interval(card);
                 if interval != TimeSliceInterval::Default && need.has_time_slice_lengths == Some(false) {
                     return Err(PrepareError::TimeSlice {
                         device: need.name.clone(),
                         reason: format!(
-                            "the node's configuration says timeSlicing.interval {}, and slices of the card {} have the \
+                            "the card's GpuPool says timeSlicing.interval {}, and slices of the card {} have the \
                              driver's own length only, so that it is not offered any more: leave the interval out of the \
-                             configuration, or delete the claim, so that another card is allocated",
+                             pool, or delete the claim, so that another card is allocated",
                             interval.as_str(),
                             need.identity.uuid
                         ),
@@ -106,11 +107,10 @@ impl Sharing {
     fn has_static_partitions(&self, device: &str, card: PciBusId) -> Result<bool, PrepareError> {
         let failed =
             |reason: String, may_pass| Err(PrepareError::Mps { device: device.to_owned(), reason, may_pass });
-        let config = self.node_config.borrow().clone();
-        let Some(config) = config else {
-            return failed("the node's configuration is not known yet".to_owned(), true);
+        let Some(offer) = self.offer(card) else {
+            return failed("what is offered of its card is not known yet".to_owned(), true);
         };
-        if !config.sharing.mps.as_ref().is_some_and(|mps| mps.static_partitions) {
+        if !offer.sharing.mps.as_ref().is_some_and(|mps| mps.static_partitions) {
             return Ok(false);
         }
         let machine = self.published.borrow().clone();
@@ -125,9 +125,15 @@ impl Sharing {
     }
 
     /// How long each claim runs before the next on a card shared by time.
-    fn interval(&self) -> TimeSliceInterval {
-        let config = self.node_config.borrow();
-        let slicing = config.as_ref().and_then(|config| config.sharing.time_slicing.as_ref());
+    fn interval(&self, card: PciBusId) -> TimeSliceInterval {
+        let offer = self.offer(card);
+        let slicing = offer.as_ref().and_then(|offer| offer.sharing.time_slicing.as_ref());
         slicing.map(|slicing| slicing.interval).unwrap_or_default()
+    }
+
+    /// What is offered of a card, once that is known.
+    fn offer(&self, card: PciBusId) -> Option<Arc<Offer>> {
+        let resolution = self.resolution.borrow();
+        resolution.as_ref().map(|resolution| Arc::clone(&resolution.offers.of(card).offer))
     }
 }

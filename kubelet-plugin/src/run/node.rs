@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use kube::Client;
-use tessera_api::Offer;
 use tessera_inventory::Machine;
 use tessera_publish::{Contents, PoolIdentity, PublishStatus};
 use tokio::sync::{Notify, watch};
@@ -18,6 +17,7 @@ use crate::driver::Driver;
 use crate::{
     cdi::Roots,
     discovery::{Looks, OwnPartitions},
+    gpu_pools::Resolution,
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     options::Options,
     prepare::{PrepareError, PrepareOptions, Preparer},
@@ -28,7 +28,6 @@ use tessera_dra_kubelet::{
     registration::RegistrationState,
     server::{Instance, KubeletServer},
 };
-use tessera_kube_util::node_label::Labels;
 
 /// Inputs and outputs of the part.
 pub struct NodePart {
@@ -62,10 +61,8 @@ pub struct NodePart {
     pub listening: watch::Sender<bool>,
     /// What keeps the sockets from listening, if anything.
     pub trouble: watch::Sender<Option<String>>,
-    /// Labels of the node, as they change.
-    pub labels: Labels,
-    /// What the node offers.
-    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
+    /// What the GPU pools say of the machine.
+    pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// When to end.
     pub shutdown: CancellationToken,
 }
@@ -94,9 +91,9 @@ impl NodePart {
             looks: self.looks.clone(),
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
-            node_config: self.node_config.clone(),
+            resolution: self.resolution.clone(),
         };
-        tasks.spawn("the pool maker", maker.run(self.machines.clone(), shutdown.clone()));
+        tasks.spawn("the pool maker", maker.run(shutdown.clone()));
         let times = health_report::keep_times(health_sender, self.looks.clone(), shutdown.clone());
         tasks.spawn("the times of health", times);
 
@@ -123,19 +120,18 @@ impl NodePart {
 
     /// Starts the keeper of MIG layouts, if the administrator has given any.
     fn keep_layouts(&self, preparer: &Preparer, tasks: &Tasks) -> watch::Receiver<LayoutStatus> {
-        let options = self.options.layouts();
-        if options.file.is_none() {
+        let Some(file) = self.options.mig_layout_file.clone() else {
             return watch::channel(LayoutStatus::none()).1;
-        }
+        };
         let (status, layouts) = watch::channel(LayoutStatus::default());
         let Options { driver_name, node_name, .. } = &self.options;
         let mut before = self.published_before.clone();
         let keeper = LayoutKeeper {
-            options,
+            file,
+            resolution: self.resolution.clone(),
             node_name: node_name.clone(),
             driver_name: driver_name.clone(),
             client: self.client.clone(),
-            labels: self.labels.clone(),
             hardware: self.hardware.clone(),
             machines: self.machines.clone(),
             look_again: self.look_again.clone(),
@@ -171,7 +167,7 @@ impl NodePart {
             },
             nvidia_ctk: self.options.nvidia_ctk.clone(),
             mps_directory: self.options.mps_directory.clone(),
-            node_config: self.node_config.clone(),
+            resolution: self.resolution.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

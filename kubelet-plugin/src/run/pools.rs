@@ -1,10 +1,13 @@
 //! Turns the machine into the pool to publish, and into the health of its devices.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use tessera_api::Offer;
 use tessera_inventory::{
-    Machine, PackedPool, PoolOptions, Warning,
+    PackedPool, PoolOptions, Warning,
     pool::{Held, PackedContents, PackedSlice},
 };
 use tokio::sync::watch;
@@ -12,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_report::{HealthSender, report};
 use super::metrics::Metrics;
-use crate::{discovery::Looks, layout::LayoutStatus, prepare::Preparer};
+use super::node_report::annotations;
+use crate::{discovery::Looks, gpu_pools::Resolution, layout::LayoutStatus, prepare::Preparer};
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::PoolIdentity;
 
@@ -48,19 +52,19 @@ pub struct PoolMaker {
     pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
     pub metrics: Metrics,
-    /// What the node offers; `None` until that is known.
-    pub node_config: watch::Receiver<Option<Arc<Offer>>>,
+    /// The machine, and what the GPU pools say of it; `None` until both are known.
+    pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
 }
 
 impl PoolMaker {
-    /// Makes a pool whenever the machine changes, until `shutdown`.
+    /// Makes a pool whenever the machine or what is offered of it changes, until `shutdown`.
     ///
     /// Publishes nothing until it is known what the last instance published: devices of cards that have disappeared
     /// since stay published while claims hold them. If nothing was published, waits for the kubelet to register this
     /// instance.
-    pub async fn run(self, mut machines: watch::Receiver<Option<Arc<Machine>>>, shutdown: CancellationToken) {
+    pub async fn run(self, shutdown: CancellationToken) {
         let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
-        let (mut layouts, mut node_config) = (self.layouts, self.node_config);
+        let (mut layouts, mut resolutions) = (self.layouts, self.resolution);
         let mut before = self.published_before;
         // What was last published: by the previous instance, then by this one.
         let mut published: Option<Vec<PackedContents>> = None;
@@ -72,28 +76,28 @@ impl PoolMaker {
         let mut layouts_settled = false;
         let mut layouts_may_change = true;
         loop {
-            let machine = machines.borrow_and_update().clone();
-            let config = node_config.borrow_and_update().clone();
+            let resolution = resolutions.borrow_and_update().clone();
             let mut recheck = false;
-            if let (Some(machine), Some(config)) = (machine, config) {
+            if let Some(resolution) = resolution {
+                let machine = &*resolution.machine;
                 let held = held(published.as_deref().unwrap_or_default(), &preparer).await;
                 let options = PoolOptions {
                     held,
-                    config: (*config).clone(),
+                    offers: resolution.offers.clone(),
                     ..PoolOptions::new(&identity.driver_name)
                 };
                 let status = layouts.borrow_and_update().clone();
                 layouts_settled |= status.settled;
-                let pool = PackedPool::new(&status.offered(&machine), &options);
-                recheck = pool.no_longer_offered > 0;
+                let pool = PackedPool::new(&status.offered(machine), &options);
+                recheck = !pool.no_longer_offered.is_empty();
                 tell(&pool.warnings, &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
-                let report = report(&identity.pool_name, &pool, &machine, &looks.borrow());
+                let report = report(&identity.pool_name, &pool, machine, &looks.borrow());
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    let wanted = to_publish(&pool);
+                    let wanted = to_publish(&pool, annotations(&resolution, &pool.no_longer_offered));
                     let new = pools.send_if_modified(|sent| {
                         let changed = sent.as_deref() != Some(&wanted);
                         if changed {
@@ -108,9 +112,7 @@ impl PoolMaker {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                changed = machines.changed() => if changed.is_err() { return },
-                // An error means that the sender is done, because nothing can change.
-                Ok(()) = node_config.changed() => {}
+                changed = resolutions.changed() => if changed.is_err() { return },
                 Ok(before) = before.wait_for(Option::is_some), if published.is_none() => {
                     published = before.as_ref().map(|before| before.iter().map(packed).collect());
                 }
@@ -143,10 +145,11 @@ async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
     Held::new(published, is_held)
 }
 
-/// `pool` in the publisher's form; the texts are shared.
-fn to_publish(pool: &PackedPool) -> tessera_publish::Pool {
+/// `pool` in the publisher's form, with these annotations of its first slice; the texts are shared.
+fn to_publish(pool: &PackedPool, mut annotations: BTreeMap<String, String>) -> tessera_publish::Pool {
     let slice = |PackedSlice { name_suffix, contents }: &PackedSlice| tessera_publish::Slice {
         name_suffix: name_suffix.clone(),
+        annotations: std::mem::take(&mut annotations),
         contents: if contents.is_shared_counters() {
             tessera_publish::Contents::SharedCounters { json: Arc::clone(contents.json()) }
         } else {

@@ -1,5 +1,6 @@
 //! What the installed policy allows a plugin to write.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
@@ -158,7 +159,8 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         |name: &str| k8s_openapi::api::resource::v1::Device { name: name.to_owned(), ..Default::default() };
     let pool = |devices: &[&str]| {
         let contents = Contents::of_devices(&devices.iter().map(|name| device(name)).collect::<Vec<_>>());
-        let slices = vec![Slice { name_suffix: "2-cards-0000".to_owned(), contents }];
+        let slices =
+            vec![Slice { name_suffix: "2-cards-0000".to_owned(), annotations: BTreeMap::new(), contents }];
         Some(Arc::new(Pool { slices }))
     };
     let (pools, receiver) = watch::channel(pool(&["a"]));

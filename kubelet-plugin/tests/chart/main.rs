@@ -5,7 +5,6 @@
 mod admission_policy;
 mod device_classes;
 mod mps_host;
-mod node_configs;
 mod privileged;
 mod support;
 mod values;

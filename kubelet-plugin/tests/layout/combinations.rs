@@ -76,7 +76,7 @@ async fn every_maximal_combination_can_be_laid_out() {
     let mut node = Node::start("hgx-h100-80gb", &file, "round-0");
     for (round, combinations) in rounds.iter().enumerate() {
         let name = format!("round-{round}");
-        *node.api.label.lock().unwrap() = Some(name.clone());
+        node.api.label.send_replace(Some(name.clone()));
         node.until_all(&name, LayoutState::Applied).await;
         for (card, combination) in combinations.iter().enumerate() {
             let mut counts = std::collections::BTreeMap::new();

@@ -10,12 +10,13 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tessera_api::PciBusId;
+use tessera_api::{GpuPoolSpec, PciBusId};
 use tessera_inventory::Machine;
 use tessera_journal::{BootId, Journal, LocalFileSystem};
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartitions};
+use tessera_kubelet_plugin::gpu_pools::{Known, KnownPool, Resolution, resolve};
 use tessera_kubelet_plugin::layout::{
-    CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutOptions, LayoutPace, LayoutState, LayoutStatus,
+    CardHold, CardHolder, CardStatus, LayoutKeeper, LayoutPace, LayoutState, LayoutStatus,
 };
 use tessera_kubelet_plugin::run::metrics::Metrics;
 use tessera_nvml::{Library, Nvml};
@@ -43,7 +44,7 @@ pub struct Node {
     pub status: watch::Receiver<LayoutStatus>,
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     pub role: watch::Sender<PublishStatus>,
-    options: LayoutOptions,
+    file: PathBuf,
     state: Arc<tempfile::TempDir>,
     _hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     _stop: DropGuard,
@@ -77,11 +78,11 @@ impl CardHolder for Holder {
     }
 }
 
-/// An API server that knows the node and accepts Events.
+/// An API server that accepts Events.
 #[derive(Clone, Default)]
 pub struct Api {
     /// Value of the node's label.
-    pub label: Arc<Mutex<Option<String>>>,
+    pub label: watch::Sender<Option<String>>,
     events: Arc<Mutex<Vec<Value>>>,
 }
 
@@ -96,20 +97,10 @@ impl Api {
     }
 
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        let answer = if request.uri().path() == "/api/v1/nodes/node-a" {
-            let labels: BTreeMap<&str, String> =
-                self.label.lock().unwrap().iter().map(|value| (LABEL, value.clone())).collect();
-            json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-                "metadata": {"name": "node-a", "labels": labels},
-            })
-        } else {
-            let body = request.into_body().collect_bytes().await.unwrap();
-            let event: Value = serde_json::from_slice(&body).unwrap();
-            self.events.lock().unwrap().push(event.clone());
-            event
-        };
-        Response::new(Body::from(answer.to_string().into_bytes()))
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        self.events.lock().unwrap().push(event.clone());
+        Response::new(Body::from(event.to_string().into_bytes()))
     }
 
     /// Reasons and notes of all Events so far.
@@ -120,8 +111,33 @@ impl Api {
     }
 }
 
+/// Resolves a single pool for all cards, with the node's label as it changes.
+async fn follow(
+    spec: GpuPoolSpec,
+    label: watch::Sender<Option<String>>,
+    mut machines: watch::Receiver<Option<Arc<Machine>>>,
+    resolution: watch::Sender<Option<Arc<Resolution>>>,
+) {
+    let mut label = label.subscribe();
+    let pool = KnownPool { spec: Some(spec), ..KnownPool::default() };
+    loop {
+        let labels =
+            label.borrow_and_update().iter().map(|value| (LABEL.to_owned(), value.clone())).collect();
+        let pools = Some([("all".to_owned(), pool.clone())].into());
+        let known = Known { labels: Some(labels), pools };
+        let machine = machines.borrow_and_update().clone();
+        if let Some(machine) = machine {
+            resolution.send_replace(resolve("gpu.tessera.dev", &known, &machine, true).map(Arc::new));
+        }
+        tokio::select! {
+            Ok(()) = label.changed() => {}
+            changed = machines.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
 impl Node {
-    /// A node on which nothing was published before, with this file and the name of a configuration in it.
+    /// A node on which nothing was published before, with this file and the name that the GPU pool of all cards gives.
     pub fn start(hardware: &str, file: &str, layout: &str) -> Self {
         Self::prepared(hardware, file, Some(layout), |_| {})
     }
@@ -138,26 +154,22 @@ impl Node {
         let state = Arc::new(tempfile::tempdir().unwrap());
         let path = state.path().join("layouts.yaml");
         std::fs::write(&path, file).unwrap();
-        let options = LayoutOptions {
-            file: Some(path),
-            name: layout.map(str::to_owned),
-            label: Some(LABEL.to_owned()),
-        };
-        Self::run(machine, state, options, true, Claims::default(), Locks::default(), Api::default())
+        Self::run(machine, state, path, layout, true, Claims::default(), Locks::default(), Api::default())
     }
 
     /// Stops the plugin at once and starts it again, with the layout `name`. What was published stays.
     pub fn restart(self, name: Option<&str>) -> Self {
-        let Node { machine, state, options, claims, locks, api, _stop, .. } = self;
+        let Node { machine, state, file, claims, locks, api, _stop, .. } = self;
         drop(_stop);
-        let options = LayoutOptions { name: name.map(str::to_owned), ..options };
-        Self::run(machine, state, options, false, claims, locks, api)
+        Self::run(machine, state, file, name, false, claims, locks, api)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what outlives an instance, one by one")]
     fn run(
         machine: Arc<EmulatedMachine>,
         state: Arc<tempfile::TempDir>,
-        options: LayoutOptions,
+        file: PathBuf,
+        layout: Option<&str>,
         fresh: bool,
         claims: Claims,
         locks: Locks,
@@ -178,16 +190,20 @@ impl Node {
         let look_again = discovery.look_again.clone();
         let stop = CancellationToken::new();
         tokio::spawn(discovery::run(hardware.clone(), own, discovery, machine_sender, stop.clone()));
+        let offer = json!({"layout": layout, "layoutFromNodeLabel": LABEL});
+        let spec = GpuPoolSpec { offer: serde_json::from_value(offer).unwrap(), ..GpuPoolSpec::default() };
+        let (resolution_sender, resolution) = watch::channel(None);
+        tokio::spawn(follow(spec, api.label.clone(), machines.clone(), resolution_sender));
         let (status_sender, status) = watch::channel(LayoutStatus::default());
         let publishing = PublishStatus { role: Role::Publishing, ..PublishStatus::default() };
         let (role, published) = watch::channel(publishing);
         let metrics = Metrics::new();
         let keeper = LayoutKeeper {
-            options: options.clone(),
+            file: file.clone(),
+            resolution,
             node_name: "node-a".to_owned(),
             driver_name: "gpu.tessera.dev".to_owned(),
             client: api.client(),
-            labels: watch::channel(None).1,
             hardware,
             machines: machines.clone(),
             look_again,
@@ -214,7 +230,7 @@ impl Node {
             status,
             machines,
             role,
-            options,
+            file,
             state,
             _hardware: hardware_sender,
             _stop: stop.drop_guard(),
@@ -222,7 +238,7 @@ impl Node {
     }
 
     pub fn file(&self) -> PathBuf {
-        self.options.file.clone().unwrap()
+        self.file.clone()
     }
 
     /// Replaces the file atomically, like an update of a ConfigMap.

@@ -100,15 +100,15 @@ mig-configs:
     let offered = node.status.borrow().offered(&machine);
     assert!(offered.cards.iter().all(|card| card.mig.as_ref().unwrap().profiles.is_empty()), "whole only");
 
-    *node.api.label.lock().unwrap() = Some("mixed".to_owned());
+    node.api.label.send_replace(Some("mixed".to_owned()));
     node.until("mixed", LayoutState::Applied).await;
     assert_eq!(node.partitions(0), owned(&[("7g.80gb", 0)]));
     assert!(!node.mode(1) && node.status.borrow().cards.len() == 1, "the others are in no entry");
 
-    *node.api.label.lock().unwrap() = Some("all-enabled".to_owned());
+    node.api.label.send_replace(Some("all-enabled".to_owned()));
     node.until_all("all-enabled", LayoutState::Applied).await;
     assert!(!node.mode(0), "made on demand again");
-    *node.api.label.lock().unwrap() = None;
+    node.api.label.send_replace(None);
     node.until_all("all-disabled", LayoutState::Applied).await;
 }
 

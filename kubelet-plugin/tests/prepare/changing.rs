@@ -13,9 +13,8 @@ use crate::support::{Node, claim, prepare};
 const LONG: Duration = Duration::from_secs(30);
 
 /// A claim was deallocated and the kubelet had forgotten it, when a sweep asked. Before the sweep goes on, the claim is
-/// allocated and prepared anew.
-#[tokio::test]
-async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
+/// allocated this card, and prepared anew.
+async fn prepared_anew_while_it_is_looked_at(card: &str) {
     let node = Node::new(2);
     let (preparer, mine) = (node.start().await, claim("mine"));
     node.api.allocate(&mine, &[("gpus", "gpu-01-00")]);
@@ -26,33 +25,23 @@ async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
     let gate = disk.hold_read("dra_manager_state");
     let sweeping = tokio::spawn(async move { other.unwrap().sweep().await });
     until("the look at the kubelet's checkpoint", || gate.is_reached()).await;
-    node.api.allocate(&mine, &[("gpus", "gpu-02-00")]);
+    node.api.allocate(&mine, &[("gpus", card)]);
     node.checkpoint(&[&mine]);
     prepare(&preparer, &mine).await.unwrap();
     drop(gate);
     sweeping.await.unwrap().unwrap();
-    assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-02-00".to_owned()]));
+    assert_eq!(node.settled()["uid-mine"], BTreeSet::from([card.to_owned()]));
 }
 
-/// The same, but the claim gets the devices it had: its record is as the sweep knows it.
+#[tokio::test]
+async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
+    prepared_anew_while_it_is_looked_at("gpu-02-00").await;
+}
+
+/// Its record is as the sweep knows it.
 #[tokio::test]
 async fn what_is_prepared_anew_as_it_was_is_not_released() {
-    let node = Node::new(1);
-    let (preparer, mine) = (node.start().await, claim("mine"));
-    node.api.allocate(&mine, &[("gpus", "gpu-01-00")]);
-    prepare(&preparer, &mine).await.unwrap();
-    node.api.put_status(&mine, json!({}));
-    node.checkpoint(&[]);
-    let (other, disk) = node.start_on(None).await;
-    let gate = disk.hold_read("dra_manager_state");
-    let sweeping = tokio::spawn(async move { other.unwrap().sweep().await });
-    until("the look at the kubelet's checkpoint", || gate.is_reached()).await;
-    node.api.allocate(&mine, &[("gpus", "gpu-01-00")]);
-    node.checkpoint(&[&mine]);
-    prepare(&preparer, &mine).await.unwrap();
-    drop(gate);
-    sweeping.await.unwrap().unwrap();
-    assert_eq!(node.settled()["uid-mine"], BTreeSet::from(["gpu-01-00".to_owned()]));
+    prepared_anew_while_it_is_looked_at("gpu-01-00").await;
 }
 
 /// Another claim keeps its card busy for seconds. Meanwhile the claim is allocated another device.

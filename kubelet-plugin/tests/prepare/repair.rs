@@ -172,7 +172,7 @@ async fn a_damaged_record_whose_claim_ends_leaves_nothing() {
 async fn a_damaged_record_of_a_share_keeps_its_daemon() {
     let node = Node::sharing(1);
     let config = json!({"sharing": {"mps": {"defaultShares": 4}}});
-    node.config.send_replace(Some(std::sync::Arc::new(tessera_api::Offer::decode(&config).unwrap())));
+    node.offer(&config);
     let mine = claim("mine");
     let mut share = result("mps", "gpu-01-00-mps");
     share["shareID"] = json!("5ba7e000-0000-4000-8000-000000000001");

@@ -3,10 +3,8 @@
 //! claim that its pods share. Afterwards journal, daemons, compute modes, time-slices, partitions and claims agree.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tessera_api::Offer;
 use tessera_dra_kubelet::ClaimReference;
 use tessera_nvml::ComputeMode;
 
@@ -125,7 +123,7 @@ impl crash_matrix::Scenario for Scenario {
     async fn before(self) -> Before {
         let node = Node::sharing(5);
         let slicing = json!({"sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}}});
-        node.config.send_replace(Some(Arc::new(Offer::decode(&slicing).unwrap())));
+        node.offer(&slicing);
         administer(&node);
         let (mine, neighbour) = (claim("mine"), claim("neighbour"));
         allocate(&node, self, &mine);

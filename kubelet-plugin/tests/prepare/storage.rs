@@ -1,10 +1,8 @@
 //! Full and read-only disks, damaged and foreign records.
 
 use std::fs;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tessera_api::Offer;
 use tessera_journal::JournalError;
 use tessera_kubelet_plugin::prepare::PrepareError;
 
@@ -43,7 +41,7 @@ fn kinds() -> [(&'static str, Node, Value); 4] {
     };
     let sharing = |config: Value| {
         let node = Node::sharing(1);
-        node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
+        node.offer(&config);
         node
     };
     let in_mig_mode = Node::new(1);

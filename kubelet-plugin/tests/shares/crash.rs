@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tessera_api::Offer;
 use tessera_dra_kubelet::ClaimReference;
 use tessera_kubelet_plugin::prepare::Preparer;
 
@@ -64,7 +63,7 @@ async fn at_every_step(kind: Kind, hardware: &str, moments: &[Moment]) {
             "mps": {"staticPartitions": matches!(kind, Kind::Static)},
             "timeSlicing": {"replicas": 10, "interval": "Short"}},
     });
-    node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
+    node.offer(&config);
     let share = claim("share");
     let mut steps = 0;
     for moment in moments {

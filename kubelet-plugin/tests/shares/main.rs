@@ -4,6 +4,7 @@
 mod container;
 mod crash;
 mod follow;
+mod host_away;
 mod mps;
 mod node;
 mod own;

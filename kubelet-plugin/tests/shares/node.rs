@@ -12,6 +12,7 @@ use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_journal::{FileSystem, LocalFileSystem};
 use tessera_kubelet_plugin::cdi::Roots;
+use tessera_kubelet_plugin::gpu_pools::Resolution;
 use tessera_kubelet_plugin::prepare::{NoObserver, PrepareError, PrepareOptions, Preparer};
 use tessera_nvml::{Library, Nvml};
 use tokio::sync::watch;
@@ -22,8 +23,8 @@ use crate::host::Host;
 pub struct Node {
     pub host: Host,
     pub api: Api,
-    /// What the node offers.
-    pub config: watch::Sender<Option<Arc<Offer>>>,
+    /// What is offered of the cards.
+    pub resolution: watch::Sender<Option<Arc<Resolution>>>,
     /// The machine as it is published.
     pub published: watch::Sender<Option<Arc<Machine>>>,
     directory: TempDir,
@@ -32,6 +33,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// What is offered of all cards from now on.
+    pub fn offer(&self, fields: &serde_json::Value) {
+        let offers = Offer::decode(fields).unwrap().into();
+        self.resolution.send_replace(Some(Arc::new(Resolution { offers, ..Resolution::default() })));
+    }
+
     /// A node with mps-host.
     pub fn new(hardware: &str) -> Self {
         let mut node = Self::without(hardware);
@@ -52,7 +59,7 @@ impl Node {
         Self {
             host,
             api: Api::default(),
-            config: watch::Sender::new(Some(Arc::default())),
+            resolution: watch::Sender::new(Some(Arc::default())),
             published: watch::Sender::new(None),
             directory,
             library,
@@ -86,7 +93,7 @@ impl Node {
             proc: machine.join("proc"),
         };
         options.mps_directory = self.host.directory().to_owned();
-        options.node_config = self.config.subscribe();
+        options.resolution = self.resolution.subscribe();
         options.answer_within = Duration::from_secs(20);
         options.file_system = file_system;
         let journal = Arc::new(options.open_journal()?);

@@ -3,10 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tessera_api::Offer;
 use tessera_kubelet_plugin::prepare::PrepareError;
 use tessera_mps_host::protocol::{OtherDevice, Release, Settings};
 
@@ -139,7 +137,7 @@ async fn a_card_without_intervals_is_refused_before_anything_is_touched() {
 async fn a_slice_that_was_allocated_before_its_node_got_an_interval_says_so() {
     let (node, trace) = node_without_intervals(Node::new);
     let interval = json!({"sharing": {"timeSlicing": {"replicas": 10, "interval": "Short"}}});
-    node.config.send_replace(Some(Arc::new(Offer::decode(&interval).unwrap())));
+    node.offer(&interval);
     let preparer = node.start().await;
     let slice = claim("slice");
     node.allocate_time_slice(&slice, &node.device(0, "ts"));

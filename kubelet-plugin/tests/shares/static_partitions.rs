@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::json;
-use tessera_api::Offer;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, ComputeCapability};
 use tessera_kubelet_plugin::prepare::PrepareError;
@@ -24,7 +23,7 @@ pub fn node() -> Node {
 
 fn ask_for(node: &Node, static_partitions: bool) {
     let config = json!({"sharing": {"mps": {"staticPartitions": static_partitions}}});
-    node.config.send_replace(Some(Arc::new(Offer::decode(&config).unwrap())));
+    node.offer(&config);
 }
 
 pub fn publish(node: &Node, cores: Option<u32>) {

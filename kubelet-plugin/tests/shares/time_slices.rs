@@ -1,25 +1,23 @@
 //! Shares by time.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
 
-use serde_json::json;
-use tessera_api::Offer;
+use serde_json::{Value, json};
 
 use crate::container::Container;
 use crate::node::{Node, claim, prepare, unprepare};
 
-fn config(interval: &str) -> Option<Arc<Offer>> {
+fn config(interval: &str) -> Value {
     let object = json!({
         "sharing": {"timeSlicing": {"replicas": 10, "interval": interval}},
     });
-    Some(Arc::new(Offer::decode(&object).unwrap()))
+    object
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     let node = Node::new("hgx-a100-80gb");
-    node.config.send_replace(config("Medium"));
+    node.offer(&config("Medium"));
     let preparer = node.start().await;
     let device = node.device(3, "ts");
     let claims: Vec<_> = (0..10).map(|number| claim(&format!("slice-{number}"))).collect();
@@ -43,7 +41,7 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     assert!(programs.iter().all(|program| program.device["device"] == uuid), "all at once");
     drop(programs);
     // Another interval applies from the next first share on.
-    node.config.send_replace(config("Long"));
+    node.offer(&config("Long"));
     for claim in &claims[1..] {
         unprepare(&preparer, claim).await.unwrap();
     }
@@ -60,7 +58,7 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
 async fn nvidia_smi_of_another_system_runs_with_this_ones_libc() {
     let node = Node::without("t4");
     std::fs::write(node.host.machine.root().join("lib/libc.so.6"), "of another system").unwrap();
-    node.config.send_replace(config("Medium"));
+    node.offer(&config("Medium"));
     let preparer = node.start().await;
     let share = claim("share");
     node.allocate_time_slice(&share, &node.device(0, "ts"));
@@ -101,7 +99,7 @@ async fn without_the_tool_the_drivers_own_interval_works_and_others_say_what_is_
     node.allocate_time_slice(&slice, &node.device(0, "ts"));
     prepare(&preparer, &slice).await.unwrap();
     unprepare(&preparer, &slice).await.unwrap();
-    node.config.send_replace(config("Short"));
+    node.offer(&config("Short"));
     let error = prepare(&preparer, &slice).await.unwrap_err().to_string();
     assert!(error.contains("nvidia-smi") && error.contains("interval"), "{error}");
     // Nothing was set, so nothing has to be restored: the card is free for others.
@@ -126,7 +124,7 @@ async fn what_the_tool_refuses_to_set_is_not_put_back() {
     std::fs::write(&new, script).unwrap();
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::rename(&new, &tool).unwrap();
-    node.config.send_replace(config("Short"));
+    node.offer(&config("Short"));
     let preparer = node.start().await;
     let (slice, whole) = (claim("slice"), claim("whole"));
     node.allocate_time_slice(&slice, &node.device(0, "ts"));
@@ -141,7 +139,7 @@ async fn what_the_tool_refuses_to_set_is_not_put_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_ends_although_the_tool_is_gone_and_its_card_waits_for_it() {
     let node = Node::new("t4");
-    node.config.send_replace(config("Short"));
+    node.offer(&config("Short"));
     let preparer = node.start().await;
     let (slice, whole) = (claim("slice"), claim("whole"));
     node.allocate_time_slice(&slice, &node.device(0, "ts"));

@@ -1,4 +1,4 @@
-//! Input that makes no sense, and nodes that lack something.
+//! Invalid input, and nodes that lack something.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -96,7 +96,7 @@ async fn rubbish_is_answered_and_costs_its_own_connection_at_most() {
     let socket = host.directory().join("host.sock");
     let ask = |line: &[u8]| {
         let mut stream = UnixStream::connect(&socket).unwrap();
-        // It may close before it has read everything.
+        // mps-host may close the connection before it has read everything.
         let _ = stream.write_all(line);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();
@@ -128,7 +128,7 @@ async fn only_root_may_ask() {
     host.list().await;
     let socket = host.directory().join("host.sock");
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    // Also where the file's mode lets everybody in.
+    // Even if the file's mode permits everybody.
     fs::set_permissions(host.directory(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())";

@@ -1,5 +1,5 @@
-//! What containers can do that run as the node's root and write into the pipe directory, which takes CAP_SYS_ADMIN where it is
-//! mounted read-only: harm to their own card at most, and none that lasts.
+//! Containers that run as the node's root and write into the pipe directory (which needs CAP_SYS_ADMIN, since it is mounted
+//! read-only) harm at most their own card, and not lastingly.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use tessera_mps_host::protocol::{Daemon, DaemonState};
 use crate::client::Client;
 use crate::host::{Host, Mounted, children, kill, state};
 
-/// Makes directories in one another, deeper than any path can name.
+/// Makes nested directories, deeper than the longest path.
 fn nest(directory: &Path, depth: usize) {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut place = openat(CWD, directory, flags, Mode::empty()).unwrap();
@@ -30,10 +30,10 @@ async fn directories_without_end_are_swept() {
     if !tessera_harness::skip::node_tier("directories_without_end_are_swept") {
         return;
     }
-    // More than there are descriptors, and than a stack has room for.
+    // More than the limit of open files, and more than recursion could handle.
     const DEPTH: usize = 60_000;
     let mut host = Host::without("t4");
-    // As on a node, and gone with whatever is left in it.
+    // As on a node; unmounting removes whatever is left in it.
     let _mounted = Mounted::tmpfs(host.directory(), "mode=755");
     host.start();
     let daemon = host.first().await;
@@ -45,7 +45,7 @@ async fn directories_without_end_are_swept() {
         nest(&daemon.pipe_directory, DEPTH);
         symlink(&kept, daemon.pipe_directory.join("d/link")).unwrap();
     };
-    // Before the next daemon of the directory, and at the end of the last share.
+    // They are removed before the next daemon of the directory starts, and at the end of the last share.
     plant(&daemon);
     kill(daemon.pid.unwrap(), Signal::KILL);
     let again = host.other_than(daemon.pid).await;
@@ -57,7 +57,7 @@ async fn directories_without_end_are_swept() {
     host.end_pod();
 }
 
-/// A process in a process namespace of its own, as a container's, that looks like a program of MPS.
+/// A process that looks like a program of MPS, in its own process namespace like one of a container.
 struct Impostor(Child);
 
 impl Impostor {
@@ -76,7 +76,7 @@ impl Impostor {
         Self(child)
     }
 
-    /// Process id of what runs in the namespace.
+    /// Id of the process in the namespace.
     fn pid(&self) -> Option<u32> {
         let is_it = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm"))

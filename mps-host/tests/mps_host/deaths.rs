@@ -1,4 +1,4 @@
-//! Every process may die at any time.
+//! Any process may die at any time.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -56,7 +56,7 @@ async fn a_killed_daemons_clients_go_on_and_it_is_started_again_after_them() {
     let waits = DaemonState::WaitingForClients { clients: vec![client.pid()] };
     host.daemon("waiting", |daemon| daemon.state == waits).await;
     assert_eq!(client.order("allocate 100")["holdsMiB"], 100, "it is not harmed");
-    // The supervisor's own death changes nothing.
+    // Nor does it matter if the supervisor dies.
     kill(host.supervisor().unwrap(), Signal::KILL);
     host.daemon("waiting", |daemon| daemon.state == waits).await;
     assert_eq!(client.order("allocate 100")["holdsMiB"], 200);
@@ -123,7 +123,7 @@ async fn after_a_fault_it_is_told_who_must_end_before_the_server_takes_others() 
     assert!(message.contains("faulted") && message.contains(&notebook.pid().to_string()), "{message}");
     let state = host.list().await[0].state.clone();
     assert_eq!(state, DaemonState::Running, "the daemon is none the worse for that question");
-    // Another supervisor finds it out for itself.
+    // Another supervisor notices the fault too.
     kill(host.supervisor().unwrap(), Signal::KILL);
     host.daemon("found", |daemon| left(daemon) == Some(vec![notebook.pid()])).await;
 
@@ -147,7 +147,7 @@ async fn a_server_that_can_not_be_started_is_tried_again_until_it_can() {
     let failed = host.daemon("failed", |daemon| matches!(daemon.state, DaemonState::Failed { .. })).await;
     assert_eq!((failed.pid, failed.server_pid), (daemon.pid, None));
     std::fs::rename(&away, &program).unwrap();
-    // Nobody asks for it: until it runs the card would be anybody's.
+    // Without any request: until the server runs, any program could use the card.
     let again = host.daemon("running", |daemon| daemon.state == DaemonState::Running).await;
     assert_eq!(again.pid, daemon.pid);
     assert_ne!(again.server_instance, daemon.server_instance);
@@ -198,7 +198,7 @@ async fn while_mps_host_is_away_nobody_takes_the_card() {
 async fn who_took_the_card_meanwhile_is_waited_for_and_does_not_come_back() {
     let mut host = Host::new("hgx-a100-80gb");
     let daemon = host.first().await;
-    // Killed at once, it cannot close the card.
+    // A killed mps-host can't close the card.
     host.end_pod();
     let past = Client::start(&host, &daemon.pipe_directory, &[]);
     assert!(past.device["error"].is_null() && past.device["mpsServer"].is_null(), "{}", past.device);
@@ -260,7 +260,7 @@ async fn told_to_end_it_waits_for_daemons_with_clients_only() {
     assert!(!host.has_ended(), "a daemon with a client is there");
     assert!(state(with.pid.unwrap()).is_some());
     drop(client);
-    // The next pod finds one and starts the other, for both are wanted.
+    // Both daemons are wanted: the next pod finds one of them and starts the other.
     for pid in host.mps_processes() {
         kill(pid, Signal::KILL);
     }

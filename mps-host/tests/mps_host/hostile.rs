@@ -1,4 +1,4 @@
-//! Daemons that are unwell, directories that others have been in, disks that are full, and rivals.
+//! Broken daemons, directories that others have changed, full disks, and a second mps-host.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use tessera_mps_host::protocol::{DaemonState, Settings};
 use crate::client::Client;
 use crate::host::{Host, LONG, Mounted, kill, lives};
 
-/// Puts a script in the place of the program by which orders are given. Daemons that run go on.
+/// Replaces the program that sends commands to daemons by a script. Running daemons are not affected.
 fn replace_program(host: &Host, script: &str) {
     let bin = host.machine.root().join("bin");
     let new = bin.join("new");
@@ -64,7 +64,7 @@ async fn what_a_daemon_says_without_end_is_neither_kept_nor_believed() {
     assert!(resident_kib(supervisor) < before + 4096, "{before} {}", resident_kib(supervisor));
     assert_eq!(host.supervisor(), Some(supervisor));
     assert!(lives(daemon.pid.unwrap()), "nobody ended it");
-    // The script hears nothing of `quit`.
+    // The script ignores `quit`.
     host.release(0, 0).await.unwrap();
     assert!(host.mps_processes().is_empty());
 }
@@ -72,7 +72,7 @@ async fn what_a_daemon_says_without_end_is_neither_kept_nor_believed() {
 #[tokio::test]
 async fn another_process_is_not_taken_for_a_server() {
     let host = Host::new("t4");
-    // It knows the real one, and names this test's process as the server.
+    // The script gives the id of this test's process as the server's.
     let real = fs::canonicalize(host.machine.root().join("bin/nvidia-cuda-mps-control")).unwrap();
     let real = real.display();
     let own = std::process::id();
@@ -83,7 +83,7 @@ async fn another_process_is_not_taken_for_a_server() {
              *) echo \"$order\" | {real};; esac"
         ),
     );
-    // Beside the program that it is: the server is found there.
+    // This test's process does not run the server's program, so it is not believed to be one.
     let daemon = host.ensure(0, Settings::default()).await;
     if let Ok(daemon) = &daemon {
         assert_eq!(daemon.server_pid, None, "{daemon:?}");
@@ -113,7 +113,7 @@ async fn what_a_container_plants_in_the_pipe_directory_holds_nobody_up() {
         let _ = fs::remove_file(&pid_file);
         plant();
         kill(host.supervisor().unwrap(), Signal::KILL);
-        // Found all the same: nobody who uses it is harmed.
+        // The daemon is found anyway, and its clients are not affected.
         let found = host.daemon("found", |found| found.state == DaemonState::Running).await;
         assert_eq!(found.pid, daemon.pid);
         let _ = fs::remove_dir(&pid_file);
@@ -134,7 +134,7 @@ async fn a_link_in_the_place_of_a_daemons_directory_leads_nowhere() {
     host.start();
     host.list().await;
     assert!(victim.join("pipe/kept").exists());
-    // And one that comes later.
+    // A link that is made later.
     let _ = fs::remove_file(&root);
     symlink(&victim, &root).unwrap();
     host.first().await;
@@ -176,7 +176,7 @@ async fn something_else_in_the_place_of_the_socket_is_named_and_waited_for() {
     assert!(host.log_text().contains("host.sock"), "{}", host.log_text());
     fs::remove_dir_all(&socket).unwrap();
     host.first().await;
-    // A file, and a socket of somebody who has ended, are no hindrance.
+    // A file, or the socket of a process that has ended, is replaced.
     host.end_pod();
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "").unwrap();
@@ -242,7 +242,7 @@ async fn a_full_disk_refuses_shares_and_ends_those_that_are() {
     host.end_pod();
 }
 
-/// As many connections as it takes, each with more answers to it than the socket holds.
+/// The most connections that are served, each with more unread answers than fit into the socket's buffer.
 #[tokio::test]
 async fn who_does_not_read_its_answers_keeps_nobody_out() {
     let host = Host::new("t4");
@@ -280,7 +280,7 @@ async fn subscribers_that_do_not_read_cost_next_to_nothing() {
     host.release(0, 0).await.unwrap();
 }
 
-/// Runs `mps-host`; its exit code and all that it said.
+/// Runs `mps-host`; returns its exit code and output.
 fn mps(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mps-host"));
     command.args(arguments).arg("--directory").arg(host.directory());

@@ -1,4 +1,4 @@
-//! Shares with multiprocessors of their own.
+//! Shares with their own multiprocessors (static partitions).
 
 use rustix::process::Signal;
 use tessera_mps_host::client::MpsHostError;
@@ -44,7 +44,7 @@ fn refused(answer: Result<Daemon, MpsHostError>) -> (ErrorCode, String) {
 async fn each_share_has_its_own_and_keeps_it_as_others_come_and_go() {
     let host = host("13.1");
     let daemon = ensure(&host, &[("a", 50)]).await.unwrap();
-    // Of 15 chunks of 8.
+    // There are 15 chunks of 8 multiprocessors.
     let (a, multiprocessors) = partition(&daemon, "a");
     assert_eq!(multiprocessors, 56);
     let mut program = client(&host, &daemon, &a);
@@ -56,7 +56,7 @@ async fn each_share_has_its_own_and_keeps_it_as_others_come_and_go() {
     let (b, multiprocessors) = partition(&daemon, "b");
     assert_eq!(multiprocessors, 24);
     assert_eq!(client(&host, &daemon, &b).device["multiprocessors"], 24);
-    // Who leaves makes room.
+    // A share that ends leaves its multiprocessors to others.
     let (_, message) = refused(ensure(&host, &[("a", 50), ("b", 25), ("c", 25), ("d", 25)]).await);
     assert!(message.contains("125 %"), "{message}");
     let daemon = ensure(&host, &[("a", 50), ("c", 25), ("d", 25)]).await.unwrap();
@@ -110,7 +110,7 @@ async fn partitions_survive_the_supervisor_and_come_back_with_the_daemon() {
     }
 }
 
-/// A supervisor that died between making a partition and writing it down leaves one that nobody knows.
+/// A supervisor that dies after making a partition and before recording it leaves an unknown one.
 #[tokio::test]
 async fn a_partition_that_nobody_knows_is_taken_away() {
     let host = host("13.1");

@@ -1,4 +1,4 @@
-//! Daemons in the root of a driver that is a whole system, as mps-host finds it in its pod: a chroot, below a read-only mount.
+//! Daemons that run in a driver's root that is a whole system, mounted read-only into mps-host's pod.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,8 +16,8 @@ use crate::machine::EmulatedMachine;
 /// Where the machine is mounted for mps-host, below its directory.
 const MOUNTED: &str = "driver-root";
 
-/// A machine with the loader and the libraries that its programs need, and `/dev/null`: a whole system, as the root file
-/// system of the GPU Operator's driver container. The loader's name is an absolute link, as in Debian's and Ubuntu's.
+/// A machine with loader, libraries and `/dev/null`: a whole system, like the root file system of the GPU Operator's driver
+/// container. The loader's path is an absolute link, as on Debian and Ubuntu.
 fn whole_system() -> EmulatedMachine {
     let machine = EmulatedMachine::new("t4");
     let root = machine.root();
@@ -40,7 +40,7 @@ fn whole_system() -> EmulatedMachine {
     machine
 }
 
-/// All names below a machine's root but those of its state.
+/// All names below a machine's root, except those of its state.
 fn names(root: &Path) -> Vec<PathBuf> {
     let mut names = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -56,8 +56,8 @@ fn names(root: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// Starts mps-host with the machine mounted read-only, but for its state, and the kernel's own `/proc`, which a container's
-/// root has; `more` are further mounts, with the mounted root as `$ROOT`.
+/// Starts mps-host with the machine mounted read-only except for its state, and with the kernel's `/proc`, as a container's
+/// root has it. `more` are further mounts; `$ROOT` in them is the mounted root.
 fn start(host: &mut Host, more: &str) {
     let root = host.directory().join(MOUNTED);
     fs::create_dir(&root).unwrap();
@@ -71,7 +71,7 @@ fn start(host: &mut Host, more: &str) {
     host.start_after(&script, &root);
 }
 
-/// Whether a daemon and its server run in the machine's root, which they can't write to, and with a `/dev/shm` of their own.
+/// Checks that a daemon and its server run in the machine's root, can't write to it, and have their own `/dev/shm`.
 fn run_in_the_root(daemon: &Daemon) {
     for pid in [daemon.pid, daemon.server_pid] {
         let root = PathBuf::from(format!("/proc/{}/root", pid.unwrap()));
@@ -83,13 +83,13 @@ fn run_in_the_root(daemon: &Daemon) {
     }
 }
 
-/// One daemon's life in such a root.
+/// Starts a daemon in such a root, uses it and ends it.
 async fn lives_and_ends(mut host: Host, more: &str) {
     let before = names(&host.machine.root());
     start(&mut host, more);
     let daemon = host.first().await;
     let supervisor = host.supervisor().unwrap();
-    // The daemon's own file system is mounted in the supervisor's namespace.
+    // The daemon's `/dev/shm` is mounted in the supervisor's namespace.
     let shm = daemon.shm_directory.clone().unwrap();
     let as_mounted = PathBuf::from(format!("/proc/{supervisor}/root")).join(shm.strip_prefix("/").unwrap());
     fs::write(as_mounted.join("of-the-daemon"), "x").unwrap();
@@ -111,7 +111,7 @@ async fn lives_and_ends(mut host: Host, more: &str) {
     host.end_pod();
 }
 
-/// `driverRoot: /run/nvidia/driver`: the root has the directories above mps-host's own, with something in them.
+/// `driverRoot: /run/nvidia/driver`: the root has the parents of mps-host's directory, and they are not empty.
 #[tokio::test]
 async fn a_driver_containers_root() {
     if !tessera_harness::skip::node_tier("a_driver_containers_root") {
@@ -126,7 +126,7 @@ async fn a_driver_containers_root() {
     lives_and_ends(Host::on(machine), "test -e $ROOT/tmp/link").await;
 }
 
-/// A root that has neither a directory for mps-host's nor a `/dev/shm`.
+/// A root without a place for mps-host's directory and without `/dev/shm`.
 #[tokio::test]
 async fn a_root_without_any_place_for_the_daemons_directory() {
     if !tessera_harness::skip::node_tier("a_root_without_any_place_for_the_daemons_directory") {
@@ -135,7 +135,7 @@ async fn a_root_without_any_place_for_the_daemons_directory() {
     lives_and_ends(Host::on(whole_system()), "test ! -e $ROOT/tmp").await;
 }
 
-/// `driverRoot: /`: the root is the node's own, and so has mps-host's directory, which is as read-only as all of it.
+/// `driverRoot: /`: the root is the node's, so it contains mps-host's directory, read-only like everything in it.
 #[tokio::test]
 async fn the_nodes_own_root() {
     if !tessera_harness::skip::node_tier("the_nodes_own_root") {
@@ -152,8 +152,8 @@ async fn the_nodes_own_root() {
     lives_and_ends(host, &more).await;
 }
 
-/// Emulated cards as the chart has them: no whole system, so that programs run in mps-host's own root; its state is beside
-/// it, so that it is not read-only.
+/// Emulated cards as the chart mounts them: not a whole system, so programs run in mps-host's own root. The root is
+/// writable, because it contains the machine's state.
 #[tokio::test]
 async fn the_root_of_emulated_cards_is_not_entered() {
     if !tessera_harness::skip::node_tier("the_root_of_emulated_cards_is_not_entered") {

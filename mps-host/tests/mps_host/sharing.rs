@@ -1,4 +1,4 @@
-//! What clients of a daemon get.
+//! Clients of a daemon, and their limits.
 
 use tessera_mps_host::protocol::{DaemonState, Settings};
 
@@ -13,7 +13,7 @@ async fn a_daemon_holds_its_card_before_the_first_client_and_leaves_it_as_it_was
     assert!(daemon.pid.is_some() && daemon.server_pid.is_some());
     assert_eq!(host.card(0)["computeMode"], 3);
     assert_eq!(host.card(1)["computeMode"], 0);
-    // Who goes past the daemon gets nothing, also before anyone else came.
+    // A program that bypasses the daemon gets no context, even before the first client.
     let past = Client::start(&host, "/nowhere".as_ref(), &[]);
     assert_eq!(past.device["error"], "CUDA_ERROR_DEVICE_UNAVAILABLE");
     let client = Client::start(&host, &daemon.pipe_directory, &[]);
@@ -63,7 +63,7 @@ async fn a_hostile_clients_environment_cannot_pass_the_daemons_limits() {
     assert_eq!(hostile.device["memoryLimitMiB"], 4096);
     assert_eq!(hostile.device["activeThreadPercentage"], 50.0);
 
-    // A larger share comes: later clients may have more, those who are there keep what they have.
+    // A larger share raises the limit of later clients; present ones keep theirs.
     let settings = Settings { memory_limit_mib: Some(8192), active_thread_percentage: Some(75) };
     let same = host.ensure(0, settings).await.unwrap();
     assert_eq!((same.pid, same.settings), (daemon.pid, settings));

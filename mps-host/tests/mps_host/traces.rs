@@ -1,4 +1,4 @@
-//! What dead daemons and supervisors leave.
+//! What dead daemons and supervisors leave behind.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -43,7 +43,7 @@ async fn an_end_that_was_cut_off_is_brought_to_its_end() {
     assert_eq!(host.card(0)["computeMode"], 0);
 }
 
-/// mps-host dies with a daemon that it had begun to end and that waits for its client.
+/// mps-host dies together with a daemon that is being ended and waits for its client.
 #[tokio::test]
 async fn a_daemon_that_was_to_end_does_not_come_back() {
     let mut host = Host::new("t4");
@@ -78,7 +78,7 @@ async fn a_damaged_record_costs_its_own_daemon_only() {
     host.end_pod();
 }
 
-/// A disk that fails to answer says nothing of the record: its daemon may have clients.
+/// If the record can't be read because the disk fails, the daemon may have clients: it is kept.
 #[tokio::test]
 async fn a_record_that_can_not_be_read_costs_no_daemon() {
     let mut host = Host::new("hgx-a100-80gb");
@@ -87,7 +87,7 @@ async fn a_record_that_can_not_be_read_costs_no_daemon() {
     let record = daemon.pipe_directory.parent().unwrap().join("daemon.json");
     let aside = record.with_extension("aside");
     fs::rename(&record, &aside).unwrap();
-    // Not readable by root either.
+    // Root can't read this either.
     std::os::unix::fs::symlink(&record, &record).unwrap();
     let killed = host.supervisor().unwrap();
     kill(killed, Signal::KILL);
@@ -117,7 +117,7 @@ async fn a_mode_that_an_administrator_set_is_left() {
     assert_eq!(host.card(1)["computeMode"], 2, "somebody set it meanwhile");
 }
 
-/// The daemon's own `/dev/shm` is made by mounts, which need root.
+/// The daemon's `/dev/shm` is a mount, which needs root.
 #[tokio::test]
 async fn a_daemon_has_shared_memory_of_its_own() {
     if !tessera_harness::skip::node_tier("a_daemon_has_shared_memory_of_its_own") {

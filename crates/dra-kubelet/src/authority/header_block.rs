@@ -1,5 +1,6 @@
 //! One HPACK header block (RFC 7541): finds `:authority` and makes its value valid, in place.
 
+use super::host_name::allowed;
 use super::huffman;
 
 /// `:authority` as a literal name, plain and Huffman-coded, each with its length byte.
@@ -16,11 +17,6 @@ const HUFFMAN: u8 = 0x80;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed HPACK header block")]
 pub(super) struct Malformed;
-
-/// Whether this byte is allowed in a host name of a URI (RFC 3986 `unreserved` and `sub-delims`).
-pub(super) fn allowed(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
-}
 
 /// Makes the value of each `:authority` valid without changing any length.
 ///

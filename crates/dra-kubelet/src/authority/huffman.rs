@@ -1,5 +1,7 @@
 //! The part of HPACK's Huffman code (RFC 7541, appendix B) that clients use for `:authority`.
 
+use super::host_name::allowed;
+
 /// The symbols of each code length, in the order of their codes; the code is canonical. Longer codes belong to
 /// characters that no client puts into an authority.
 const SYMBOLS: [(u32, &[u8]); 8] = [
@@ -22,7 +24,7 @@ pub(super) fn replace(coded: &mut [u8]) {
     let bits = coded.len() * 8;
     let mut at = 0;
     while let Some((length, symbol)) = symbol_at(coded, at) {
-        if !super::header_block::allowed(symbol)
+        if !allowed(symbol)
             && let Some(harmless) = code_of_harmless(length)
         {
             for bit in 0..length {
@@ -153,9 +155,9 @@ mod tests {
             prop_assert_eq!(after.len(), before.len());
             let decoded = decode(&after);
             prop_assert_eq!(decoded.len(), text.len());
-            prop_assert!(decoded.iter().all(|byte| crate::authority::header_block::allowed(*byte)));
+            prop_assert!(decoded.iter().all(|byte| allowed(*byte)));
             for (before, after) in text.bytes().zip(&decoded) {
-                prop_assert!(before == *after || !crate::authority::header_block::allowed(before));
+                prop_assert!(before == *after || !allowed(before));
             }
         }
 

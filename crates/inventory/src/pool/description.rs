@@ -35,7 +35,14 @@ impl Versions {
 }
 
 impl Description {
-    pub fn new(card: &Card, versions: &Versions, driver_name: &str, warnings: &mut Vec<Warning>) -> Self {
+    /// `gpu_pool` is the GpuPool that decides on the card.
+    pub fn new(
+        card: &Card,
+        versions: &Versions,
+        driver_name: &str,
+        gpu_pool: Option<&str>,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
         let memory = card.memory_bytes.and_then(|bytes| {
             let memory = i64::try_from(bytes).ok();
             if memory.is_none() {
@@ -44,6 +51,7 @@ impl Description {
             memory
         });
         let mut attributes = Attributes::new(card.pci, warnings);
+        attributes.string(attribute::GPU_POOL, gpu_pool);
         attributes.string(attribute::PRODUCT_NAME, card.product_name.as_deref());
         attributes.string(attribute::BRAND, card.brand.as_deref());
         attributes.string(attribute::ARCHITECTURE, card.architecture.as_deref());

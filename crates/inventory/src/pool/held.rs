@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
-use tessera_api::limits;
+use tessera_api::{attribute, limits};
 
 use super::{Contents, PackedContents, counters, taints};
 use crate::warning::Warning;
@@ -55,6 +55,18 @@ impl Held {
     /// The held devices, by name.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.devices.values()
+    }
+
+    /// `device` with the GPU pool that it was published with, if it is held: it was given out as the pool's.
+    pub(super) fn with_its_pool(&self, mut device: Device) -> Device {
+        let Some(held) = self.devices.get(&device.name) else { return device };
+        let pool = held.attributes.as_ref().and_then(|attributes| attributes.get(attribute::GPU_POOL));
+        let attributes = device.attributes.get_or_insert_default();
+        match pool {
+            Some(pool) => drop(attributes.insert(attribute::GPU_POOL.to_owned(), pool.clone())),
+            None => drop(attributes.remove(attribute::GPU_POOL)),
+        }
+        device
     }
 
     /// The counter set to publish for a card whose new set is `fresh`: the published one where held devices draw on

@@ -20,8 +20,8 @@ pub struct PackedPool {
     pub slices: Vec<PackedSlice>,
     /// See [`Pool::warnings`].
     pub warnings: Vec<Warning>,
-    /// Devices that are published, tainted, only because claims hold them.
-    pub no_longer_offered: usize,
+    /// Names of the devices that are published, tainted, only because claims hold them.
+    pub no_longer_offered: Vec<String>,
 }
 
 /// A [`Slice`] in compact form.
@@ -76,7 +76,7 @@ impl From<&Pool> for PackedPool {
         Self {
             slices: pool.slices.iter().map(slice).collect(),
             warnings: pool.warnings.clone(),
-            no_longer_offered: 0,
+            no_longer_offered: Vec::new(),
         }
     }
 }

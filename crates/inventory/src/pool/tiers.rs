@@ -56,12 +56,12 @@ impl Tiers {
     }
 
     /// Adds the held devices that are no longer offered, with their counter sets, and removes counter sets that no
-    /// device uses. Returns the number of devices added.
-    pub fn add_held(&mut self, held: &Held, driver_name: &str, warnings: &mut Vec<Warning>) -> usize {
+    /// device uses. Returns the names of the devices added.
+    pub fn add_held(&mut self, held: &Held, driver_name: &str, warnings: &mut Vec<Warning>) -> Vec<String> {
         let mut counter_sets = std::mem::take(&mut self.counter_sets);
         let offered: BTreeSet<&str> = self.names().collect();
         let not_offered = held.not_offered(&offered, driver_name, &mut counter_sets, warnings);
-        let count = not_offered.len();
+        let names = not_offered.iter().map(|device| device.name.clone()).collect();
         for device in not_offered {
             let name = device.name.parse::<DeviceName>().ok();
             match name.as_ref().map(DeviceName::device_type) {
@@ -76,7 +76,7 @@ impl Tiers {
         }
         counter_sets.retain(|set| self.used.contains(&set.name));
         self.counter_sets = counter_sets;
-        count
+        names
     }
 
     /// The slices by ascending name.

@@ -361,19 +361,21 @@ fn the_configuration_narrows_what_is_offered() {
         Pool::new(&model.machine(1), &options)
     };
     let some = pool(|options| {
-        options.config.partitioning.profiles = Some(vec!["1g.10gb+me".into(), "9g.1gb".into()])
+        options.offers.others_mut().partitioning.profiles = Some(vec!["1g.10gb+me".into(), "9g.1gb".into()])
     });
     assert_eq!((of_type(&some, "mig").len(), of_type(&some, "gpu").len()), (7, 1));
-    let none = pool(|options| options.config.partitioning.mode = PartitioningMode::None);
+    let none = pool(|options| options.offers.others_mut().partitioning.mode = PartitioningMode::None);
     assert_eq!(names(&none), ["gpu-10-00"]);
-    let parts = pool(|options| options.config.whole_cards = false);
+    let parts = pool(|options| options.offers.others_mut().whole_cards = false);
     assert_eq!((of_type(&parts, "mig").len(), of_type(&parts, "gpu").len()), (25, 0));
     // What others made is there whether we would make it or not.
     let machine = with_instances(&model, vec![instance(&model, 2, "4g.40gb", 0, &[4])]);
     let mut options = options();
-    options.config.partitioning.mode = PartitioningMode::None;
+    options.offers.others_mut().partitioning.mode = PartitioningMode::None;
     assert_eq!(names(&Pool::new(&machine, &options)), ["gpu-11-00-mig-4g40gb-0-gi2-ci0", "gpu-10-00"]);
-    let highest = pool(|options| options.config.partitioning.placement_order = PlacementOrder::HighestStart);
+    let highest = pool(|options| {
+        options.offers.others_mut().partitioning.placement_order = PlacementOrder::HighestStart
+    });
     assert_eq!(names(&highest)[0], "gpu-10-00-mig-1g10gb-6");
 }
 

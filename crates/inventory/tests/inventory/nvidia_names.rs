@@ -42,8 +42,9 @@ fn machine() -> Machine {
 
 fn options() -> PoolOptions {
     let mut options = PoolOptions::new("gpu.nvidia.com");
-    options.config.sharing.mps = Some(Mps { partitions: vec!["3g.40gb".to_owned()], ..Mps::default() });
-    options.config.sharing.time_slicing =
+    options.offers.others_mut().sharing.mps =
+        Some(Mps { partitions: vec!["3g.40gb".to_owned()], ..Mps::default() });
+    options.offers.others_mut().sharing.time_slicing =
         Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Short });
     options
 }

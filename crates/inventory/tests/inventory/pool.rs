@@ -21,7 +21,7 @@ pub fn options() -> PoolOptions {
 /// Whole cards and nothing else.
 pub fn whole_cards() -> PoolOptions {
     let mut options = options();
-    options.config.partitioning.mode = PartitioningMode::None;
+    options.offers.others_mut().partitioning.mode = PartitioningMode::None;
     options
 }
 
@@ -253,8 +253,8 @@ proptest! {
         if shares {
             let partitions = machine.cards.iter().flat_map(|card| &card.mig).flat_map(|mig| &mig.profiles);
             let partitions = partitions.map(|profile| profile.name.clone()).collect();
-            options.config.sharing.mps = Some(Mps { partitions, ..Mps::default() });
-            options.config.sharing.time_slicing =
+            options.offers.others_mut().sharing.mps = Some(Mps { partitions, ..Mps::default() });
+            options.offers.others_mut().sharing.time_slicing =
                 Some(TimeSlicing { replicas: 7, interval: TimeSliceInterval::Default });
         }
         let pool = Pool::new(&machine, &options);

@@ -16,8 +16,8 @@ use crate::pool::{layout, options};
 
 fn sharing(mps: Option<Mps>, replicas: Option<u32>) -> PoolOptions {
     let mut options = options();
-    options.config.sharing.mps = mps;
-    options.config.sharing.time_slicing =
+    options.offers.others_mut().sharing.mps = mps;
+    options.offers.others_mut().sharing.time_slicing =
         replicas.map(|replicas| TimeSlicing { replicas, interval: TimeSliceInterval::Short });
     options
 }
@@ -278,7 +278,7 @@ fn a_card_without_lengths_of_time_slices_says_so_where_one_is_asked_for() {
         assert_eq!(warnings.len(), usize::from(!is_shared), "{capability:?}: {warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains("Short") && warning.contains("0000:10:00.0")));
     }
-    options.config.sharing.time_slicing.as_mut().unwrap().interval = TimeSliceInterval::Default;
+    options.offers.others_mut().sharing.time_slicing.as_mut().unwrap().interval = TimeSliceInterval::Default;
     let pool = Pool::new(&pascal(6, 1), &options);
     let slices = device(&pool, "gpu-10-00-ts");
     assert_eq!(slices.allow_multiple_allocations, Some(true));

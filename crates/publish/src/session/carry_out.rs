@@ -8,14 +8,14 @@ use crate::{
     server::Answer,
 };
 
-/// Conflicts in a row that are answered at once.
+/// Number of conflicts in a row that are retried at once.
 const CONFLICTS: usize = 2;
 
 impl Session {
-    /// Writes stage by stage, and learns from each answer. Answers the failure that has to be waited for.
+    /// Writes stage by stage and evaluates each answer. Returns the failure after which to wait.
     pub(super) async fn carry_out(&mut self, plan: Plan, lock: &PublishLock) -> Result<(), Failure> {
         for stage in plan.stages {
-            // Who was superseded while writing leaves the rest to the newer instance.
+            // A superseded instance leaves the rest to the newer one.
             if !lock.may_write() {
                 return Ok(());
             }
@@ -59,7 +59,7 @@ impl Session {
         self.store.apply(held);
     }
 
-    /// Learns from a refusal. Answers the failure if it has to be waited for.
+    /// Evaluates a failure. Returns it if it needs a pause.
     async fn refused(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
         match &failure.kind {
             FailureKind::Invalid { causes } => {
@@ -79,8 +79,7 @@ impl Session {
         }
     }
 
-    /// The server holds something else than we knew: reads it. A few conflicts are part of the traffic and answered at
-    /// once.
+    /// Reads a slice again after a conflict. A few conflicts are normal and retried at once.
     async fn conflict(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
         match self.server.get(write.name()).await {
             Ok(None) => self.store.remove(write.metadata()),

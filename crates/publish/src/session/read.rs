@@ -28,10 +28,10 @@ impl Session {
         Ok(())
     }
 
-    /// The slices of this node's pool, read as they were before this instance wrote any.
+    /// Reads the slices of this node's pool, before this instance writes any.
     ///
     /// # Errors
-    /// After which time to try again.
+    /// The pause before the next try.
     pub async fn published_before(&mut self) -> Result<Arc<[Contents]>, Duration> {
         if let Err(failure) = self.read().await {
             return Err(self.failed(&failure));

@@ -161,8 +161,9 @@ async fn partitions_and_shares_come_back_as_they_were_sent() {
         compute_instances: (0..3).map(compute).collect(),
     }];
     let mut options = PoolOptions::new(DRIVER);
-    options.config.sharing.mps = Some(Mps { partitions: vec!["4g.40gb".to_owned()], ..Mps::default() });
-    options.config.sharing.time_slicing =
+    options.offers.others_mut().sharing.mps =
+        Some(Mps { partitions: vec!["4g.40gb".to_owned()], ..Mps::default() });
+    options.offers.others_mut().sharing.time_slicing =
         Some(TimeSlicing { replicas: 10, interval: TimeSliceInterval::Short });
     let pool = Pool::new(&machine, &options);
     let of = |part: &str| pool.devices().filter(|device| device.name.contains(part)).count();

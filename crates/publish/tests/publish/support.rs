@@ -1,6 +1,6 @@
 //! One control plane for all tests of this program, and a node of its own for each.
 
-use std::{future::Future, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::Node,
@@ -131,6 +131,7 @@ pub fn start(
 fn wanted(pool: &Pool) -> Arc<tessera_publish::Pool> {
     let slice = |slice: &Slice| tessera_publish::Slice {
         name_suffix: slice.name_suffix.clone(),
+        annotations: BTreeMap::new(),
         contents: match &slice.contents {
             Contents::Devices(devices) => tessera_publish::Contents::of_devices(devices),
             Contents::SharedCounters(sets) => tessera_publish::Contents::of_shared_counters(sets),

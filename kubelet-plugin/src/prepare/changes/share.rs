@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use tessera_api::DeviceName;
 
+use super::Tools;
 use super::plan::CardPlan;
-use super::{Tools, device_of_share, own_share_id, partition_id};
 use crate::prepare::need::DeviceNeed;
+use crate::prepare::record_ids::{device_of_share, own_share_id, partition_id};
 use crate::prepare::sharing::{OwnDaemon, OwnSharing, Share, ShareLimits};
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{

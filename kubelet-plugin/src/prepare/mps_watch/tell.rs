@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::known::Missing;
+use super::lost::Lost;
 use crate::prepare::claim::{self, Found};
 use tessera_kube_util::events::{Content, Severity, node_reference};
 use tessera_mps_host::DeviceUuid;
 use tessera_mps_host::client::MpsHostError;
-use tessera_mps_host::protocol::{ClientProcess, Event, EventKind};
+use tessera_mps_host::protocol::{ClientProcess, Daemon, DaemonState};
 
+use crate::prepare::ClaimReference;
 use crate::prepare::claim_events::claim_reference;
 use crate::prepare::worker::Worker;
-use crate::prepare::{ClaimReference, blocking};
 
 /// The `action` of these Events.
 const ACTION: &str = "ShareByMPS";
@@ -34,7 +34,8 @@ const MOST_PROCESSES: usize = 8;
 /// Sends Events about daemons to the pods that use them, or to the Node if no pod is known.
 pub(super) struct Teller {
     worker: Arc<Worker>,
-    told: HashMap<(DeviceUuid, &'static str), Instant>,
+    /// When each kind of Event was last sent about each device, by its UUID.
+    told: HashMap<(String, &'static str), Instant>,
     /// Users of a device at the time when its end began.
     ending: HashMap<DeviceUuid, Users>,
 }
@@ -63,101 +64,110 @@ impl Teller {
         Self { worker, told: HashMap::new(), ending: HashMap::new() }
     }
 
-    /// Reports an event of mps-host, unless it needs nobody's attention.
-    pub async fn happened(&mut self, Event { device, kind, id, .. }: &Event) {
-        let occurrence = || id.clone().unwrap_or_else(unnamed);
-        let warning = |reason, note: String| News {
-            severity: Severity::Warning,
-            reason,
-            note,
-            occurrence: occurrence(),
+    /// Reports what is different with a daemon from the last look at it.
+    pub async fn changed(&mut self, before: Option<&Daemon>, now: &Daemon) {
+        let was_in = |is: fn(&DaemonState) -> bool| before.is_some_and(|before| is(&before.state));
+        let was_fault = before.and_then(|before| before.fault.as_ref());
+        let (severity, reason, note) = match &now.state {
+            DaemonState::WaitingForClients { .. }
+                if !was_in(|state| matches!(state, DaemonState::WaitingForClients { .. })) =>
+            {
+                let note = "the MPS control daemon of {} died. Programs that are using the device go on; others can't \
+                    begin to, until those have ended and it is started again";
+                (Severity::Warning, "MPSDaemonDied", note.to_owned())
+            }
+            DaemonState::Failed { message }
+                if !was_in(|state| matches!(state, DaemonState::Failed { .. })) =>
+            {
+                let note = format!("MPS of {{}} does not run: {message}; it is tried again");
+                (Severity::Warning, "MPSFailed", note)
+            }
+            DaemonState::Running if before.is_some_and(|before| before.restarts < now.restarts) => {
+                (Severity::Normal, "MPSRestarted", "MPS of {} runs again".to_owned())
+            }
+            DaemonState::Running if was_fault.is_some() && now.fault.is_none() => {
+                let note = "after a fault, the MPS server of {} takes programs again";
+                (Severity::Normal, "MPSRecovered", note.to_owned())
+            }
+            _ => return,
         };
-        let normal = |reason, note: &str| News {
-            severity: Severity::Normal,
-            reason,
-            note: note.to_owned(),
-            occurrence: occurrence(),
+        let occurrence = match was_fault {
+            Some(fault) => fault.id.clone(),
+            None => format!("{} {}", now.device, now.restarts),
         };
-        let news = match kind {
-            EventKind::DaemonDied { clients, .. } if clients.is_empty() => warning(
-                "MPSDaemonDied",
-                "the MPS control daemon of {} died while no program was using it; it is being started again".to_owned(),
-            ),
-            EventKind::DaemonDied { .. } => warning(
-                "MPSDaemonDied",
-                "the MPS control daemon of {} died. Programs that are using the device go on; others can't begin to, \
-                 until those have ended and it is started again"
-                    .to_owned(),
-            ),
-            EventKind::ServerDied { .. } => warning(
-                "MPSServerDied",
-                "the MPS server of {} died: every program that was using the device has lost its context and must be \
-                 started again"
-                    .to_owned(),
-            ),
-            EventKind::ServerFault { clients } => warning("MPSServerFault", fault(clients)),
-            EventKind::ServerRecovered => {
-                normal("MPSRecovered", "after a fault, the MPS server of {} takes programs again")
-            }
-            EventKind::Restarted => normal("MPSRestarted", "MPS of {} runs again"),
-            EventKind::Failed { message } => {
-                warning("MPSFailed", format!("MPS of {{}} does not run: {message}; it is tried again"))
-            }
-            EventKind::ClientsRemain { .. } => {
-                // The claims' records are removed before its clients have been ended.
-                let users = self.users(device).await;
-                self.ending.insert(device.clone(), users);
-                return;
-            }
-            EventKind::ClientsEnded { clients } => {
-                return self.clients_ended(device, clients, occurrence()).await;
-            }
-            EventKind::Stopped => {
-                self.ending.remove(device);
-                return;
-            }
-            EventKind::Started => return,
-        };
-        let users = self.users(device).await;
-        self.tell(device, &news, users, true);
+        let users = self.users(&now.device).await;
+        self.tell(now.device.as_str(), &News { severity, reason, note, occurrence }, users, true);
     }
 
-    /// Reports a server that was replaced or is gone without an event to explain it.
-    pub async fn replaced(&mut self, Missing { device, server, now }: &Missing) {
-        // Shares prepared on the new server have lost nothing.
-        let users = self.users_of(device, now.as_deref()).await;
-        let (is, occurrence) =
-            (if now.is_none() { "is gone" } else { "was replaced" }, format!("without {server}"));
-        let note = format!(
-            "the MPS daemon of {{}} {is}, as when mps-host's pod ends: every program that was using the device has lost its \
-             context and must be started again"
-        );
-        // Without shares nobody lost anything.
+    /// Reports a fault of a client, with those that must end.
+    pub async fn fault(&mut self, device: &DeviceUuid, id: &str, clients: &[ClientProcess]) {
+        let (severity, note, occurrence) = (Severity::Warning, fault(clients), id.to_owned());
+        let users = self.users(device).await;
         self.tell(
-            device,
-            &News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence },
+            device.as_str(),
+            &News { severity, reason: "MPSServerFault", note, occurrence },
             users,
-            false,
+            true,
         );
+    }
+
+    /// Reports servers that were replaced or are gone. Claims that were prepared on the new server have lost nothing.
+    pub async fn lost_servers(&mut self, daemons: &[Daemon]) {
+        let lost = match self.worker.lost_servers(daemons).await {
+            Ok(lost) => lost,
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell whose MPS server was replaced");
+                return;
+            }
+        };
+        for (server, Lost { uuid, is_gone, shares }) in lost {
+            let is = if is_gone { "is gone" } else { "was replaced" };
+            let note = format!(
+                "the MPS server of {{}} {is}: it died, or mps-host's pod ended. A program that was using the device has lost \
+                 its context and must be started again"
+            );
+            let users = self.users_of(shares).await;
+            let news =
+                News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence: server };
+            // Without shares nobody lost anything.
+            self.tell(&uuid, &news, users, false);
+        }
     }
 
     /// Reports that shares are without mps-host.
-    pub fn away(&self, error: &MpsHostError, every: Duration) {
+    pub fn away(&self, error: &MpsHostError) {
         let note =
             format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let occurrence = format!("{:x}", since.as_secs() / every.as_secs().max(1));
         let content = Content {
             action: ACTION,
             severity: Severity::Warning,
             reason: "MPSHostAway",
             note: &note,
-            occurrence: Some(&occurrence),
+            occurrence: None,
         };
         self.worker.events.send(&content, &self.node());
     }
 
-    async fn clients_ended(&mut self, device: &DeviceUuid, clients: &[ClientProcess], occurrence: String) {
+    /// Notes who uses a device whose daemon is being ended: the claims' records are removed before its clients have
+    /// been ended.
+    pub async fn clients_remain(&mut self, device: DeviceUuid) {
+        let users = self.users(&device).await;
+        self.ending.insert(device, users);
+    }
+
+    /// Forgets them: the daemon has ended.
+    pub fn stopped(&mut self, device: &DeviceUuid) {
+        self.ending.remove(device);
+    }
+
+    /// Reports clients that were ended with their daemon. `id` is that of the event; a version of mps-host without ids
+    /// has every instance of the plugin send its own Event.
+    pub async fn clients_ended(
+        &mut self,
+        device: &DeviceUuid,
+        clients: &[ClientProcess],
+        id: Option<String>,
+    ) {
         let mut users = match self.ending.remove(device) {
             Some(users) => users,
             None => self.users(device).await,
@@ -172,17 +182,18 @@ impl Teller {
             "programs were still using {{}} when its last share ended, and have lost their contexts: {}",
             names(clients)
         );
+        let (severity, occurrence) = (Severity::Warning, id.unwrap_or_default());
         self.tell(
-            device,
-            &News { severity: Severity::Warning, reason: "MPSClientsEnded", note, occurrence },
+            device.as_str(),
+            &News { severity, reason: "MPSClientsEnded", note, occurrence },
             users,
             true,
         );
     }
 
-    fn tell(&mut self, device: &DeviceUuid, news: &News, users: Users, or_node: bool) {
+    fn tell(&mut self, device: &str, news: &News, users: Users, or_node: bool) {
         self.told.retain(|_, told| told.elapsed() < PAUSE);
-        let key = (device.clone(), news.reason);
+        let key = (device.to_owned(), news.reason);
         if self.told.contains_key(&key) {
             return;
         }
@@ -217,46 +228,30 @@ impl Teller {
 
     /// The users of a device: claims with a share of it, by the journal, and their pods, by the API server.
     async fn users(&self, device: &DeviceUuid) -> Users {
-        self.users_of(device, None).await
-    }
-
-    /// The same, without claims whose share was prepared on the server `except`.
-    async fn users_of(&self, device: &DeviceUuid, except: Option<&str>) -> Users {
-        let (journal, device, except) =
-            (self.worker.journal.clone(), device.clone(), except.map(str::to_owned));
-        let claims = blocking::run(move || {
-            let mut names = BTreeSet::new();
-            let mut claims = Vec::new();
-            let records = journal.shared_claims()?.into_iter().filter_map(|entry| entry.record.ok());
-            for record in records.filter(|record| record.boot_id == *journal.boot_id()) {
-                let mut shares = record
-                    .devices
-                    .iter()
-                    .filter(|one| one.uuid() == Some(device.as_str()))
-                    .filter(|one| {
-                        let server = one.mps.as_ref().map(|mps| &mps.server);
-                        server.is_some_and(|server| except.is_none() || *server != except)
-                    })
-                    .map(|one| one.device.clone())
-                    .peekable();
-                if shares.peek().is_none() {
-                    continue;
-                }
-                names.extend(shares);
-                let (namespace, name, uid) =
-                    (record.namespace.clone(), record.name.clone(), record.uid.clone());
-                claims.push(ClaimReference { namespace, name, uid });
-            }
-            Ok::<_, tessera_journal::JournalError>((names, claims))
-        });
-        let (names, claims) = match claims.await {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) => {
+        let entries = match self.worker.disk(|journal, _| journal.shared_claims()).await {
+            Ok(entries) => entries,
+            Err(error) => {
                 tracing::warn!(%error, "cannot tell who has shares of a device");
                 return Users::default();
             }
-            Err(_) => return Users::default(),
         };
+        let boot = self.worker.journal.boot_id();
+        let records = entries.into_iter().filter_map(|entry| entry.record.ok());
+        let mut shares = Vec::new();
+        for record in records.filter(|record| record.boot_id == *boot) {
+            let (namespace, name, uid) = (record.namespace.clone(), record.name.clone(), record.uid.clone());
+            let claim = ClaimReference { namespace, name, uid };
+            let of_device =
+                record.devices.iter().filter(|one| one.mps.is_some() && one.uuid() == Some(device.as_str()));
+            shares.extend(of_device.map(|one| (one.device.clone(), claim.clone())));
+        }
+        self.users_of(shares).await
+    }
+
+    /// The users by the names of their devices and their claims.
+    async fn users_of(&self, shares: Vec<(String, ClaimReference)>) -> Users {
+        let (names, mut claims): (BTreeSet<String>, Vec<ClaimReference>) = shares.into_iter().unzip();
+        claims.dedup();
         let client = &self.worker.client;
         let objects = futures::stream::iter(claims)
             .map(|claim| async move {
@@ -293,9 +288,4 @@ fn names(clients: &[ClientProcess]) -> String {
         names.push(format!("{} more", clients.len() - MOST_PROCESSES));
     }
     names.join(", ")
-}
-
-/// For events of an older mps-host, which have no id: every instance of the plugin then sends its own Event.
-fn unnamed() -> String {
-    format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }

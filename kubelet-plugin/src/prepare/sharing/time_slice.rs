@@ -9,7 +9,7 @@ use tessera_nvml::{ComputeMode, Nvml};
 
 use super::Sharing;
 use crate::prepare::PrepareError;
-use crate::prepare::changes::device_of_share;
+use crate::prepare::record_ids::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
 /// Time limit of the driver's tool. On an idle card it first initialises the card, for seconds.

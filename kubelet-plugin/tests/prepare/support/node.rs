@@ -13,6 +13,7 @@ use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
 use tessera_inventory::Machine;
 use tessera_journal::FileSystem;
 use tessera_kubelet_plugin::cdi::Roots;
+use tessera_kubelet_plugin::gpu_pools::Resolution;
 use tessera_kubelet_plugin::prepare::{PrepareError, PrepareObserver, PrepareOptions, Preparer};
 use tessera_nvml::{ComputeMode, Nvml};
 use tokio::sync::watch;
@@ -29,8 +30,8 @@ pub struct Node {
     pub hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     pub published: watch::Sender<Option<Arc<Machine>>>,
     pub seen: Arc<Seen>,
-    /// What the node offers.
-    pub config: watch::Sender<Option<Arc<Offer>>>,
+    /// What is offered of the cards.
+    pub resolution: watch::Sender<Option<Arc<Resolution>>>,
     /// The fake mps-host, if there is one.
     pub mps: Option<FakeMpsHost>,
     /// How long Prepare waits; not at all by default.
@@ -47,6 +48,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// What is offered of all cards from now on.
+    pub fn offer(&self, fields: &serde_json::Value) {
+        let offers = Offer::decode(fields).unwrap().into();
+        self.resolution.send_replace(Some(Arc::new(Resolution { offers, ..Resolution::default() })));
+    }
+
     pub fn new(cards: u8) -> Self {
         // In memory if possible, which takes a tenth of the time: there are thousands of nodes.
         let memory = Path::new("/dev/shm");
@@ -89,7 +96,7 @@ impl Node {
             hardware: watch::Sender::new(Some(nvml)),
             published: watch::Sender::new(None),
             seen: Arc::default(),
-            config: watch::Sender::new(None),
+            resolution: watch::Sender::new(None),
             mps: None,
             answer_within: Duration::ZERO,
             answer_at_the_latest: Duration::from_secs(60),
@@ -163,7 +170,7 @@ impl Node {
         options.retry_pauses = self.retry_pauses;
         options.tell_after = self.tell_after;
         options.mps_directory = self.path().join("mps");
-        options.node_config = self.config.subscribe();
+        options.resolution = self.resolution.subscribe();
         options.file_system = file_system;
         options
     }

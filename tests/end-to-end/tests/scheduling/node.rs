@@ -49,8 +49,10 @@ impl EmulatedNode {
 
     /// What is published of it.
     pub fn pool(&self, config: &Offer) -> Pool {
-        let pool =
-            Pool::new(&self.machine, &PoolOptions { config: config.clone(), ..PoolOptions::new(DRIVER) });
+        let pool = Pool::new(
+            &self.machine,
+            &PoolOptions { offers: config.clone().into(), ..PoolOptions::new(DRIVER) },
+        );
         assert_eq!(pool.warnings, []);
         pool
     }

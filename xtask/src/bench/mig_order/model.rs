@@ -61,7 +61,7 @@ impl Model {
         };
         let machine = Machine { cards: (0..cards).map(card).collect::<Result<_>>()?, ..Machine::default() };
         let mut options = PoolOptions::new(DEFAULT_DRIVER_NAME);
-        options.config.partitioning.placement_order = order;
+        options.offers.others_mut().partitioning.placement_order = order;
         let pool = Pool::new(&machine, &options);
         if let [warning, ..] = pool.warnings.as_slice() {
             bail!("{}: {warning}", self.name);

@@ -26,8 +26,25 @@ fn table(width: usize, heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-fn none_found(what: &str) -> SmiError {
-    SmiError::Plain { text: format!("No {what} found: Not Found"), code: super::NOT_FOUND }
+/// A table of `what` for each chosen GPU instance; an error if there is nothing.
+fn table_of(
+    what: &str,
+    width: usize,
+    heading: &[&str],
+    readings: &[Reading],
+    chosen: impl Chosen,
+    mut rows_of: impl FnMut(&Reading, &GpuInstance) -> Result<Vec<Vec<String>>, SmiError>,
+) -> Result<String, SmiError> {
+    let mut rows = Vec::new();
+    for reading in readings {
+        for gpu in chosen(reading)? {
+            rows.extend(rows_of(reading, &gpu)?);
+        }
+    }
+    if rows.is_empty() {
+        return Err(SmiError::Plain { text: format!("No {what} found: Not Found"), code: super::NOT_FOUND });
+    }
+    Ok(table(width, heading, &rows))
 }
 
 pub(super) fn gpu_instance_profiles(library: &Library, readings: &[Reading]) -> Result<String, SmiError> {
@@ -89,25 +106,18 @@ pub(super) fn gpu_instances(
     readings: &[Reading],
     chosen: impl Chosen,
 ) -> Result<String, SmiError> {
-    let mut rows = Vec::new();
-    for reading in readings {
-        for gpu in chosen(reading)? {
-            let placement = format!("{}:{}", gpu.start, gpu.size);
-            rows.push(vec![format!(
-                " {:>3}  MIG {:<16} {:>3} {:>8} {placement:>12}",
-                reading.index, gpu.name, gpu.profile, gpu.id
-            )]);
-        }
-    }
-    if rows.is_empty() {
-        return Err(none_found("GPU instances"));
-    }
     let heading = [
         " GPU instances:",
         " GPU   Name               Profile  Instance   Placement",
         "                            ID       ID       Start:Size",
     ];
-    Ok(table(57, &heading, &rows))
+    table_of("GPU instances", 57, &heading, readings, chosen, |reading, gpu| {
+        let placement = format!("{}:{}", gpu.start, gpu.size);
+        Ok(vec![vec![format!(
+            " {:>3}  MIG {:<16} {:>3} {:>8} {placement:>12}",
+            reading.index, gpu.name, gpu.profile, gpu.id
+        )]])
+    })
 }
 
 pub(super) fn compute_instance_profiles(
@@ -115,40 +125,34 @@ pub(super) fn compute_instance_profiles(
     readings: &[Reading],
     chosen: impl Chosen,
 ) -> Result<String, SmiError> {
-    let mut rows = Vec::new();
-    for reading in readings {
-        for gpu in chosen(reading)? {
-            for profile in read::compute_profiles(library, &gpu) {
-                let function = "nvmlGpuInstanceGetComputeInstanceRemainingCapacity";
-                let free: Result<u32, u32> = library.value_of(function, gpu.handle, profile.id);
-                let free = library.named("Failed to get remaining capacity", free)?;
-                let [copy, decoders, encoders, jpeg, ofa] = profile.engines;
-                // The star marks what -C makes.
-                let id = format!("{}{}", profile.id, if profile.name == gpu.name { "*" } else { "" });
-                rows.push(vec![
-                    format!(
-                        " {:>3} {:>6}       MIG {:<15} {id:>3} {:>8} {:>12} {decoders:>8} {encoders:>5} {ofa:>5}",
-                        reading.index,
-                        gpu.id,
-                        profile.name,
-                        format!("{free}/{}", profile.most),
-                        profile.multiprocessors
-                    ),
-                    format!("{copy:>70} {jpeg:>5}"),
-                ]);
-            }
-        }
-    }
-    if rows.is_empty() {
-        return Err(none_found("GPU instances"));
-    }
     let heading = [
         " Compute instance profiles:",
         " GPU     GPU       Name             Profile  Instances   Exclusive       Shared",
         "       Instance                       ID     Free/Total     SM       DEC   ENC   OFA",
         "         ID                                                          CE    JPEG",
     ];
-    Ok(table(86, &heading, &rows))
+    table_of("GPU instances", 86, &heading, readings, chosen, |reading, gpu| {
+        let row = |profile: read::Profile| {
+            let function = "nvmlGpuInstanceGetComputeInstanceRemainingCapacity";
+            let free: Result<u32, u32> = library.value_of(function, gpu.handle, profile.id);
+            let free = library.named("Failed to get remaining capacity", free)?;
+            let [copy, decoders, encoders, jpeg, ofa] = profile.engines;
+            // The star marks what -C makes.
+            let id = format!("{}{}", profile.id, if profile.name == gpu.name { "*" } else { "" });
+            Ok(vec![
+                format!(
+                    " {:>3} {:>6}       MIG {:<15} {id:>3} {:>8} {:>12} {decoders:>8} {encoders:>5} {ofa:>5}",
+                    reading.index,
+                    gpu.id,
+                    profile.name,
+                    format!("{free}/{}", profile.most),
+                    profile.multiprocessors
+                ),
+                format!("{copy:>70} {jpeg:>5}"),
+            ])
+        };
+        read::compute_profiles(library, gpu).into_iter().map(row).collect()
+    })
 }
 
 pub(super) fn compute_instances(
@@ -156,26 +160,20 @@ pub(super) fn compute_instances(
     readings: &[Reading],
     chosen: impl Chosen,
 ) -> Result<String, SmiError> {
-    let mut rows = Vec::new();
-    for reading in readings {
-        for gpu in chosen(reading)? {
-            for compute in read::compute_instances(library, &gpu)? {
-                let placement = format!("{}:{}", compute.start, compute.size);
-                rows.push(vec![format!(
-                    " {:>3} {:>6}       MIG {:<15} {:>3} {:>9} {placement:>11}",
-                    reading.index, gpu.id, compute.name, compute.profile, compute.id
-                )]);
-            }
-        }
-    }
-    if rows.is_empty() {
-        return Err(none_found("compute instances"));
-    }
     let heading = [
         " Compute instances:",
         " GPU     GPU       Name             Profile   Instance   Placement",
         "       Instance                       ID        ID       Start:Size",
         "         ID",
     ];
-    Ok(table(68, &heading, &rows))
+    table_of("compute instances", 68, &heading, readings, chosen, |reading, gpu| {
+        let row = |compute: read::ComputeInstance| {
+            let placement = format!("{}:{}", compute.start, compute.size);
+            vec![format!(
+                " {:>3} {:>6}       MIG {:<15} {:>3} {:>9} {placement:>11}",
+                reading.index, gpu.id, compute.name, compute.profile, compute.id
+            )]
+        };
+        Ok(read::compute_instances(library, gpu)?.into_iter().map(row).collect())
+    })
 }

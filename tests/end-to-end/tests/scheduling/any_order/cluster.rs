@@ -192,7 +192,8 @@ fn published((number, spec): (usize, &NodeSpec)) -> Published {
     let profiles: Vec<String> =
         mig.iter().flat_map(|mig| &mig.profiles).map(|profile| profile.name.clone()).collect();
     let config = spec.config.on(&profiles);
-    let pool = Pool::new(&machine, &PoolOptions { config: config.clone(), ..PoolOptions::new(DRIVER) });
+    let pool =
+        Pool::new(&machine, &PoolOptions { offers: config.clone().into(), ..PoolOptions::new(DRIVER) });
     let devices = pool.devices().map(|device| (device.name.clone(), device.clone())).collect();
     Published { name: format!("node-{number}"), machine, config, pool, devices }
 }

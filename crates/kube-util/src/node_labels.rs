@@ -1,6 +1,7 @@
-//! Watches labels of this node, so that a change takes effect at once. Without the right to watch, or while the
-//! connection is broken, the periodic look still notices it.
+//! The labels of this node, watched, so that a change takes effect at once. Without the right to watch, or while the
+//! connection is broken, they are read from time to time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -12,7 +13,6 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::PATIENCE;
 use crate::backoff::Backoff;
 use crate::error_text::{shorten, with_causes};
 
@@ -20,37 +20,38 @@ use crate::error_text::{shorten, with_causes};
 const LENGTH: u32 = 290;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
+/// Longest wait for the API server's answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Pause before the next watch: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The values of some labels, in the order requested; an element is `None` where the node has no such label. `None` as
-/// a whole until the first answer.
-pub type Labels = watch::Receiver<Option<Vec<Option<String>>>>;
+/// The labels of the node; `None` until the first answer.
+pub type Labels = watch::Receiver<Option<BTreeMap<String, String>>>;
 
-/// Sends the values of these labels of the Node called `node_name` to `values` until `shutdown`. Only the Node's
-/// metadata are requested.
+/// Sends the labels of the Node called `node_name` to `labels` until `shutdown`. Only the Node's metadata are
+/// requested.
 pub async fn follow(
     client: Client,
     node_name: String,
-    keys: Vec<String>,
-    values: watch::Sender<Option<Vec<Option<String>>>>,
+    labels: watch::Sender<Option<BTreeMap<String, String>>>,
     shutdown: CancellationToken,
 ) {
-    if keys.is_empty() {
-        return shutdown.cancelled().await;
-    }
-    let watched = Watched { nodes: Api::all(client), node_name, keys, values };
+    let watched = Watched { nodes: Api::all(client), node_name, labels };
     let watch = async {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match watched.once().await {
                 Ok(()) => backoff.reset(),
                 Err(reason) => {
-                    tracing::debug!(
-                        reason,
-                        "the labels of this node are not watched; they are looked at from time to time"
-                    );
+                    // Once while it lasts.
+                    if backoff.attempts() == 0 {
+                        tracing::warn!(
+                            reason,
+                            "the labels of this node are not watched, only read from time to time"
+                        );
+                    }
                 }
             }
             backoff.sleep().await;
@@ -62,8 +63,7 @@ pub async fn follow(
 struct Watched {
     nodes: Api<Node>,
     node_name: String,
-    keys: Vec<String>,
-    values: watch::Sender<Option<Vec<Option<String>>>>,
+    labels: watch::Sender<Option<BTreeMap<String, String>>>,
 }
 
 impl Watched {
@@ -93,24 +93,12 @@ impl Watched {
     }
 
     fn take(&self, metadata: &ObjectMeta) {
-        let labels = metadata.labels.as_ref();
-        let value = |key: &String| labels.and_then(|labels| labels.get(key)).cloned();
-        let now: Vec<Option<String>> = self.keys.iter().map(value).collect();
-        self.values.send_if_modified(|known| {
+        let now = metadata.labels.clone().unwrap_or_default();
+        self.labels.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&now);
-            if is_new && known.is_some() {
-                tracing::info!(labels = ?self.keys, values = ?now, "a label of this node was changed");
-            }
             *known = Some(now);
             is_new
         });
-    }
-}
-
-/// Waits until a label changes; for ever where they are not watched.
-pub async fn changed(labels: &mut Labels) {
-    if labels.changed().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 
@@ -125,8 +113,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    const KEYS: [&str; 2] = ["example.com/a", "example.com/b"];
 
     fn node(version: u32, labels: Value) -> Value {
         json!({
@@ -162,22 +148,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_is_told_and_whoever_may_not_watch_is_none_the_worse() {
-        let (sender, mut values) = watch::channel(None);
+        let (sender, mut labels) = watch::channel(None);
         let (asked, shutdown) = (Arc::default(), CancellationToken::new());
         let first = node(5, json!({"example.com/a": "one", "other": "x"}));
         let changed = json!({"type": "MODIFIED", "object": node(6, json!({"example.com/b": "two"}))});
         let too_old =
             json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
         let client = server(first, vec![changed, too_old], Arc::clone(&asked));
-        let keys = KEYS.map(str::to_owned).to_vec();
-        let followed = tokio::spawn(follow(client, "node-a".into(), keys, sender, shutdown.clone()));
-        let is = |one: Option<&str>, other: Option<&str>| {
-            let expected = Some(vec![one.map(str::to_owned), other.map(str::to_owned)]);
-            move |values: &Option<Vec<Option<String>>>| *values == expected
+        let followed = tokio::spawn(follow(client, "node-a".into(), sender, shutdown.clone()));
+        let is = |expected: Value| {
+            move |labels: &Option<BTreeMap<String, String>>| {
+                labels.as_ref().is_some_and(|labels| json!(labels) == expected)
+            }
         };
-        values.wait_for(is(None, Some("two"))).await.unwrap();
+        labels.wait_for(is(json!({"example.com/b": "two"}))).await.unwrap();
         // The next watches start from what is read then.
-        values.wait_for(is(Some("one"), None)).await.unwrap();
+        labels.wait_for(is(json!({"example.com/a": "one", "other": "x"}))).await.unwrap();
         while asked.lock().unwrap().len() < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -190,9 +176,7 @@ mod tests {
         ] {
             assert!(asked[0].contains(part), "{part}: {}", asked[0]);
         }
-        assert_eq!(*values.borrow(), Some(vec![Some("one".to_owned()), None]));
         shutdown.cancel();
         followed.await.unwrap();
-        tokio::time::timeout(Duration::from_millis(20), super::changed(&mut values)).await.unwrap_err();
     }
 }

@@ -1,0 +1,110 @@
+//! Feeds the decision loop and starts what it decides.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tessera_cluster::Kind;
+use tessera_decide::{Decider, Observation, PoolSummary};
+use tessera_kube_util::lease::Leadership;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::carry_out::Writer;
+use crate::metrics::Metrics;
+use crate::watches::{KINDS, Seen};
+
+/// The summaries of pools by name.
+pub type Summaries = Arc<std::collections::BTreeMap<String, PoolSummary>>;
+
+/// Observations taken in before the next decision: enough that a flood is decided on in few rounds.
+const BATCH: usize = 4_096;
+
+/// How often the summaries of pools are made.
+const SUMMARY: Duration = Duration::from_secs(5);
+
+/// The task around the decision loop.
+pub struct DecideLoop {
+    /// What the watches see.
+    pub seen: mpsc::Receiver<Seen>,
+    /// What became of intents.
+    pub carried: mpsc::UnboundedReceiver<Observation>,
+    /// Carries intents out.
+    pub writer: Writer,
+    /// Whether this replica leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Receives the summaries of pools; `None` until everything was seen.
+    pub summaries: watch::Sender<Option<Summaries>>,
+    /// Receives the kinds that were not all seen yet.
+    pub missing: watch::Sender<BTreeSet<Kind>>,
+    /// Counts.
+    pub metrics: Metrics,
+    /// Name of the DRA driver.
+    pub driver_name: String,
+}
+
+impl DecideLoop {
+    /// Runs until `shutdown`, or until the watches end.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let started = Instant::now();
+        let mut decider = Decider::new(&self.driver_name);
+        let mut missing: BTreeSet<Kind> = KINDS.into();
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut next_summary = Instant::now();
+        loop {
+            let now = started.elapsed();
+            let wake = decider.wake().map_or(SUMMARY, |wake| wake.saturating_sub(now));
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                count = self.seen.recv_many(&mut batch, BATCH) => if count == 0 { return },
+                Some(carried) = self.carried.recv() => batch.push(Seen::Change(carried)),
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
+            }
+            while let Ok(carried) = self.carried.try_recv() {
+                batch.push(Seen::Change(carried));
+            }
+            let now = started.elapsed();
+            for seen in batch.drain(..) {
+                match seen {
+                    Seen::Complete(kind) => {
+                        if missing.remove(&kind) {
+                            self.missing.send_replace(missing.clone());
+                        }
+                    }
+                    Seen::Change(change) => {
+                        if let Err(error) = decider.observe(now, change) {
+                            self.metrics.unusable.inc();
+                            tracing::warn!(%error, "an object cannot be used; it counts as absent");
+                        }
+                    }
+                }
+            }
+            if !missing.is_empty() {
+                continue;
+            }
+            let leads = self.leadership.borrow_and_update().may_write(Instant::now());
+            self.metrics.leads.set(leads.into());
+            if leads {
+                let begun = Instant::now();
+                for intent in decider.decide(now) {
+                    self.writer.start(intent);
+                }
+                self.metrics.round.observe(begun.elapsed().as_secs_f64());
+            }
+            self.metrics.waiting.set(i64::try_from(decider.waiting().count()).unwrap_or(i64::MAX));
+            self.metrics.on_their_way.set(i64::try_from(decider.on_their_way()).unwrap_or(i64::MAX));
+            if next_summary <= Instant::now() {
+                let summaries = Arc::new(decider.pools());
+                self.summaries.send_if_modified(|known| {
+                    let is_new = known.as_ref() != Some(&summaries);
+                    if is_new {
+                        *known = Some(summaries);
+                    }
+                    is_new
+                });
+                next_summary = Instant::now() + SUMMARY;
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The controller: proposes a node for every GPU pod that opted in, and writes the status of GPU pools.
+//!
+//! ```text
+//! watches ─> Observation ─> Decider ─> Intent ─> carry_out ─> API server
+//!                              │                    │
+//!                              └─> pool_status      └─> what became of it ─> Decider
+//! ```
+//!
+//! All replicas watch, so that a new leader knows everything at once; only the leader decides and writes.
+#![forbid(unsafe_code)]
+
+pub mod carry_out;
+pub mod decide_loop;
+pub mod http;
+pub mod metrics;
+pub mod options;
+pub mod pool_status;
+pub mod run;
+pub mod ungate;
+pub mod watches;

@@ -1,0 +1,91 @@
+//! The controller's metrics.
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+use tessera_kube_util::metrics::add;
+
+/// The metrics. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Intents by what became of them.
+    pub outcomes: Family<OutcomeLabels, Counter>,
+    /// Pods with our gate.
+    pub waiting: Gauge,
+    /// Pods whose gate is removed and that are not bound yet.
+    pub on_their_way: Gauge,
+    /// 1 while this replica leads.
+    pub leads: Gauge,
+    /// Time of one round of decisions.
+    pub round: Histogram,
+    /// Objects that cannot be used.
+    pub unusable: Counter,
+    /// Panics.
+    pub panics: Counter,
+    /// Connections for metrics that were refused.
+    pub http_connections_refused: Counter,
+    registry: Arc<Registry>,
+}
+
+/// Labels of [`Metrics::outcomes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Outcome {
+    /// A node was proposed and the gate removed.
+    Steered,
+    /// The gate was removed without a proposal.
+    Released,
+    /// A write failed; it is decided anew.
+    Failed,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("tessera_controller");
+        let round = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
+        registry.register_with_unit("round", "Time of one round of decisions", Unit::Seconds, round.clone());
+        Metrics {
+            outcomes: add(&mut registry, "pods", "Pods by what was done for them: Steered, Released, Failed"),
+            waiting: add(&mut registry, "gated_pods", "Pods that wait with the steering gate"),
+            on_their_way: add(&mut registry, "steered_pods_unbound", "Steered pods that are not bound yet"),
+            leads: add(&mut registry, "leads", "1 while this replica leads"),
+            unusable: add(&mut registry, "unusable_objects", "Objects that cannot be used"),
+            panics: add(&mut registry, "panics", "Panics"),
+            http_connections_refused: add(
+                &mut registry,
+                "http_connections_refused",
+                "Connections for metrics that were refused",
+            ),
+            round,
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// In the text format of OpenMetrics.
+    ///
+    /// # Errors
+    /// Never, as far as known; the library's signature allows it.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,87 @@
+//! Command line of the controller. Each option can also be set by the environment variable that `--help` names.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
+
+/// Proposes a node for each GPU pod that opted in, and writes the status of GpuPools.
+///
+/// Runs in a Deployment that Tessera's chart installs, usually twice: one replica leads, the other takes over when it is
+/// gone. Nothing depends on it but pods with the gate gpu.tessera.dev/steering.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "controller", version, max_term_width = 100)]
+pub struct Options {
+    /// What to do; without a command, to run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// Name of the DRA driver.
+    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = DEFAULT_DRIVER_NAME, global = true)]
+    pub driver_name: String,
+
+    /// Kubeconfig file with access to the API server.
+    ///
+    /// Without it the service account of the pod is used.
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE", global = true)]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Namespace of the Lease by which replicas agree on who leads.
+    #[arg(long, env = "NAMESPACE", value_name = "NAME", default_value = "default")]
+    pub namespace: String,
+
+    /// Name of that Lease.
+    #[arg(long, env = "LEASE_NAME", value_name = "NAME", default_value = "tessera-controller")]
+    pub lease_name: String,
+
+    /// Name of this replica in the Lease; in a pod, its name from the downward API.
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+
+    /// Where to serve metrics and probes.
+    #[arg(long, env = "HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub http_address: SocketAddr,
+
+    /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
+    #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
+    pub log_level: String,
+
+    /// Format of log lines.
+    #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text", global = true)]
+    pub log_format: LogFormat,
+
+    /// How long the end may take.
+    #[arg(long, env = "SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
+}
+
+/// A command other than to run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Lift the steering gate from all pods, before the controller is uninstalled.
+    Ungate(Ungate),
+}
+
+/// Options of `ungate`.
+#[derive(Clone, Debug, Args)]
+pub struct Ungate {
+    /// Name of a MutatingAdmissionPolicyBinding to delete first, so that no new pod gets the gate; repeat for several.
+    #[arg(long = "binding", value_name = "NAME")]
+    pub bindings: Vec<String>,
+}
+
+impl Options {
+    /// The directives for log lines.
+    #[must_use]
+    pub fn log_filter(&self) -> String {
+        log_filter(&self.log_level)
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: u64 = text.parse().map_err(|_| "write a number of seconds".to_owned())?;
+    if (1..=600).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err("1 to 600".to_owned()) }
+}

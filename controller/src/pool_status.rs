@@ -1,0 +1,191 @@
+//! Writes the status of GpuPools: at most one write in ten seconds for each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use tessera_api::gpu_pool::condition::{self, Condition};
+use tessera_api::gpu_pool::{GpuPool, GpuPoolStatus, UnmetDemand};
+use tessera_decide::PoolSummary;
+use tessera_kube_util::error_text::with_causes;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::carry_out::MayWrite;
+use crate::decide_loop::Summaries;
+
+/// Pause between two writes of the same status.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Longest message of a condition, in characters; the API server allows 32,768 bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Writes statuses until `shutdown`.
+pub async fn run(
+    client: Client,
+    mut summaries: watch::Receiver<Option<Summaries>>,
+    may_write: MayWrite,
+    shutdown: CancellationToken,
+) {
+    let pools: Api<GpuPool> = Api::all(client);
+    let mut told = String::new();
+    loop {
+        let known = summaries.borrow_and_update().clone();
+        if let Some(known) = known.filter(|_| may_write()) {
+            match write_all(&pools, &known, &may_write).await {
+                Ok(()) => told.clear(),
+                Err(error) => {
+                    let text = with_causes(&error);
+                    if text != told {
+                        tracing::warn!("cannot write the status of GPU pools: {text}");
+                        told = text;
+                    }
+                }
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            // Also without news: a pool may have been made, or somebody else may lead by now.
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+async fn write_all(
+    pools: &Api<GpuPool>,
+    known: &BTreeMap<String, PoolSummary>,
+    may_write: &MayWrite,
+) -> Result<(), kube::Error> {
+    let none = PoolSummary::default();
+    for pool in pools.list(&ListParams::default()).await? {
+        let name = pool.name_any();
+        let wanted = status(&pool, known.get(&name).unwrap_or(&none), Timestamp::now());
+        if pool.status.as_ref() == Some(&wanted) || !may_write() {
+            continue;
+        }
+        // With the version it is based on, so that a former leader overwrites nothing.
+        let patch = json!({ "metadata": { "resourceVersion": pool.resource_version() }, "status": wanted });
+        match pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => {}
+            // It changed or went in between: next time.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The status that a pool should have. `now` is the time of conditions that change.
+#[must_use]
+pub fn status(pool: &GpuPool, summary: &PoolSummary, now: Timestamp) -> GpuPoolStatus {
+    let before = pool.status.clone().unwrap_or_default();
+    let cards = |thousandths: u64| format!("{}.{:02}", thousandths / 1000, thousandths % 1000 / 10);
+    let unmet = summary.unmet.iter().map(|shape| UnmetDemand { shape: shape.text.clone(), pods: shape.pods });
+    GpuPoolStatus {
+        observed_generation: pool.metadata.generation,
+        nodes: summary.nodes,
+        cards: summary.cards,
+        offered: summary.offered,
+        allocated: cards(summary.allocated),
+        unallocatable: cards(summary.unallocatable),
+        unmet_demand: unmet.collect(),
+        conditions: vec![ready(summary, &before.conditions, now)],
+    }
+}
+
+fn ready(summary: &PoolSummary, before: &[Condition], now: Timestamp) -> Condition {
+    let (is_ready, reason, message) = verdict(summary);
+    let status = if is_ready { "True" } else { "False" };
+    let same =
+        before.iter().find(|condition| condition.r#type == condition::READY && condition.status == status);
+    Condition {
+        r#type: condition::READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
+        last_transition_time: match same {
+            Some(same) => same.last_transition_time.clone(),
+            None => now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        },
+    }
+}
+
+/// Whether all is well, the reason in one word, and in words.
+fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
+    if let Some((error, nodes)) = summary.errors.iter().max_by_key(|(_, nodes)| **nodes) {
+        let others = summary.errors.len() - 1;
+        let more = if others > 0 { format!(" (and {others} other errors)") } else { String::new() };
+        return (false, condition::SELECTOR_FAILS, format!("on {nodes} nodes: {error}{more}"));
+    }
+    let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    if summary.cards == 0 && !summary.outranked_by.is_empty() {
+        let message = format!(
+            "every card that it selects belongs to {}: raise its priority or narrow theirs",
+            others()
+        );
+        return (false, condition::OUTRANKED, message);
+    }
+    if summary.cards == 0 {
+        let message = "no card: check nodeSelector against the labels of the nodes, cards against the devices \
+                       (kubectl gpu cel), and that the kubelet plugin runs there";
+        return (false, condition::NOTHING_SELECTED, message.to_owned());
+    }
+    if summary.waits_for > 0 {
+        let message = format!(
+            "{} devices are no longer offered and end with the claims that hold them",
+            summary.waits_for
+        );
+        return (false, condition::WAITS_FOR_CLAIMS, message);
+    }
+    let message = match others() {
+        others if others.is_empty() => {
+            format!("decides on {} cards of {} nodes", summary.cards, summary.nodes)
+        }
+        others => format!(
+            "decides on {} cards of {} nodes; others that it selects belong to {others}",
+            summary.cards, summary.nodes
+        ),
+    };
+    (true, condition::AS_WANTED, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> GpuPool {
+        GpuPool::new("a", tessera_api::GpuPoolSpec::default())
+    }
+
+    fn reason(summary: &PoolSummary) -> String {
+        status(&pool(), summary, Timestamp::UNIX_EPOCH).conditions[0].reason.clone()
+    }
+
+    #[test]
+    fn each_trouble_has_its_reason() {
+        let well = PoolSummary { nodes: 1, cards: 2, ..PoolSummary::default() };
+        assert_eq!(reason(&well), condition::AS_WANTED);
+        assert_eq!(reason(&PoolSummary::default()), condition::NOTHING_SELECTED);
+        let outranked = PoolSummary { outranked_by: ["b".to_owned()].into(), ..PoolSummary::default() };
+        assert_eq!(reason(&outranked), condition::OUTRANKED);
+        assert_eq!(reason(&PoolSummary { waits_for: 1, ..well.clone() }), condition::WAITS_FOR_CLAIMS);
+        let errors = BTreeMap::from([("no such key".to_owned(), 3)]);
+        assert_eq!(reason(&PoolSummary { errors, ..well }), condition::SELECTOR_FAILS);
+    }
+
+    #[test]
+    fn the_time_of_a_condition_is_that_of_its_last_change() {
+        let well = PoolSummary { nodes: 1, cards: 2, allocated: 1250, ..PoolSummary::default() };
+        let mut pool = pool();
+        pool.status = Some(status(&pool, &well, Timestamp::UNIX_EPOCH));
+        let later = Timestamp::from_second(60).unwrap();
+        let again = status(&pool, &well, later);
+        assert_eq!(pool.status.as_ref(), Some(&again));
+        assert_eq!(again.allocated, "1.25");
+        let ill = status(&pool, &PoolSummary::default(), later);
+        assert_eq!(ill.conditions[0].last_transition_time, "1970-01-01T00:01:00Z");
+    }
+}

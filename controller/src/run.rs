@@ -1,0 +1,94 @@
+//! One replica of the controller, from start to end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use tessera_kube_util::client;
+use tessera_kube_util::events::Events;
+use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
+use tessera_kube_util::signals::Signals;
+use tessera_kube_util::tasks::Tasks;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::carry_out::{MayWrite, Writer};
+use crate::decide_loop::DecideLoop;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::watches::KINDS;
+use crate::{http, pool_status, watches};
+
+/// Observations that wait to be taken in; watches are read no faster than that.
+const QUEUE: usize = 4_096;
+
+/// Runs a replica until it is told to end.
+///
+/// # Errors
+/// If the options cannot work, or a part of the program ended by itself.
+pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot handle signals")?;
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), driver = options.driver_name, "controller starting");
+
+    let port = http::bind(options.http_address).await?;
+    let client = kube::Client::try_from(client::configuration(options.kubeconfig.as_deref()).await?)
+        .context("cannot make a Kubernetes client")?;
+    let (missing_sender, missing) = watch::channel(BTreeSet::from(KINDS));
+    let observed = http::Observed { metrics: metrics.clone(), missing };
+    tasks.spawn("the HTTP server", http::serve(port, observed, shutdown.clone()));
+
+    let holder = options.pod_name.clone().unwrap_or_else(|| format!("process-{}", std::process::id()));
+    let (leadership_sender, leadership) = watch::channel(Leadership::Following { holder: None });
+    let may_write: MayWrite = {
+        let leadership = leadership.clone();
+        Arc::new(move || leadership.borrow().may_write(Instant::now()))
+    };
+    // Given up only after everything that writes has ended.
+    let give_up = CancellationToken::new();
+    let lease = LeaseOptions::new(&options.namespace, &options.lease_name, &holder);
+    let election = tokio::spawn(lease::follow(client.clone(), lease, leadership_sender, give_up.clone()));
+
+    let (seen_sender, seen) = mpsc::channel(QUEUE);
+    tasks.spawn("the watches", watches::run(client.clone(), seen_sender, shutdown.clone()));
+    let (carried_sender, carried) = mpsc::unbounded_channel();
+    let events = Events::start(client.clone(), &format!("{}/controller", options.driver_name), &holder);
+    let (summaries_sender, summaries) = watch::channel(None);
+    let decide = DecideLoop {
+        seen,
+        carried,
+        writer: Writer::new(client.clone(), events, carried_sender, may_write.clone(), metrics.clone()),
+        leadership,
+        summaries: summaries_sender,
+        missing: missing_sender,
+        metrics,
+        driver_name: options.driver_name.clone(),
+    };
+    tasks.spawn("the decision loop", decide.run(shutdown.clone()));
+    tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));
+
+    tokio::select! {
+        signal = signals.next() => tracing::info!(signal, "ending"),
+        () = shutdown.cancelled() => {}
+    }
+    shutdown.cancel();
+    let result = tokio::select! {
+        ended = tasks.ended() => ended.map_err(anyhow::Error::from),
+        () = tokio::time::sleep(options.shutdown_timeout) => {
+            tracing::warn!(running = tasks.running(), "not everything ended in time");
+            Ok(())
+        }
+        signal = signals.next() => {
+            tracing::warn!(signal, "second signal: ending at once");
+            return Ok(());
+        }
+    };
+    give_up.cancel();
+    match election.await {
+        Ok(Ok(())) => result,
+        Ok(Err(error)) => Err(error).context("cannot take part in the election"),
+        Err(panic) => Err(panic).context("the election ended by a panic"),
+    }
+}

@@ -1,0 +1,45 @@
+//! A controller process.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A running controller; it is killed when dropped.
+pub struct Instance {
+    child: Child,
+}
+
+impl Instance {
+    /// Starts one.
+    pub fn start(kubeconfig: &Path, name: &str) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_controller"))
+            .args(["--http-address", "127.0.0.1:0", "--namespace", "default", "--pod-name", name])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Instance { child }
+    }
+
+    /// Ends it in order.
+    pub fn terminate(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success(), "the controller ended with an error");
+    }
+
+    /// Ends it as a power failure would.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

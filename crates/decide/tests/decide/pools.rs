@@ -1,0 +1,58 @@
+//! What is said of pools.
+
+use serde_json::json;
+
+use crate::objects::*;
+
+#[test]
+fn cards_are_counted_by_what_is_held_of_them() {
+    let mut fed = Fed::with_nodes(&[("a", 4)]);
+    fed.bind("whole", "gpu", "a", &[card(0)]);
+    fed.bind("half", "half", "a", &[format!("{}-mig-3g40gb-0", card(1))]);
+    let pools = fed.decider.pools();
+    let main = &pools["main"];
+    assert_eq!((main.nodes, main.cards, main.offered), (1, 4, 12));
+    assert_eq!((main.allocated, main.unallocatable), (1_500, 0));
+}
+
+#[test]
+fn waiting_pods_are_unmet_demand() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    for name in ["one", "two"] {
+        fed.ask(name, "gpu", 2);
+    }
+    fed.decide();
+    let pools = fed.decider.pools();
+    assert_eq!((pools["main"].unmet[0].text.as_str(), pools["main"].unmet[0].pods), ("2 x gpu", 2));
+}
+
+#[test]
+fn errors_and_pools_that_come_first_are_told() {
+    let mut fed = Fed::with_nodes(&[]);
+    fed.apply(node("a"));
+    let card = json!({ "pool": "first", "outranked": ["second"], "waitsFor": ["gpu-01-00"] });
+    slices("a", 1, card).into_iter().for_each(|slice| fed.apply(slice));
+    let pools = fed.decider.pools();
+    assert!(pools["second"].outranked_by.contains("first"));
+    assert_eq!(pools["first"].waits_for, 1);
+}
+
+#[test]
+fn an_annotation_that_is_no_report_is_an_error_and_the_node_is_native() {
+    let mut fed = Fed::with_nodes(&[]);
+    fed.apply(node("a"));
+    for mut slice in slices("a", 1, steered()) {
+        if let tessera_cluster::Object::ResourceSlice(slice) = &mut slice
+            && let Some(annotations) = &mut slice.metadata.annotations
+        {
+            for text in annotations.values_mut() {
+                "{".clone_into(text);
+            }
+        }
+        let seen = tessera_decide::Observation::Applied(Box::new(slice));
+        let result = fed.decider.observe(fed.now, seen);
+        assert!(result.is_ok() || result.unwrap_err().to_string().contains("node-report"));
+    }
+    fed.ask("job", "gpu", 1);
+    assert_eq!(fed.steers(), []);
+}

@@ -1,0 +1,19 @@
+//! Which GpuPool decides on each card of this node, and what is offered of it.
+//!
+//! ```text
+//! GpuPools (watched) ─┐
+//! labels of the Node ─┼─> known, also in a file ─┐
+//! last known (file) ──┘                          ├─> resolve ─> Resolution ─> publishing, layouts, preparing
+//! machine ───────────────────────────────────────┘
+//! ```
+//! Pools that cannot be read are not "no pools": what was known last holds, over restarts too. Until anything is known,
+//! nothing new is published.
+
+mod follow;
+mod known;
+mod known_file;
+mod resolve;
+
+pub use follow::PoolFollower;
+pub use known::{Known, KnownPool};
+pub use resolve::{Resolution, resolve};

@@ -1,0 +1,234 @@
+//! Follows the pools, the node's labels and the machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tessera_api::API_GROUP;
+use tessera_inventory::Machine;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::known::Told;
+use super::known_file::KnownFile;
+use super::{Known, Resolution, resolve};
+use tessera_kube_util::backoff::WatchBackoff;
+use tessera_kube_util::error_text::{shorten, with_causes};
+use tessera_kube_util::node_labels::Labels;
+
+/// How long the API server has, after the start, to tell both pools and labels: new pools with old labels may say what
+/// nobody ever wanted.
+const BOTH: Duration = Duration::from_secs(5);
+
+/// How long to wait before the file is written again after that failed.
+const WRITE_AGAIN: Duration = Duration::from_secs(30);
+
+/// Follows the pools.
+pub struct PoolFollower {
+    /// The DRA driver: the domain of the attributes that selectors read.
+    pub driver_name: String,
+    /// The API server.
+    pub client: Client,
+    /// Where the last known pools and labels are kept.
+    pub file: PathBuf,
+    /// Whether there is a file of MIG layouts.
+    pub has_layouts: bool,
+    /// The node's labels.
+    pub labels: Labels,
+    /// The machine.
+    pub machines: watch::Receiver<Option<Arc<Machine>>>,
+    /// Receives what the pools say of the machine.
+    pub resolution: watch::Sender<Option<Arc<Resolution>>>,
+}
+
+/// What goes on between two events.
+struct State {
+    /// What holds.
+    known: Known,
+    /// What the API server has told since the start.
+    pools: Told,
+    labels: Option<BTreeMap<String, String>>,
+    file: KnownFile,
+    /// What was known before this process could not be read.
+    lost: bool,
+    /// The last error of the watch, said once while it lasts.
+    told: Option<String>,
+    /// The file lacks something.
+    unwritten: bool,
+}
+
+impl PoolFollower {
+    /// Follows them until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.follow()).await;
+    }
+
+    async fn follow(mut self) {
+        let mut state = State::open(self.file.clone());
+        let events = pools(self.client.clone()).backoff(WatchBackoff::default());
+        let mut events = pin!(events);
+        let mut both = pin!(tokio::time::sleep(BOTH));
+        let mut waited = false;
+        loop {
+            state.labels.clone_from(&self.labels.borrow_and_update());
+            state.settle(waited);
+            state.keep();
+            let machine = self.machines.borrow_and_update().clone();
+            if let Some(machine) = machine
+                && let Some(next) = resolve(&self.driver_name, &state.known, &machine, self.has_layouts)
+            {
+                self.resolution.send_if_modified(|sent| {
+                    let is_new = sent.as_deref() != Some(&next);
+                    if is_new {
+                        tell(sent.as_deref(), &next);
+                        *sent = Some(Arc::new(next));
+                    }
+                    is_new
+                });
+            }
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(event) => state.observe(event),
+                    // It retries whatever happens.
+                    None => return,
+                },
+                // An error means that the process is ending.
+                changed = self.labels.changed() => if changed.is_err() { return std::future::pending().await },
+                changed = self.machines.changed() => if changed.is_err() { return std::future::pending().await },
+                () = &mut both, if !waited => waited = true,
+                () = tokio::time::sleep(WRITE_AGAIN), if state.unwritten => {}
+            }
+        }
+    }
+}
+
+impl State {
+    fn open(path: PathBuf) -> Self {
+        // Blocking is fine: a small file, read once.
+        let (file, known) = KnownFile::open(path);
+        if let Err(error) = &known {
+            tracing::error!(
+                error,
+                "the last known GpuPools cannot be read; nothing is published until the API server tells them"
+            );
+        }
+        let lost = known.is_err();
+        Self {
+            known: known.unwrap_or_default(),
+            pools: Told::default(),
+            labels: None,
+            file,
+            lost,
+            told: None,
+            unwritten: false,
+        }
+    }
+
+    /// Lets what the API server told hold; `anyway` even if that is only a part.
+    fn settle(&mut self, anyway: bool) {
+        if anyway || (self.pools.pools.is_some() && self.labels.is_some()) {
+            self.known.pools = self.pools.pools.clone().or_else(|| self.known.pools.take());
+            self.known.labels = self.labels.clone().or_else(|| self.known.labels.take());
+        }
+    }
+
+    fn observe(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) {
+        match event {
+            Ok(event) => {
+                // Said before the server was asked anything.
+                if !matches!(event, Event::Init) && self.told.take().is_some() {
+                    tracing::info!("GpuPools can be read again");
+                }
+                self.pools.observe(event, self.known.pools.as_ref());
+            }
+            Err(error) => {
+                let code = code(&error);
+                // An expired watch is renewed with a list, and is no trouble to anybody.
+                if code == Some(410) {
+                    return;
+                }
+                if code == Some(404) && self.known.pools.is_none() && !self.lost {
+                    tracing::warn!(
+                        "the cluster has no kind GpuPool: every card is offered as if there were no pools"
+                    );
+                    self.pools.pools = Some(BTreeMap::new());
+                    self.told = Some(String::new());
+                    return;
+                }
+                let first = self.told.is_none();
+                let message = shorten(&with_causes(&error), 500).to_owned();
+                if first && self.known.pools.is_some() {
+                    tracing::error!(error = message, "cannot read GpuPools: what was known last holds");
+                } else if first {
+                    tracing::error!(error = message, "cannot read GpuPools: nothing is published yet");
+                }
+                self.told.get_or_insert(message);
+            }
+        }
+    }
+
+    /// Writes down what is known.
+    fn keep(&mut self) {
+        if self.file.holds(&self.known) {
+            self.unwritten = false;
+            return;
+        }
+        // Blocking is fine: a small file, which changes as rarely as pools and labels do.
+        match self.file.write(&self.known) {
+            Ok(()) => self.unwritten = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.unwritten, true) {
+                    tracing::error!(%error, "cannot write down the GpuPools; a restart without the API server would not know them");
+                }
+            }
+        }
+    }
+}
+
+/// All pools, whatever is in them.
+fn pools(client: Client) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + Send {
+    let resource = ApiResource {
+        group: API_GROUP.to_owned(),
+        version: "v1alpha1".to_owned(),
+        api_version: format!("{API_GROUP}/v1alpha1"),
+        kind: "GpuPool".to_owned(),
+        plural: "gpupools".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    watcher(api, watcher::Config::default())
+}
+
+/// The API server's code of an error, where it has one.
+fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::WatchError(status) => Some(status.code),
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// Logs what is new.
+fn tell(before: Option<&Resolution>, now: &Resolution) {
+    let old_pools = before.map(|before| &before.pools);
+    for (name, report) in &now.pools {
+        if old_pools.and_then(|old| old.get(name)) != Some(report) {
+            tracing::error!(pool = name, error = report.error, "a GpuPool cannot be used as it is");
+        }
+    }
+    for (card, report) in &now.cards {
+        if before.and_then(|before| before.cards.get(card)) != Some(report) {
+            let (pool, layout) = (report.pool.as_deref(), now.layouts.get(card));
+            tracing::info!(%card, pool, layout, outranked = ?report.outranked, "what decides on the card");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The file in which the last known pools and labels outlive this process.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Known;
+use tessera_journal::{FileSystem as _, LocalFileSystem, replace_synced};
+
+/// The file, and what is in it.
+#[derive(Debug)]
+pub(super) struct KnownFile {
+    path: PathBuf,
+    written: Known,
+}
+
+impl KnownFile {
+    /// Reads the file. A missing one knows nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be read, with its path. Writing replaces it.
+    pub(super) fn open(path: PathBuf) -> (Self, Result<Known, String>) {
+        let known = match read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+            read => read.map_err(|error| format!("{}: {error}", path.display())),
+        };
+        let written = known.clone().unwrap_or_default();
+        (Self { path, written }, known)
+    }
+
+    /// Whether the file holds this.
+    pub(super) fn holds(&self, known: &Known) -> bool {
+        self.written == *known
+    }
+
+    /// Replaces what is in the file. Blocks until it is on the disk.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn write(&mut self, known: &Known) -> io::Result<()> {
+        let text = serde_json::to_vec(known)?;
+        if let Some(directory) = self.path.parent() {
+            LocalFileSystem.create_directory(directory)?;
+        }
+        replace_synced(&LocalFileSystem, &self.path, &text)?;
+        self.written = known.clone();
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<Known> {
+    let known: Known = serde_json::from_slice(&LocalFileSystem.read(path)?)?;
+    for spec in known.pools.iter().flatten().filter_map(|(_, pool)| pool.spec.as_ref()) {
+        spec.offer.check().map_err(io::Error::other)?;
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_again_and_garbage_is_no_knowledge() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plugin/gpu-pools.json");
+        let (mut file, known) = KnownFile::open(path.clone());
+        assert_eq!(known, Ok(Known::default()));
+        let some = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()) };
+        file.write(&some).unwrap();
+        assert!(file.holds(&some) && !file.holds(&Known::default()));
+        assert_eq!(KnownFile::open(path.clone()).1, Ok(some.clone()));
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        for garbage in [
+            "",
+            "{",
+            "[]",
+            r#"{"pools": {}, "more": 1}"#,
+            r#"{"pools": {"a": {"uid": "1", "spec": {"x": 1}}}}"#,
+        ] {
+            std::fs::write(&path, garbage).unwrap();
+            let (mut file, known) = KnownFile::open(path.clone());
+            assert!(known.unwrap_err().contains("gpu-pools.json"), "{garbage}");
+            file.write(&some).unwrap();
+            assert_eq!(KnownFile::open(path.clone()).1, Ok(some.clone()));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+use tessera_api::gpu_pool::Allocation;
+use tessera_inventory::machine::Card;
+
+use super::*;
+
+const LABEL: &str = "nvidia.com/mig.config";
+
+fn pci(bus: u8) -> PciBusId {
+    PciBusId::new(0, bus, 0, 0).unwrap()
+}
+
+/// An A100 at 1, an H100 at 2.
+fn machine() -> Arc<Machine> {
+    let card = |bus, architecture: &str, memory_bytes| Card {
+        architecture: Some(architecture.to_owned()),
+        memory_bytes: Some(memory_bytes),
+        ..Card::new(pci(bus))
+    };
+    Arc::new(Machine {
+        driver_version: Some("580.95.05".to_owned()),
+        cards: vec![card(1, "Ampere", 40 << 30), card(2, "Hopper", 80 << 30)],
+        ..Machine::default()
+    })
+}
+
+/// Pools by name, in the order in which they were made.
+fn known(labels: Value, pools: &[(&str, Value)]) -> Known {
+    let pool = |(position, (name, spec)): (usize, &(&str, Value))| {
+        let created = serde_json::from_value(json!(format!("2026-11-21T10:00:{position:02}Z"))).unwrap();
+        let spec = Some(GpuPoolSpec::decode(spec).unwrap());
+        (name.to_string(), KnownPool { uid: name.to_string(), created, spec, error: None })
+    };
+    Known {
+        labels: serde_json::from_value(labels).unwrap(),
+        pools: Some(pools.iter().enumerate().map(pool).collect()),
+    }
+}
+
+fn resolved(known: &Known) -> Resolution {
+    resolve("gpu.tessera.dev", known, &machine(), true).unwrap()
+}
+
+/// The pools that decide on the two cards, and those that come after.
+fn decided(resolution: &Resolution) -> Vec<(Option<&str>, Vec<&str>)> {
+    let text = |report: &'_ CardReport| report.outranked.clone();
+    let cards = resolution.cards.iter();
+    cards
+        .map(|(card, report)| {
+            assert_eq!(resolution.offers.of(*card).pool, report.pool);
+            assert_eq!(text(report).len(), report.outranked.len());
+            (report.pool.as_deref(), report.outranked.iter().map(String::as_str).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_is_said_until_pools_and_labels_are_known() {
+    let all = known(json!({}), &[]);
+    for known in [Known { labels: None, ..all.clone() }, Known { pools: None, ..all.clone() }] {
+        assert_eq!(resolve("d", &known, &machine(), true), None);
+    }
+    let resolution = resolved(&all);
+    assert_eq!(decided(&resolution), [(None, vec![]), (None, vec![])]);
+    assert_eq!(*resolution.offers.of(pci(1)).offer, tessera_api::Offer::default());
+    assert_eq!(resolution.cards[&pci(1)].allocation, Allocation::Native);
+}
+
+#[test]
+fn the_first_pool_that_selects_a_card_decides() {
+    let hopper = r#"device.attributes["gpu.tessera.dev"].architecture == "Hopper""#;
+    let large = r#"device.capacity["gpu.tessera.dev"].memory.compareTo(quantity("60Gi")) > 0"#;
+    let pools = [
+        ("z-old", json!({"offer": {"wholeCards": false}})),
+        ("a-new", json!({})),
+        ("hopper", json!({"cards": hopper, "priority": 1, "allocation": "Steered"})),
+        ("large", json!({"cards": large, "priority": 2, "nodeSelector": {"matchLabels": {"zone": "a"}}})),
+        ("elsewhere", json!({"priority": 9, "nodeSelector": {"matchLabels": {"zone": "b"}}})),
+    ];
+    let resolution = resolved(&known(json!({"zone": "a"}), &pools));
+    let after = vec!["hopper", "z-old", "a-new"];
+    assert_eq!(decided(&resolution), [(Some("z-old"), vec!["a-new"]), (Some("large"), after)]);
+    assert!(!resolution.offers.of(pci(1)).offer.whole_cards);
+    assert!(resolution.offers.of(pci(2)).offer.whole_cards);
+    let resolution = resolved(&known(json!({}), &pools));
+    assert_eq!(decided(&resolution)[1], (Some("hopper"), vec!["z-old", "a-new"]));
+    assert_eq!(resolution.cards[&pci(2)].allocation, Allocation::Steered);
+    assert!(resolution.pools.is_empty());
+}
+
+#[test]
+fn an_expression_that_fails_takes_no_card_and_is_reported() {
+    let domain = r#"device.attributes["gpu.tessera.dev"]"#;
+    let pools = [
+        ("syntax", json!({"cards": "device.", "priority": 4})),
+        ("type", json!({"cards": "device.driver", "priority": 4})),
+        (
+            "costly",
+            json!({"cards": format!("[{0}].all(a, [{0}].all(b, [{0}].all(c, a != b)))", ["0"; 400].join(",")), "priority": 4}),
+        ),
+        ("missing", json!({"cards": format!("{domain}.nothing == 1"), "priority": 3})),
+        (
+            "one",
+            json!({"cards": format!(r#"{domain}.architecture == "Ampere" || {domain}.nothing == 1"#), "priority": 2}),
+        ),
+        ("rest", json!({})),
+    ];
+    let resolution = resolved(&known(json!({}), &pools));
+    assert_eq!(decided(&resolution), [(Some("one"), vec!["rest"]), (Some("rest"), vec![])]);
+    let error = |name: &str| resolution.pools[name].error.clone().unwrap();
+    assert!(error("syntax").contains("compilation failed"), "{}", error("syntax"));
+    assert!(error("type").contains("must evaluate to bool"));
+    assert!(error("costly").contains("cost limit"), "{}", error("costly"));
+    assert!(error("missing").contains("0000:01:00.0") && error("missing").contains("nothing"));
+    assert!(error("one").contains("0000:02:00.0"));
+    assert_eq!(resolution.pools.len(), 5);
+}
+
+#[test]
+fn what_cannot_be_read_is_reported_and_the_last_spec_holds() {
+    let mut known = known(json!({}), &[("kept", json!({"priority": 1})), ("never", json!({}))]);
+    let pools = known.pools.as_mut().unwrap();
+    pools.get_mut("kept").unwrap().error = Some("unknown field".to_owned());
+    let never = pools.get_mut("never").unwrap();
+    (never.spec, never.error) = (None, Some("x".repeat(600)));
+    let resolution = resolved(&known);
+    assert_eq!(decided(&resolution)[0], (Some("kept"), vec![]));
+    assert!(resolution.pools["kept"].error.as_ref().unwrap().contains("the last one holds: unknown field"));
+    assert_eq!(resolution.pools["never"].error.as_ref().unwrap().len(), LONGEST_ERROR);
+}
+
+#[test]
+fn a_layout_is_the_labels_where_the_node_has_it() {
+    let pool = ("p", json!({"offer": {"layout": "all", "layoutFromNodeLabel": LABEL}}));
+    let layout = |labels: Value, pool: &(&str, Value)| {
+        let resolution = resolved(&known(labels, std::slice::from_ref(pool)));
+        resolution.layouts.get(&pci(2)).cloned()
+    };
+    assert_eq!(layout(json!({}), &pool).as_deref(), Some("all"));
+    assert_eq!(layout(json!({LABEL: ""}), &pool).as_deref(), Some("all"));
+    assert_eq!(layout(json!({LABEL: "other"}), &pool).as_deref(), Some("other"));
+    assert_eq!(layout(json!({LABEL: "other"}), &("p", json!({}))), None);
+    let resolution = resolve("d", &known(json!({}), &[pool]), &machine(), false).unwrap();
+    assert!(
+        resolution.layouts.is_empty() && resolution.pools["p"].error.as_ref().unwrap().contains("migLayouts")
+    );
+}
+
+/// A card that is partitioned, or offered otherwise, is selected as if it were whole.
+#[test]
+fn what_is_offered_of_a_card_does_not_decide_who_selects_it() {
+    let mut machine = machine();
+    let card = &mut Arc::make_mut(&mut machine).cards[1];
+    card.health = tessera_inventory::machine::Health::Lost;
+    let hopper = r#"device.attributes["d"].architecture == "Hopper" && device.attributes["d"].type == "gpu""#;
+    let known = known(json!({}), &[("p", json!({"cards": hopper, "offer": {"wholeCards": false}}))]);
+    let resolution = resolve("d", &known, &machine, true).unwrap();
+    assert_eq!(decided(&resolution), [(None, vec![]), (Some("p"), vec![])]);
+}

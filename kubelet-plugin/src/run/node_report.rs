@@ -1,0 +1,133 @@
+//! What the node tells the controller.
+
+use std::collections::BTreeMap;
+
+use tessera_api::{DeviceName, NodeReport, PciBusId, limits, node_report};
+use tessera_inventory::{Machine, Topology};
+
+use crate::gpu_pools::Resolution;
+
+/// The annotations of the first slice: the report of the node. `waits` are the devices that are published only because
+/// claims hold them.
+pub fn annotations(resolution: &Resolution, waits: &[String]) -> BTreeMap<String, String> {
+    let mut report = node_report(resolution, waits);
+    let mut text = json(&report);
+    if text.len() + node_report::ANNOTATION.len() > limits::ANNOTATIONS_BYTES {
+        tracing::warn!(
+            bytes = text.len(),
+            "the report of this node leaves out how its cards are connected: too long"
+        );
+        (report.links, report.pcie, report.other_pairs) = (Vec::new(), Vec::new(), None);
+        text = json(&report);
+    }
+    BTreeMap::from([(node_report::ANNOTATION.to_owned(), text)])
+}
+
+fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
+    let mut cards = resolution.cards.clone();
+    for name in waits {
+        let card = name.parse::<DeviceName>().ok().map(|name| name.card());
+        // A card that is gone is no pool's any more.
+        if let Some(report) = card.and_then(|card| cards.get_mut(&card)) {
+            report.waits_for.push(name.clone());
+        }
+    }
+    let (links, pcie, other_pairs) = connections(&resolution.machine);
+    NodeReport { cards, pools: resolution.pools.clone(), links, pcie, other_pairs }
+}
+
+type Links = Vec<(PciBusId, PciBusId, u32)>;
+type Levels = Vec<(PciBusId, PciBusId, String)>;
+
+/// NVLinks and PCIe levels of all pairs, and the commonest level, whose pairs are left out.
+fn connections(machine: &Machine) -> (Links, Levels, Option<String>) {
+    let topology = Topology::new(machine);
+    let cards = topology.cards();
+    let pairs = || (0..cards.len()).flat_map(|one| (one + 1..cards.len()).map(move |other| (one, other)));
+    let links = pairs()
+        .map(|(one, other)| (cards[one], cards[other], topology.links(one, other)))
+        .filter(|(_, _, links)| *links > 0)
+        .collect();
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for (one, other) in pairs() {
+        *counts.entry(topology.pcie_level(one, other)).or_default() += 1;
+    }
+    let commonest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(level, _)| level);
+    let levels = pairs()
+        .map(|(one, other)| (cards[one], cards[other], topology.pcie_level(one, other)))
+        .filter(|(_, _, level)| Some(*level) != commonest)
+        .map(|(one, other, level)| (one, other, level.to_owned()))
+        .collect();
+    (links, levels, commonest.map(str::to_owned))
+}
+
+#[expect(clippy::expect_used, reason = "plain data with keys of text, which always serialises")]
+fn json(report: &NodeReport) -> String {
+    serde_json::to_string(report).expect("plain data")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tessera_api::node_report::CardReport;
+    use tessera_inventory::machine::{Card, CommonAncestor, NvLink, NvLinkRemote, Pair};
+
+    use super::*;
+
+    fn pci(bus: u8) -> PciBusId {
+        PciBusId::new(0, bus, 0, 0).unwrap()
+    }
+
+    fn resolution(count: u8) -> Resolution {
+        let mut machine =
+            Machine { cards: (1..=count).map(|bus| Card::new(pci(bus))).collect(), ..Machine::default() };
+        machine.pairs.insert(
+            pci(1),
+            pci(2),
+            Pair { common_ancestor: Some(CommonAncestor::SingleSwitch), ..Pair::default() },
+        );
+        for (card, other) in [(0, 2), (1, 1)] {
+            let link = NvLink { remote: NvLinkRemote::Gpu(pci(other)), version: None };
+            machine.cards[card].nvlinks = Some(vec![link; 4]);
+        }
+        let cards = machine.cards.iter().map(|card| (card.pci, CardReport::default())).collect();
+        Resolution { machine: Arc::new(machine), cards, ..Resolution::default() }
+    }
+
+    #[test]
+    fn a_report_has_connections_and_what_is_waited_for() {
+        let resolution = resolution(3);
+        let waits = ["gpu-02-00".to_owned(), "gpu-09-00".to_owned(), "no name".to_owned()];
+        let annotations = annotations(&resolution, &waits);
+        let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
+        assert_eq!(report.links, [(pci(1), pci(2), 4)]);
+        assert_eq!(report.pcie, [(pci(1), pci(2), "PIX".to_owned())]);
+        assert_eq!(report.other_pairs.as_deref(), Some("SYS"));
+        assert_eq!(report.cards.len(), 3);
+        assert_eq!(report.cards[&pci(2)].waits_for, ["gpu-02-00"]);
+    }
+
+    #[test]
+    fn what_no_annotation_can_hold_is_left_out() {
+        let mut resolution = resolution(200);
+        let machine = Arc::make_mut(&mut resolution.machine);
+        for one in 1..=200 {
+            for other in one + 1..=200 {
+                let level =
+                    [CommonAncestor::SingleSwitch, CommonAncestor::Node][usize::from(one % 2 ^ other % 2)];
+                machine.pairs.insert(
+                    pci(one),
+                    pci(other),
+                    Pair { common_ancestor: Some(level), ..Pair::default() },
+                );
+            }
+        }
+        let annotations = annotations(&resolution, &[]);
+        let text = &annotations[node_report::ANNOTATION];
+        let report: NodeReport = serde_json::from_str(text).unwrap();
+        assert!(
+            text.len() < limits::ANNOTATIONS_BYTES && report.cards.len() == 200 && report.pcie.is_empty()
+        );
+    }
+}
