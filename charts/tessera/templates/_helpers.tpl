@@ -38,6 +38,48 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: mps-host
 {{- end }}
 
+{{- define "tessera.controller.name" -}}
+{{ include "tessera.name" . }}-controller
+{{- end }}
+
+{{- /* As tessera.clusterName: (list . "controller"). */}}
+{{- define "tessera.clusterNameOf" -}}
+{{- $name := printf "%s-%s" (include "tessera.name" (index . 0)) (index . 1) -}}
+{{- $namespace := (index . 0).Release.Namespace -}}
+{{- if eq $namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" $namespace $name }}{{ end -}}
+{{- end }}
+
+{{- define "tessera.controller.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "tessera.controller.labels" -}}
+{{ include "tessera.controller.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* Whether pods are steered: "true" or empty. MutatingAdmissionPolicy is v1 since Kubernetes 1.36. */}}
+{{- define "tessera.steering" -}}
+{{- if and .Values.controller.enabled .Values.steering.enabled (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{- /* Security of a container that needs nothing of the node. */}}
+{{- define "tessera.unprivileged" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+{{- end }}
+
 {{- /* The image of one program, as `cargo xtask image` names it: (list . "kubelet-plugin"). */}}
 {{- define "tessera.image" -}}
 {{- $image := (index . 0).Values.image -}}

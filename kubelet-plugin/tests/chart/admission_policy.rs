@@ -5,25 +5,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
 use kube::{
-    Api, Client, Config,
+    Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use tessera_publish::{Contents, FIELD_MANAGER, Pool, PublishOptions, Publisher, Slice, client};
+use tessera_publish::{Contents, FIELD_MANAGER, Pool, PublishOptions, Publisher, Slice};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{LONG, chart, cluster};
+use crate::support::{LONG, chart, cluster, connect};
 
 const NAMESPACE: &str = "policy";
 const DRIVER: &str = "policy.example.com";
 const ACCOUNT: &str = "tessera-kubelet-plugin";
-
-async fn connect(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    client(config.expect("valid")).expect("a client")
-}
 
 /// The slice that a plugin on `node` writes, modified by `change`.
 fn slice(node: &str, change: impl FnOnce(&mut Value)) -> ResourceSlice {
@@ -39,7 +33,7 @@ fn slice(node: &str, change: impl FnOnce(&mut Value)) -> ResourceSlice {
 #[tokio::test]
 async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let cluster = cluster().await;
-    let values = format!("driverName={DRIVER}");
+    let values = format!("driverName={DRIVER},controller.enabled=false");
     let chart = chart();
     let install =
         ["install", "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace", "--set", &values];

@@ -3,8 +3,10 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
 
 mod admission_policy;
+mod controller;
 mod device_classes;
 mod mps_host;
 mod privileged;
+mod steering;
 mod support;
 mod values;

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use serde_json::{Value, json};
 use tessera_mps_host::options::Options;
 
-use crate::support::{accepted, template};
+use crate::support::{accepted, strings, template};
 
 const ENABLED: &str = "sharing.mps.enabled=true";
 
@@ -14,10 +14,6 @@ fn daemon_set<'a>(objects: &'a [Value], component: &str) -> &'a Value {
         object["kind"] == "DaemonSet" && labels["app.kubernetes.io/component"] == component
     };
     objects.iter().find(is_it).unwrap_or_else(|| panic!("no {component}"))
-}
-
-fn strings(list: &Value) -> Vec<&str> {
-    list.as_array().expect("a list").iter().filter_map(Value::as_str).collect()
 }
 
 #[tokio::test]

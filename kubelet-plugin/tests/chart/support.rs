@@ -2,6 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use serde_json::Value;
 use tessera_harness::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
 use tokio::sync::OnceCell;
@@ -58,6 +62,22 @@ pub fn objects(answer: &str) -> Vec<Value> {
             _ => vec![object],
         })
         .collect()
+}
+
+/// Those of one program.
+pub fn of_component(objects: &[Value], component: &str) -> Vec<Value> {
+    let is_of = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/component"] == component;
+    objects.iter().filter(is_of).cloned().collect()
+}
+
+/// A list's texts.
+pub fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().filter_map(Value::as_str).collect()
+}
+
+pub async fn connect(kubeconfig: Kubeconfig) -> Client {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    tessera_publish::client(config.expect("valid")).expect("a client")
 }
 
 /// The only object of this kind.

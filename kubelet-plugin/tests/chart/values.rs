@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{accepted, chart, cluster, only, template};
+use crate::support::{accepted, chart, cluster, of_component, only, template};
 
 #[tokio::test]
 async fn helm_finds_no_fault() {
@@ -228,6 +228,7 @@ async fn probes_ask_within_the_container() {
 async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
     const ENABLED: &str = "networkPolicy.enabled=true";
     let objects = accepted(&template(&[ENABLED], &[]).await.expect("rendered")).await;
+    let objects = of_component(&objects, "kubelet-plugin");
     let policy = &only(&objects, "NetworkPolicy")["spec"];
     assert_eq!(policy["policyTypes"], json!(["Ingress"]), "it reaches the API server");
     assert_eq!(policy["ingress"].as_array().map_or(0, Vec::len), 0, "nobody: {policy}");
@@ -240,6 +241,7 @@ async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
     ]);
     let from = format!("networkPolicy.metricsFrom={peers}");
     let objects = accepted(&template(&[ENABLED, &from], &[]).await.expect("rendered")).await;
+    let objects = of_component(&objects, "kubelet-plugin");
     let ingress = &only(&objects, "NetworkPolicy")["spec"]["ingress"];
     assert_eq!(*ingress, json!([{"from": peers, "ports": [{"port": "http", "protocol": "TCP"}]}]));
 }
@@ -247,6 +249,7 @@ async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
 #[tokio::test]
 async fn the_plugin_may_do_what_it_does_and_nothing_more() {
     let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    let objects = of_component(&objects, "kubelet-plugin");
     assert_eq!(
         only(&objects, "ClusterRole")["rules"],
         json!([

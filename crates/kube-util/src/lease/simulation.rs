@@ -82,7 +82,7 @@ enum Event {
         life: u64,
         ask: u64,
         request: Request,
-        answer: Answer,
+        answer: Box<Answer>,
         sent: u64,
     },
     /// Nothing more is waited for.
@@ -200,9 +200,9 @@ impl World {
         }
         Some(match self.rng.u8(0..100) {
             0..80 => self.rng.u64(1..50),
-            80..95 => self.rng.u64(50..3000),
+            80..95 => self.rng.u64(50..6000),
             // Long after nobody waits for it any more.
-            _ => self.rng.u64(3000..25_000),
+            _ => self.rng.u64(6000..25_000),
         })
     }
 
@@ -240,14 +240,14 @@ impl World {
                 }
             }
             Event::Arrive { candidate, life, ask, request, sent } => {
-                let answer = self.server.carry_out(&request);
+                let answer = Box::new(self.server.carry_out(&request));
                 if let Some(way) = self.way(candidate) {
                     let event = Event::Answer { candidate, life, ask, request, answer, sent };
                     self.at(self.now + way, event);
                 }
             }
             Event::Answer { candidate, life, ask, request, answer, sent } => {
-                self.answered(candidate, life, ask, &request, answer, sent);
+                self.answered(candidate, life, ask, &request, *answer, sent);
             }
             Event::GiveUp { candidate, life, ask, request, sent } => {
                 self.answered(candidate, life, ask, &request, Err(false), sent);

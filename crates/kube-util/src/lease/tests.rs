@@ -199,6 +199,25 @@ async fn nonsense_in_the_lease_and_refusals_are_got_over() {
     candidate(&server, "second").leads().await;
 }
 
+/// Others see the renewal at the earliest when it is asked for; when its answer arrives, much of the time may be over.
+#[test]
+fn a_term_is_counted_from_the_request_not_from_its_answer() {
+    let (wall, sent) = (Timestamp::UNIX_EPOCH, Instant::now());
+    let mut election = Election::new(LeaseOptions::new("n", "l", "a"), sent);
+    let Step::Send { request, .. } = election.next(sent, wall) else { panic!("a look first") };
+    election.answered(&request, Ok(None), sent, sent);
+    let Step::Send { request, until } = election.next(sent, wall) else { panic!("nobody to wait for") };
+    assert_eq!(until, sent + Duration::from_secs(5));
+    let election::Request::Create(spec) = &request else { panic!("{request:?}") };
+    let lease =
+        k8s_openapi::api::coordination::v1::Lease { spec: Some((**spec).clone()), ..Default::default() };
+    election.answered(&request, Ok(Some(lease)), sent, sent + Duration::from_secs(4));
+    assert_eq!(election.leadership().may_write_until(), Some(sent + Duration::from_secs(10)));
+    let late = sent + Duration::from_secs(10);
+    election.next(late, wall);
+    assert!(election.leadership().may_write_until().is_none());
+}
+
 #[test]
 fn times_with_which_two_could_lead_are_refused() {
     assert_eq!(options("a").check(), Ok(()));
