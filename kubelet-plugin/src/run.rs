@@ -1,14 +1,13 @@
 //! One instance of the plugin, from start to end.
 //!
 //! ```text
-//! DriverKeeper ─> discovery ─> PoolFollower ─> PoolMaker ─┬─> Publisher ─> API server
-//!        │             │  ^          │            ^        │
-//!        │             v  │          v            │        │
-//!        ├────────> LayoutKeeper <───┴────────────┘        │
-//!        │                                  └─> health ──┐
-//!        └───────────────> Preparer <── KubeletServer <──┘
-//!                                          │
-//!                                http: /metrics /healthz /readyz
+//! DriverKeeper ─> discovery ─> PoolFollower ─┬─> PoolMaker ─┬─> Publisher ─> API server
+//!        │             │  ^                    │        ^     │
+//!        │             v  │                    v        │     └─> health ──┐
+//!        ├────────> LayoutKeeper <─────────────┤ ───────┘                  │
+//!        └───────────────> Preparer <──────────┘ <───── KubeletServer <────┘
+//!                             │
+//!                http: /metrics /healthz /readyz
 //! ```
 //!
 //! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not the sum

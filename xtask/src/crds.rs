@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use kube::CustomResourceExt as _;
+use serde_json::Value;
 use tessera_api::gpu_pool::GpuPool;
 use tessera_harness::workspace;
 
@@ -34,12 +35,28 @@ fn text() -> Result<String> {
     let mut definition = GpuPool::crd();
     let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
     definition.metadata.annotations.get_or_insert_default().extend([keep]);
+    let mut definition = serde_json::to_value(&definition)?;
+    without_foreign_formats(&mut definition);
     let yaml = serde_saphyr::to_string(&definition)?;
     anyhow::ensure!(!yaml.contains("{{"), "a text that helm would take for a template");
     Ok(format!(
         "{{{{- if .Values.crds.install }}}}\n# Written by cargo xtask crds.\n{}\n{{{{- end }}}}\n",
         yaml.trim_end()
     ))
+}
+
+/// Rust's formats of numbers, of which the API server warns; the limits say the same.
+fn without_foreign_formats(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if fields.get("format").is_some_and(|format| format == "uint32") {
+                fields.remove("format");
+            }
+            fields.values_mut().for_each(without_foreign_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_foreign_formats),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

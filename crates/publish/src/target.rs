@@ -375,6 +375,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_slice_that_is_left_out_was_to_say_another_says() {
+        let mut target = target();
+        let slice = sent(&target, "0");
+        target.reject(&slice, &[cause("spec.sharedCounters[0].name")], "m".to_owned());
+        let annotations: Vec<_> = target.slices().iter().map(|slice| slice.annotations.clone()).collect();
+        assert_eq!(annotations, [[("example.com/of".to_owned(), "0".to_owned())].into()]);
+    }
+
+    #[test]
     fn dropped_counters_are_a_missing_feature_said_once() {
         let mut target = target();
         let sent = sent(&target, "0");

@@ -226,6 +226,35 @@ fn a_node_that_was_made_anew_owns_its_slices_without_a_new_generation() {
 }
 
 #[test]
+fn annotations_change_in_place_and_those_of_others_stay() {
+    let said = |mut slice: DesiredSlice, text: &str| {
+        slice.annotations.insert("example.com/report".to_owned(), text.to_owned());
+        slice
+    };
+    let held = |table: &Table, name: &str, key: &str| {
+        let annotations = table.slices[name].metadata.annotations.clone().unwrap_or_default();
+        annotations.get(key).cloned()
+    };
+    let mut table = Table::default();
+    publish(&mut table, &[said(desired("a", "x"), "one"), desired("b", "y")]);
+    assert_eq!(held(&table, "a", "example.com/report").as_deref(), Some("one"));
+    let foreign = [("team".to_owned(), "a".to_owned())];
+    table.slices.get_mut("a").unwrap().metadata.annotations.get_or_insert_default().extend(foreign);
+    assert!(plan_for(&table, &[said(desired("a", "x"), "one"), desired("b", "y")]).is_empty());
+
+    let plan = publish(&mut table, &[said(desired("a", "x"), "two"), desired("b", "y")]);
+    let written: Vec<&str> = plan.writes().map(Write::name).collect();
+    assert_eq!((written, generations(&table)), (vec!["a"], vec![1, 1]));
+    assert_eq!(held(&table, "a", "example.com/report").as_deref(), Some("two"));
+
+    // Another slice has it now: it is on no other.
+    publish(&mut table, &[desired("a", "x"), said(desired("b", "y"), "two")]);
+    assert_eq!((held(&table, "a", "example.com/report"), generations(&table)), (None, vec![1, 1]));
+    assert_eq!(held(&table, "b", "example.com/report").as_deref(), Some("two"));
+    assert_eq!(held(&table, "a", "team").as_deref(), Some("a"));
+}
+
+#[test]
 fn taints_that_stay_keep_their_times_and_others_metadata_stays() {
     let tainted = |more: &[&str]| {
         let taint = |key: &str| DeviceTaint {

@@ -48,7 +48,9 @@ pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterE
 
 /// The objects that the API server makes of these manifests, without storing them.
 pub async fn accepted(manifests: &str) -> Vec<Value> {
-    let arguments = ["create", "--dry-run=server", "--output=json", "--filename=-"];
+    // Not `create`: another test may have installed the chart, with its definitions.
+    let arguments =
+        ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--output=json", "--filename=-"];
     objects(&cluster().await.kubectl_with_input(&arguments, manifests).await.expect("accepted"))
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use proptest::prelude::*;
 use tessera_inventory::Warning;
-use tessera_inventory::pool::{Contents, Held, PackedContents, PoolOptions};
+use tessera_inventory::pool::{CardOffer, Contents, Held, PackedContents, PoolOptions};
 use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::any_machine;
@@ -90,6 +90,31 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
     let released = Pool::new(&without_card(2), &holding(&published(&after), &[]));
     assert_eq!(released.devices().count(), 7);
     assert_eq!(released.counter_sets().count(), 7);
+}
+
+#[test]
+fn a_held_device_keeps_its_gpu_pool_and_others_get_the_new_one() {
+    let of_pool = |pool: Option<&str>, held: Held| {
+        let mut options = PoolOptions { held, ..whole_cards() };
+        for card in &hgx_h100().cards {
+            let offer = options.offers.of(card.pci).offer.clone();
+            options.offers.set(card.pci, CardOffer { pool: pool.map(str::to_owned), offer });
+        }
+        Pool::new(&hgx_h100(), &options)
+    };
+    let pool_of = |pool: &Pool, name: &str| {
+        let attributes = device(pool, name).attributes.clone().unwrap();
+        attributes.get("gpuPool").and_then(|attribute| attribute.string.clone())
+    };
+    let is_held = |name: &str| name == "gpu-12-00";
+    let before = of_pool(Some("a"), Held::default());
+    let changed = of_pool(Some("b"), held(&published(&before), is_held));
+    assert_eq!(pool_of(&changed, "gpu-12-00").as_deref(), Some("a"));
+    assert_eq!(pool_of(&changed, "gpu-13-00").as_deref(), Some("b"));
+    assert_eq!(device(&changed, "gpu-12-00").taints, None);
+    let none = of_pool(None, Held::default());
+    let first = of_pool(Some("a"), held(&published(&none), is_held));
+    assert_eq!((pool_of(&first, "gpu-12-00"), pool_of(&first, "gpu-13-00").as_deref()), (None, Some("a")));
 }
 
 #[test]

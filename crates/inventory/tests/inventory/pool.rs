@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
-use tessera_inventory::pool::{Contents, PoolOptions};
+use tessera_inventory::pool::{CardOffer, Contents, PoolOptions};
 use tessera_inventory::{Machine, Pool};
 
 use crate::any_machine;
@@ -250,6 +250,8 @@ proptest! {
     #[test]
     fn any_machine_gives_valid_slices(machine in any_machine::machines(20), shares: bool) {
         let mut options = options();
+        // The longest attribute that a pool can add to each device.
+        let named = CardOffer { pool: Some("p".repeat(63)), ..CardOffer::default() };
         if shares {
             let partitions = machine.cards.iter().flat_map(|card| &card.mig).flat_map(|mig| &mig.profiles);
             let partitions = partitions.map(|profile| profile.name.clone()).collect();
@@ -257,7 +259,12 @@ proptest! {
             options.offers.others_mut().sharing.time_slicing =
                 Some(TimeSlicing { replicas: 7, interval: TimeSliceInterval::Default });
         }
+        for card in &machine.cards {
+            let offer = options.offers.of(card.pci).offer.clone();
+            options.offers.set(card.pci, CardOffer { offer, ..named.clone() });
+        }
         let pool = Pool::new(&machine, &options);
+        prop_assert!(pool.devices().all(|device| device.attributes.as_ref().is_some_and(|all| all.contains_key("gpuPool"))));
         prop_assert_eq!(violations(&pool), [""; 0]);
         let without_mig = machine.cards_by_address().iter().filter(|card| card.mig.is_none()).count();
         prop_assert!(pool.devices().count() >= without_mig);
