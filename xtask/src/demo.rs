@@ -3,6 +3,7 @@
 mod manifests;
 mod screen;
 mod stand_in;
+mod steering;
 mod view;
 
 use std::{
@@ -50,6 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo                           eight emulated H100, eight kinds of pods, then everything is removed
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
+  cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
     /// Leave the cluster running, and print how to use kubectl on it and how to end it.
@@ -58,6 +60,10 @@ pub struct DemoArguments {
     /// The emulated machine.
     #[arg(long, default_value = "hgx-h100-80gb", value_name = "NAME")]
     hardware: String,
+    /// Show steering instead: two nodes with four cards each, two notebooks and a job with four cards, first as
+    /// kube-scheduler places them alone, then steered. Needs root.
+    #[arg(long, conflicts_with_all = ["hardware", "keep"])]
+    steering: bool,
     /// `text` for people; with `json` standard output is one line of JSON.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -105,6 +111,9 @@ impl Clock {
 /// When something does not work.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
+    if arguments.steering {
+        return steering::run(clock, arguments.output).await;
+    }
     if arguments.keep {
         cluster::refuse_second().await?;
     }

@@ -22,9 +22,10 @@ const TOOL: CargoTool = CargoTool {
 };
 
 /// The programs that are shipped, and the packages they are built from.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 4] = [
     ("kubelet-plugin", "tessera-kubelet-plugin"),
     ("mps-host", "tessera-mps-host"),
+    ("controller", "tessera-controller"),
     ("kubectl-gpu", "kubectl-gpu"),
 ];
 

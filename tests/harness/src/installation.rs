@@ -240,7 +240,7 @@ impl Installation {
     }
 
     async fn import_image(&self, cluster: &Cluster, tag: &str) -> Result<(), InstallationError> {
-        for program in ["kubelet-plugin", "mps-host"] {
+        for program in ["kubelet-plugin", "mps-host", "controller"] {
             let archive = cluster.state().join(format!("{program}-{tag}.tar"));
             let reference = format!("{IMAGE_REPOSITORY}/{program}:{tag}");
             Image::from_binary(reference, &self.programs.join(program))?.write(&archive)?;

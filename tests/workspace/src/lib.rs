@@ -16,8 +16,13 @@ use thiserror::Error;
 pub const BUILT_VARIABLE: &str = "TESSERA_PROGRAMS_BUILT";
 
 /// Packages with the programs that tests start: what is shipped to nodes, the emulator, and the cluster's own.
-pub const TESTED: [&str; 4] =
-    ["tessera-kubelet-plugin", "tessera-mps-host", "tessera-emulator", "tessera-harness"];
+pub const TESTED: [&str; 5] = [
+    "tessera-kubelet-plugin",
+    "tessera-mps-host",
+    "tessera-controller",
+    "tessera-emulator",
+    "tessera-harness",
+];
 
 /// Why a program of this repository is not there.
 #[derive(Debug, Error)]

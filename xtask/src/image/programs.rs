@@ -5,6 +5,7 @@ use clap::ValueEnum;
 pub(super) enum Program {
     KubeletPlugin,
     MpsHost,
+    Controller,
 }
 
 impl Program {
@@ -13,6 +14,7 @@ impl Program {
         match self {
             Self::KubeletPlugin => "kubelet-plugin",
             Self::MpsHost => "mps-host",
+            Self::Controller => "controller",
         }
     }
 
@@ -21,6 +23,7 @@ impl Program {
         match self {
             Self::KubeletPlugin => "tessera-kubelet-plugin",
             Self::MpsHost => "tessera-mps-host",
+            Self::Controller => "tessera-controller",
         }
     }
 
@@ -29,6 +32,7 @@ impl Program {
         match self {
             Self::KubeletPlugin => "Tessera on a node: publishes the node's GPUs and prepares claims",
             Self::MpsHost => "Tessera on a node: runs the MPS daemons of shared GPUs",
+            Self::Controller => "Tessera in a cluster: proposes nodes for GPU pods, says how GPU pools are",
         }
     }
 }
