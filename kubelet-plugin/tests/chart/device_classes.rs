@@ -72,14 +72,17 @@ async fn another_driver_name_and_extended_resources_go_into_the_classes() {
 async fn under_nvidias_name_the_classes_are_nvidias_too() {
     let values = [
         r#"driverName="gpu.nvidia.com""#,
+        "crds.install=false",
         "extendedResourceNames.enabled=true",
         r#"extendedResourceNames.mig.strategy="mixed""#,
         r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#,
     ];
     let text = template(&values, &[]).await.expect("rendered");
-    // Except for the API group of our own objects and the label that names a node's configuration.
+    // Except for our own objects' API group, and names in it, of labels and the gate.
     let lines = text.lines().filter(|line| line.contains("gpu.tessera.dev"));
-    let others: Vec<&str> = lines.filter(|line| !line.contains("gpu.tessera.dev/")).collect();
+    let own = ["gpu.tessera.dev/", "[gpu.tessera.dev]"];
+    let is_own = |line: &&str| own.iter().any(|own| line.contains(own));
+    let others: Vec<&str> = lines.filter(|line| !is_own(line)).collect();
     assert_eq!(others, [""; 0]);
     let objects = accepted(&text).await;
     let classes: Vec<Value> =

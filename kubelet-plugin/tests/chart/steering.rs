@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::support::{LONG, cluster, connect, template};
 
 const NAMESPACE: &str = "steering";
-const RELEASE: [&str; 4] = ["--namespace", NAMESPACE, "--set", "driverName=steering.example.com"];
+const RELEASE: [&str; 4] =
+    ["--namespace", NAMESPACE, "--set", "driverName=steering.example.com,crds.install=false"];
 const OPTED_IN: &str = "steering-opted-in";
 const OTHER: &str = "steering-other";
 
