@@ -72,10 +72,16 @@ impl Usage {
 }
 
 impl Cluster {
-    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is. Of
-    /// resources that neither the node nor Kubernetes itself names, nothing is said.
+    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is, or
+    /// if it runs there. Of resources that neither the node nor Kubernetes itself names, nothing is said.
     pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
+        if let Some(spec) = &pod.spec
+            && spec.node_name.as_deref() == Some(name)
+        {
+            // It has its place already.
+            return None;
+        }
         let none = Usage::default();
         let usage = self.usages.by_node.get(name).unwrap_or(&none);
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -119,7 +125,8 @@ impl Cluster {
         pod.spec.as_ref()?.volumes.iter().flatten().find_map(|volume| {
             let claim = match &volume.persistent_volume_claim {
                 Some(claim) => claim.claim_name.clone(),
-                None => format!("{pod_name}-{}", volume.name),
+                None if volume.ephemeral.is_some() => format!("{pod_name}-{}", volume.name),
+                None => return None,
             };
             let claim = self.objects.volume_claims.get(&(namespace.clone(), claim))?;
             let name = claim.spec.as_ref()?.volume_name.clone()?;
