@@ -289,7 +289,7 @@ pub struct UngateArguments {
     #[arg(long)]
     pub all: bool,
     /// With --all: of all namespaces
-    #[arg(short = 'A', long, requires = "all", conflicts_with = "namespace")]
+    #[arg(short = 'A', long, requires = "all", conflicts_with_all = ["namespace", "pods"])]
     pub all_namespaces: bool,
     /// The pods' namespace
     #[arg(short, long)]

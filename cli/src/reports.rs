@@ -67,7 +67,8 @@ mod tests {
         let (found, warnings) = reports([&new, &old].into_iter());
         assert_eq!(found["n"].report.other_pairs.as_deref(), Some("SYS"));
         assert!(warnings.is_empty());
-        let (found, warnings) = reports([&slice(1, "[")].into_iter());
+        let broken = slice(1, "[");
+        let (found, warnings) = reports([&broken].into_iter());
         assert!(found.is_empty() && warnings[0].contains("ResourceSlice s1"), "{warnings:?}");
     }
 }

@@ -313,11 +313,21 @@ fn misuse_ends_with_2() {
         &["pools", "-f", ".", "-o", "text"],
         &["ungate"],
         &["ungate", "pod", "--all"],
-        &["ungate", "pod", "-A"],
         &["ungate", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
     ] {
         let output = run(arguments, "");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+    }
+}
+
+/// A name with `-A` would be a pod of which namespace?
+#[test]
+fn ungate_takes_names_or_all() {
+    for arguments in
+        [&["ungate", "pod", "--all"][..], &["ungate", "pod", "-A"], &["ungate", "--all", "-A", "-n", "x"]]
+    {
+        let said = String::from_utf8(run(arguments, "").stderr).unwrap();
+        assert!(said.contains("cannot be used with"), "{arguments:?}: {said}");
     }
 }
