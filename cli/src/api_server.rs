@@ -58,12 +58,15 @@ fn of_kubeconfig(error: &kube::config::KubeconfigError) -> String {
 }
 
 /// What a command needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The devices alone.
     Devices,
     /// The devices, and the claims that hold some.
-    Holders,
+    Holders {
+        /// Of this node alone.
+        node: Option<String>,
+    },
     /// GpuPools.
     Pools {
         /// Also the devices.

@@ -111,6 +111,11 @@ async fn foretells_and_explains_what_the_scheduler_does() {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
 
+    // The cards of that node are no cards of Tessera's: they have other names.
+    let (code, said, _) = run(&kubeconfig, &["topology", "cli-live"]).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("no cards are published for node cli-live"), "{said}");
+
     // One card is left, two are asked for.
     cluster.apply(&documents(&[claim("second", 2), pod("second")])).await.unwrap();
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
@@ -499,4 +504,44 @@ async fn says_what_is_known_of_pools() {
     let (code, said, listed) = run(&kubeconfig, &["pools", "-o", "json"]).await;
     assert_eq!(code, 1, "{said}");
     assert_eq!(listed[0]["known"], json!({ "status": "old", "observed": 1, "generation": 2 }), "{said}");
+}
+
+/// The slices of one node are asked for alone; claims of all namespaces say who holds what.
+#[tokio::test(flavor = "multi_thread")]
+async fn shows_the_cards_of_a_node() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let slice = |node: &str, report: Value| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {
+                "name": node,
+                "annotations": { tessera_api::node_report::ANNOTATION: report.to_string() },
+            },
+            "spec": {
+                "driver": "cards.tessera.dev",
+                "nodeName": node,
+                "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+                "devices": [{ "name": "gpu-07-00" }, { "name": "gpu-0f-00" }],
+            },
+        })
+    };
+    let report = json!({
+        "cards": { "0000:07:00.0": {}, "0000:0f:00.0": { "pool": "training" } },
+        "links": [["0000:07:00.0", "0000:0f:00.0", 12]],
+        "otherPairs": "SYS",
+    });
+    let slices = [slice("cli-cards-1", report), slice("cli-cards-2", json!({}))];
+    cluster.apply(&slices.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let (code, said, one) = run(&kubeconfig, &["topology", "cli-cards-1", "-o", "json"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(
+        one["links"],
+        json!([{ "cards": ["0000:07:00.0", "0000:0f:00.0"], "nvlinks": 12, "pcie": "SYS" }])
+    );
+    assert_eq!(one["cards"][1]["pool"], "training", "{said}");
+    let (code, said, _) = run(&kubeconfig, &["topology"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("cli-cards-1") && said.contains("cli-cards-2"), "{said}");
 }

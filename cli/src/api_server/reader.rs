@@ -33,10 +33,17 @@ impl Reader {
         if wanted == (Wanted::Pools { devices: false }) {
             return Ok(objects);
         }
-        objects.slices = self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices").await?;
+        let of_node = match &wanted {
+            Wanted::Holders { node: Some(node) } => {
+                ListParams::default().fields(&format!("spec.nodeName={node}"))
+            }
+            _ => ListParams::default(),
+        };
+        objects.slices =
+            self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices", of_node).await?;
         match wanted {
             Wanted::Devices | Wanted::Pools { .. } => Ok(objects),
-            Wanted::Holders => {
+            Wanted::Holders { .. } => {
                 objects.claims = self.claims("look free").await?;
                 Ok(objects)
             }
@@ -45,7 +52,9 @@ impl Reader {
     }
 
     async fn all(&mut self, mut objects: Objects, volumes: bool) -> Result<Objects, ClusterError> {
-        objects.classes = self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses").await?;
+        objects.classes = self
+            .needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default())
+            .await?;
         objects.nodes = match self.list(Api::all(self.client.clone())).await {
             Err(error) if is_forbidden(&error) => {
                 self.warn("nodes", "the nodes are those that slices name, without their labels and taints");
@@ -124,11 +133,12 @@ impl Reader {
         &mut self,
         resource: &'static str,
         what: &'static str,
+        which: ListParams,
     ) -> Result<BTreeMap<Key, T>, ClusterError>
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        self.list(Api::all(self.client.clone())).await.map_err(|error| match error {
+        self.list_some(Api::all(self.client.clone()), which).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 403 => {
                 ClusterError::Right { resource, message: status.message.clone() }
             }
@@ -172,15 +182,23 @@ impl Reader {
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
+        self.list_some(api, ListParams::default()).await
+    }
+
+    /// A list of what `which` selects.
+    async fn list_some<T>(&mut self, api: Api<T>, which: ListParams) -> Result<BTreeMap<Key, T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
         let mut found = BTreeMap::new();
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut parameters = which.clone().limit(PAGE);
         loop {
             let page = match self.page(&api, &parameters).await {
                 Ok(page) => page,
                 // The continue token has expired because the list changed: read it once more, in one piece.
                 Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
                     found.clear();
-                    parameters = ListParams::default();
+                    parameters = which.clone();
                     continue;
                 }
                 Err(error) => return Err(error),

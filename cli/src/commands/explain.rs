@@ -12,7 +12,9 @@ use tessera_cluster::subject::Subject;
 use crate::api_server;
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
-use crate::explain::{self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
+use crate::explain::{
+    self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering,
+};
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::share_ids::asker;
 use crate::source::Source;
@@ -30,7 +32,7 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false })?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
-    let news = subject.pod.as_ref().filter(|_| source.is_live && subject::is_steered(&subject));
+    let news = subject.pod.as_ref().filter(|_| source.is_live && Steering::concerns(&subject));
     let news = news.map(|pod| api_server::news(&arguments.source, pod));
     let cluster = Cluster::of(source.objects)?;
     let explanation = explain::explain(&cluster, &subject, news, &mut asker())?;

@@ -29,7 +29,7 @@ const LEGEND: [(&str, &str); 7] = [
 /// # Errors
 /// The objects could not be read, or there is no such node.
 pub fn run(arguments: &TopologyArguments) -> Result<Verdict, CommandError> {
-    let source = Source::load(&arguments.source, Wanted::Holders)?;
+    let source = Source::load(&arguments.source, Wanted::Holders { node: arguments.node.clone() })?;
     let (reports, warnings) = reports::reports(source.objects.slices.values());
     warn(&warnings);
     let Some(name) = &arguments.node else {

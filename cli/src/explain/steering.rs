@@ -60,23 +60,35 @@ pub struct Nominated {
     pub is_known: bool,
 }
 
-/// The controller's part, if it has any: its gate is on the pod, or the pod has a proposed node and none of its own yet.
+impl Steering {
+    /// Whether the controller has a part in where the pod goes: its gate is on it, or the pod has a proposed node and
+    /// none of its own yet.
+    pub fn concerns(subject: &Subject) -> bool {
+        subject::is_steered(subject) || nominated(subject).is_some()
+    }
+}
+
+/// The proposed node of a pod that is on none.
+fn nominated(subject: &Subject) -> Option<String> {
+    let pod = subject.pod.as_ref()?;
+    let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let nominated = pod.status.as_ref()?.nominated_node_name.clone();
+    nominated.filter(|node| !node.is_empty() && !is_bound)
+}
+
+/// The controller's part, if it has any.
 pub fn of(
     cluster: &Cluster,
     subject: &Subject,
     nodes: &[NodeDiagnosis],
     news: Option<News>,
 ) -> Option<Steering> {
-    let pod = subject.pod.as_ref()?;
-    let gated = subject::is_steered(subject);
-    let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
-    let nominated = nominated.filter(|node| !node.is_empty() && !is_bound);
-    if !gated && nominated.is_none() {
+    if !Steering::concerns(subject) {
         return None;
     }
+    let gated = subject::is_steered(subject);
     let News { controller, event } = news.unwrap_or_default();
-    let nominated = nominated.map(|name| {
+    let nominated = nominated(subject).map(|name| {
         let node = nodes.iter().find(|node| node.outcome.node == name);
         let is_known = node.is_some();
         Nominated { reason: node.and_then(|node| node.outcome.reason.clone()), is_known, node: name }
