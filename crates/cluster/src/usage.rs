@@ -288,6 +288,33 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_has_room_where_it_runs() {
+        let mut cluster = Cluster::default();
+        let running = || pod("p", Some("a"), json!({ "containers": [container("3")] }));
+        cluster.apply(running()).unwrap();
+        assert_eq!(cluster.shortage(&running(), &node()), None);
+    }
+
+    /// `web-disk` would be the claim of an ephemeral volume `disk` of pod `web`.
+    #[test]
+    fn volumes_that_no_claim_provides_are_nowhere() {
+        let mut cluster = Cluster::default();
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(json!({
+            "metadata": { "name": "web-disk", "namespace": "n" }, "spec": { "volumeName": "far" } }))
+        .unwrap();
+        let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(json!({
+            "metadata": { "name": "far" }, "spec": { "nodeAffinity": { "required": { "nodeSelectorTerms": [
+                { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] }] } } } }))
+        .unwrap();
+        cluster.apply(claim).unwrap();
+        cluster.apply(volume).unwrap();
+        let with = |volume: Value| pod("web", None, json!({ "volumes": [volume] }));
+        let ephemeral = with(json!({ "name": "disk", "ephemeral": {} }));
+        assert_eq!(cluster.shortage(&ephemeral, &node()), Some(Refusal::Volume("far".to_owned())));
+        assert_eq!(cluster.shortage(&with(json!({ "name": "disk", "emptyDir": {} })), &node()), None);
+    }
+
+    #[test]
     fn ports_and_volumes() {
         let mut cluster = Cluster::default();
         let web =
