@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 it fits (cel: a device matches), 1 it does not, 2 an error.";
+Exit codes: 0 it fits (cel: a device matches; pools: all are ready), 1 it does not, 2 an error.";
 
 const ALLOCATE_HELP: &str = r#"Examples:
   # Where a waiting pod would fit, and what it would get there
@@ -21,7 +21,8 @@ const ALLOCATE_HELP: &str = r#"Examples:
   # One JSON request a line, for other programs
   kubectl gpu allocate --lines < requests.jsonl
 
-Of what is not devices, node selectors, node affinity, taints and cordons count; free CPU and memory do not.
+Of what is not devices, node selectors, node affinity, taints, cordons, and what pods leave of CPU, memory, ports and
+the number of pods count; spreading and pod affinity do not.
 Several pods or claims are each answered as if they came first.
 
 Exit codes: 0 all fit on some node, 1 one does not, 2 an error."#;
@@ -57,7 +58,49 @@ const CEL_HELP: &str = r#"Examples:
 
 Exit codes: 0 a device matches, 1 none does, 2 the expression is wrong or fails on a device."#;
 
-/// What kube-scheduler would allocate and why, and which devices a CEL selector matches.
+const POOLS_HELP: &str = r#"Examples:
+  # All pools
+  kubectl gpu pools
+
+  # One of them: its conditions, who waits for what, and the nodes with their cards
+  kubectl gpu pools inference
+
+  # From files
+  kubectl get gpupools,resourceslices -o yaml > cluster.yaml
+  kubectl gpu pools -f cluster.yaml -o wide
+
+ALLOCATED and UNALLOCATABLE are cards' worth: a partition counts by its share of the card's memory. WAITING is pods.
+
+Exit codes: 0 all are ready, 1 one is not or nothing current is known of it, 2 an error."#;
+
+const TOPOLOGY_HELP: &str = r#"Examples:
+  # The nodes with cards
+  kubectl gpu topology
+
+  # Links between the cards of a node as `nvidia-smi topo -m` prints them, groups, and who holds what
+  kubectl gpu topology node-a
+
+  # For programs
+  kubectl gpu topology node-a -o json
+
+Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
+
+const UNGATE_HELP: &str = r#"Examples:
+  # Let one pod go
+  kubectl gpu ungate trainer -n research
+
+  # Which pods of the whole cluster the gate holds back
+  kubectl gpu ungate --all -A --dry-run
+
+  # Let all of them go, as when the controller is gone for good
+  kubectl gpu ungate --all -A
+
+kube-scheduler then chooses their node alone. Gates of others stay. New pods get the gate as long as their namespace or
+they themselves have the label gpu.tessera.dev/steering=enabled.
+
+Exit codes: 0 the gate is off all of them (with --all, also where no pod had it), 1 a named pod had none, 2 an error."#;
+
+/// What kube-scheduler would allocate and why, which devices a CEL selector matches, and how GPUs are used.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl gpu", bin_name = "kubectl gpu", version, after_help = AFTER_HELP)]
 pub struct Arguments {
@@ -75,6 +118,12 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Which devices match a CEL selector, with the value of each part of it for one device
     Cel(CelArguments),
+    /// The GpuPools: how many cards each has, what is allocated, who waits, and what is wrong
+    Pools(PoolsArguments),
+    /// How the cards of a node are connected, which groups they form, and who holds what
+    Topology(TopologyArguments),
+    /// Lets pods go that wait for a controller that is not there: removes its scheduling gate
+    Ungate(UngateArguments),
 }
 
 /// The output format.
@@ -84,6 +133,17 @@ pub enum Format {
     Json,
     /// YAML
     Yaml,
+}
+
+/// The output format of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// The table with more columns
+    Wide,
 }
 
 /// Where the objects come from.
@@ -99,6 +159,14 @@ pub struct SourceArguments {
     /// Namespace of the named pod or claim, and of objects in files that name none
     #[arg(short, long)]
     pub namespace: Option<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
+}
+
+/// The cluster, as kubectl's arguments name it.
+#[derive(Debug, Args)]
+pub struct ConnectionArguments {
     /// The kubeconfig file of the cluster
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig: Option<PathBuf>,
@@ -178,4 +246,58 @@ pub struct CelArguments {
     /// Where the devices come from.
     #[command(flatten)]
     pub source: SourceArguments,
+}
+
+/// `kubectl gpu pools`
+#[derive(Debug, Args)]
+#[command(after_help = POOLS_HELP)]
+pub struct PoolsArguments {
+    /// The pool to describe. Without it, all are listed
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print JSON, YAML or a wider table
+    #[arg(short, long, value_enum)]
+    pub output: Option<ListFormat>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// `kubectl gpu topology`
+#[derive(Debug, Args)]
+#[command(after_help = TOPOLOGY_HELP)]
+pub struct TopologyArguments {
+    /// The node. Without it, nodes with cards are listed
+    #[arg(value_name = "NODE")]
+    pub node: Option<String>,
+    /// Print JSON or YAML instead of text
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// `kubectl gpu ungate`
+#[derive(Debug, Args)]
+#[command(after_help = UNGATE_HELP)]
+pub struct UngateArguments {
+    /// The pods, as NAME or pod/NAME
+    #[arg(value_name = "POD", required_unless_present = "all", conflicts_with = "all")]
+    pub pods: Vec<String>,
+    /// All pods of the namespace that have the gate
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: of all namespaces
+    #[arg(short = 'A', long, requires = "all", conflicts_with_all = ["namespace", "pods"])]
+    pub all_namespaces: bool,
+    /// The pods' namespace
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Ask the API server whether it would do it, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
 }

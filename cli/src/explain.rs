@@ -8,6 +8,7 @@ mod given;
 mod nearest;
 mod obstacle;
 mod request;
+mod steering;
 
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
@@ -16,6 +17,7 @@ use tessera_cluster::outcome::{self, NodeOutcome, Reason};
 use tessera_cluster::subject::Subject;
 use tessera_cluster::{Asker, Cluster, ObjectError};
 
+use crate::api_server::News;
 use crate::subject;
 
 pub use fleet::Fleet;
@@ -23,6 +25,7 @@ pub use given::Given;
 pub use nearest::TRIES;
 pub use obstacle::Obstacle;
 pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
+pub use steering::Steering;
 
 /// Everything about a pod or claim.
 #[derive(Debug, Serialize)]
@@ -42,6 +45,9 @@ pub struct Explanation {
     pub nodes: Vec<NodeDiagnosis>,
     /// Changes after which it would fit.
     pub nearest: Vec<Nearest>,
+    /// The controller's part: its gate, the node that it proposed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steering: Option<Steering>,
     /// Nodes for which not all changes were tried, because of the time that would take.
     pub untried: Vec<String>,
 }
@@ -80,11 +86,16 @@ impl NodeDiagnosis {
     }
 }
 
-/// Explains.
+/// Explains. `news` is what the cluster says of the controller.
 ///
 /// # Errors
 /// An object contains something that the API server would not accept.
-pub fn explain(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Explanation, ObjectError> {
+pub fn explain(
+    cluster: &Cluster,
+    subject: &Subject,
+    news: Option<News>,
+    asker: &mut Asker,
+) -> Result<Explanation, ObjectError> {
     let mut explanation = Explanation {
         subject: subject::title(subject),
         fits: false,
@@ -93,29 +104,33 @@ pub fn explain(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Resul
         given: given::of(cluster, subject, asker)?,
         nodes: Vec::new(),
         nearest: Vec::new(),
+        steering: None,
         untried: Vec::new(),
     };
     let is_waiting = subject.claims.iter().any(|wanted| !wanted.is_allocated());
     if !is_waiting {
-        explanation.fits = subject.obstacles.is_empty();
+        explanation.fits = explanation.obstacles.is_empty();
+        explanation.steering = steering::of(cluster, subject, &[], news);
         return Ok(explanation);
     }
     let waiting: Vec<_> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
     let claims = outcome::converted(&waiting)?;
     let nodes = cluster.nodes();
     let outcomes = outcome::of_nodes(cluster, subject, asker)?;
-    explanation.fits = subject.obstacles.is_empty() && outcomes.iter().any(|node| node.fits);
+    explanation.fits = explanation.obstacles.is_empty() && outcomes.iter().any(|node| node.fits);
     let mut fleet = Fleet::new(cluster, &[]);
     explanation.hints = fleet.hints(&claims);
     for (node, outcome) in nodes.iter().zip(outcomes) {
         let mut diagnosis = NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new() };
-        if !diagnosis.outcome.fits && !matches!(diagnosis.outcome.reason, Some(Reason::Node(_))) {
+        if matches!(diagnosis.outcome.reason, Some(Reason::Devices(_) | Reason::Error(_))) {
             let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
             (diagnosis.requests, diagnosis.together) = diagnose(cluster, &mut fleet, node, &claims, asker);
+            diagnosis.together.extend(diagnosis.outcome.shortage.iter().map(|why| format!("besides, {why}")));
         }
         explanation.nodes.push(diagnosis);
     }
-    if !explanation.fits {
+    explanation.steering = steering::of(cluster, subject, &explanation.nodes, news);
+    if !explanation.nodes.iter().any(|node| node.outcome.fits) {
         (explanation.nearest, explanation.untried) =
             nearest::of(cluster, &mut fleet, subject, &nodes, &explanation.nodes, asker)?;
     }

@@ -3,11 +3,13 @@
 mod document;
 mod object;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use tessera_cluster::Objects;
+use tessera_api::gpu_pool::GpuPool;
+use tessera_cluster::{Key, Objects};
 
 /// Largest file that is read, in bytes: a wrong or hostile path then ends in an error instead of using up the memory.
 const FILE_LIMIT: u64 = 1 << 30;
@@ -62,6 +64,8 @@ pub enum FileError {
 pub struct Loaded {
     /// The objects.
     pub objects: Objects,
+    /// GpuPools.
+    pub pools: BTreeMap<Key, GpuPool>,
     /// For standard error: fields that Kubernetes does not know, documents that are not used.
     pub warnings: Vec<String>,
 }

@@ -1,6 +1,7 @@
-//! `kubectl gpu`: what kube-scheduler would allocate and why, and which devices a CEL selector matches.
+//! `kubectl gpu`: what kube-scheduler would allocate and why, which devices a CEL selector matches, what GpuPools have,
+//! and how cards are connected.
 //!
-//! Exit codes: 0 it fits (or matches), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
+//! Exit codes: 0 it fits (or matches, or is well), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
 
 mod api_server;
@@ -13,11 +14,14 @@ mod files;
 mod hints;
 mod lines;
 mod output;
+mod pools;
 mod quantities;
+mod reports;
 mod shallow;
 mod share_ids;
 mod source;
 mod subject;
+mod topology;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -33,6 +37,9 @@ fn main() -> ExitCode {
         Command::Allocate(command) => commands::allocate::run(command),
         Command::Explain(command) => commands::explain::run(command),
         Command::Cel(command) => commands::cel::run(command),
+        Command::Pools(command) => commands::pools::run(command),
+        Command::Topology(command) => commands::topology::run(command),
+        Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,

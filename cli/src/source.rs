@@ -1,6 +1,9 @@
 //! Objects from the cluster or from files, depending on the command line.
 
-use tessera_cluster::Objects;
+use std::collections::BTreeMap;
+
+use tessera_api::gpu_pool::GpuPool;
+use tessera_cluster::{Key, Objects};
 
 use crate::api_server::{self, Wanted};
 use crate::arguments::SourceArguments;
@@ -12,10 +15,14 @@ use crate::output::{CommandError, warn};
 pub struct Source {
     /// The objects.
     pub objects: Objects,
+    /// GpuPools, if they are wanted; `None` where the API server has no such kind.
+    pub pools: Option<BTreeMap<Key, GpuPool>>,
     /// Namespace of names on the command line.
     pub namespace: String,
     /// The objects of the files alone, if those of the cluster were added.
     pub given: Option<Objects>,
+    /// Whether anything is from the cluster.
+    pub is_live: bool,
 }
 
 impl Source {
@@ -25,27 +32,37 @@ impl Source {
     /// Files or cluster could not be read.
     pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Self, CommandError> {
         if arguments.files.is_empty() {
-            let api_server::Loaded { objects, namespace, warnings } = api_server::load(arguments, wanted)?;
-            warn(&warnings);
-            return Ok(Source { objects, namespace, given: None });
+            let loaded = api_server::load(arguments, wanted)?;
+            warn(&loaded.warnings);
+            let api_server::Loaded { objects, pools, namespace, .. } = loaded;
+            return Ok(Source { objects, pools, namespace, given: None, is_live: true });
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let texts = files::read(&arguments.files, arguments.recursive)?;
         let loaded = files::parse(&texts, &default)?;
         warn(&loaded.warnings);
-        if !loaded.objects.slices.is_empty() || !loaded.objects.nodes.is_empty() {
-            return Ok(Source { objects: loaded.objects, namespace: default, given: None });
+        let files::Loaded { objects, pools, .. } = loaded;
+        let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
+        if !objects.slices.is_empty() || !objects.nodes.is_empty() || has_pools {
+            let pools = Some(pools);
+            return Ok(Source { objects, pools, namespace: default, given: None, is_live: false });
         }
         // Files without nodes and devices refer to those of the cluster.
-        let api_server::Loaded { mut objects, namespace, warnings } = api_server::load(arguments, wanted)
-            .map_err(|error| {
-                CommandError::Asked(format!(
-                    "the files have no ResourceSlice and no Node, and the cluster: {error}"
-                ))
-            })?;
-        warn(&warnings);
+        let wanted = match wanted {
+            Wanted::All { .. } => {
+                Wanted::All { volumes: objects.pods.values().any(api_server::waits_with_volumes) }
+            }
+            other => other,
+        };
+        let of_cluster = api_server::load(arguments, wanted).map_err(|error| {
+            CommandError::Asked(format!(
+                "the files have no ResourceSlice and no Node, and the cluster: {error}"
+            ))
+        })?;
+        warn(&of_cluster.warnings);
+        let api_server::Loaded { mut objects, pools, namespace, .. } = of_cluster;
         let loaded = files::parse(&texts, &namespace)?;
         objects.overlay(&loaded.objects);
-        Ok(Source { objects, namespace, given: Some(loaded.objects) })
+        Ok(Source { objects, pools, namespace, given: Some(loaded.objects), is_live: true })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tessera_api::steering::GATE;
 use tessera_cluster::subject::{PodObstacle, Subject, of_claim, of_pod};
 use tessera_cluster::{Key, Objects};
 
@@ -53,9 +54,29 @@ pub fn title(subject: &Subject) -> String {
     }
 }
 
-/// What keeps it waiting, independent of devices.
+/// Whether the controller's gate is on the pod.
+pub fn is_steered(subject: &Subject) -> bool {
+    subject.obstacles.iter().any(is_steering)
+}
+
+/// Scheduling gates of others.
+pub fn other_gates(subject: &Subject) -> Vec<String> {
+    let others = subject.obstacles.iter().filter(|obstacle| !is_steering(obstacle));
+    let gates = others.filter_map(|obstacle| match obstacle {
+        PodObstacle::SchedulingGate(gate) => Some(gate.clone()),
+        _ => None,
+    });
+    gates.collect()
+}
+
+fn is_steering(obstacle: &PodObstacle) -> bool {
+    matches!(obstacle, PodObstacle::SchedulingGate(gate) if gate == GATE)
+}
+
+/// What keeps it waiting, independent of devices. The controller's gate is none: it goes when there is a place for the
+/// pod.
 pub fn obstacles(objects: &Objects, subject: &Subject) -> Vec<String> {
-    let said = subject.obstacles.iter().map(|obstacle| {
+    let said = subject.obstacles.iter().filter(|obstacle| !is_steering(obstacle)).map(|obstacle| {
         let PodObstacle::NoExtendedResource(resource) = obstacle else { return obstacle.to_string() };
         let specs = objects.classes.values().filter_map(|class| class.spec.as_ref());
         let known: BTreeSet<String> = specs.filter_map(|spec| spec.extended_resource_name.clone()).collect();

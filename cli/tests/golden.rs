@@ -69,6 +69,54 @@ fn allocate() {
 }
 
 #[test]
+fn pools() {
+    let file = "../pools.yaml";
+    golden("pools", &["pools", "-f", file], "");
+    golden("pools-wide", &["pools", "-f", file, "-o", "wide"], "");
+    golden("pools-training", &["pools", "training", "-f", file], "");
+    golden("pools-inference-wide", &["pools", "inference", "-f", file, "-o", "wide"], "");
+    golden("pools-inference-json", &["pools", "inference", "-f", file, "-o", "json"], "");
+    golden("pools-broken", &["pools", "broken", "-f", file], "");
+    golden("pools-notebooks", &["pools", "notebooks", "-f", file], "");
+    golden("pools-unknown", &["pools", "trainings", "-f", file], "");
+    golden("pools-none", &["pools", "-f", "slices.yaml"], "");
+}
+
+#[test]
+fn a_pool_that_says_what_no_pool_can_is_placed() {
+    let pool =
+        "apiVersion: gpu.tessera.dev/v1alpha1\nkind: GpuPool\nmetadata: {name: a}\nspec:\n  prority: 1\n";
+    let output = run(&["pools", "-f", "-"], pool);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("standard input, document 1, line ") && said.contains("`prority`"), "{said}");
+}
+
+#[test]
+fn topology() {
+    let file = "../pools.yaml";
+    golden("topology", &["topology", "-f", file], "");
+    golden("topology-node-a", &["topology", "node-a", "-f", file], "");
+    golden("topology-node-b", &["topology", "node-b", "-f", file], "");
+    golden("topology-node-b-json", &["topology", "node-b", "-f", file, "-o", "json"], "");
+    golden("topology-node-c", &["topology", "node-c", "-f", file], "");
+    golden("topology-unknown", &["topology", "nod-a", "-f", file], "");
+    golden("topology-unreported", &["topology", "node-a", "-f", "slices.yaml", "-f", "cluster.yaml"], "");
+}
+
+/// Gates, pools and room besides devices.
+#[test]
+fn explain_steering() {
+    let file = "../pools.yaml";
+    for pod in ["gated", "queued", "crowded", "proposed", "nothing", "with-disk"] {
+        golden(&format!("steering-{pod}"), &["explain", &format!("pod/{pod}"), "-f", file], "");
+    }
+    golden("steering-gated-allocate", &["allocate", "pod/gated", "-f", file], "");
+    golden("steering-crowded-allocate", &["allocate", "pod/crowded", "-f", file], "");
+    golden("steering-proposed-json", &["explain", "pod/proposed", "-f", file, "-o", "json"], "");
+}
+
+#[test]
 fn partitions() {
     let file = "../partitions.yaml";
     for name in ["wants-card", "wants-full", "wants-half", "wants-many", "wants-other"] {
@@ -261,9 +309,25 @@ fn misuse_ends_with_2() {
         &["allocate", "-f", "no-such-file"],
         &["allocate", "--lines", "-f", "."],
         &["nonsense"],
+        &["topology", "a", "b"],
+        &["pools", "-f", ".", "-o", "text"],
+        &["ungate"],
+        &["ungate", "pod", "--all"],
+        &["ungate", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
     ] {
         let output = run(arguments, "");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+    }
+}
+
+/// A name with `-A` would be a pod of which namespace?
+#[test]
+fn ungate_takes_names_or_all() {
+    for arguments in
+        [&["ungate", "pod", "--all"][..], &["ungate", "pod", "-A"], &["ungate", "--all", "-A", "-n", "x"]]
+    {
+        let said = String::from_utf8(run(arguments, "").stderr).unwrap();
+        assert!(said.contains("cannot be used with"), "{arguments:?}: {said}");
     }
 }

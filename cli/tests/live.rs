@@ -111,6 +111,11 @@ async fn foretells_and_explains_what_the_scheduler_does() {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
 
+    // The cards of that node are no cards of Tessera's: they have other names.
+    let (code, said, _) = run(&kubeconfig, &["topology", "cli-live"]).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("no cards are published for node cli-live"), "{said}");
+
     // One card is left, two are asked for.
     cluster.apply(&documents(&[claim("second", 2), pod("second")])).await.unwrap();
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
@@ -351,4 +356,192 @@ async fn says_which_right_is_missing() {
     let (code, said, _) = run(&reader, &["cel", "device.driver == 'rights.tessera.dev'"]).await;
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("warning"), "{said}");
+}
+
+fn gated_pod(name: &str, namespace: &str, gates: &[&str]) -> Value {
+    let gates: Vec<Value> = gates.iter().map(|gate| json!({ "name": gate })).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "schedulingGates": gates, "containers": [{ "name": "c", "image": "none" }] },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lifts_the_gate_and_leaves_those_of_others() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let (namespace, ours, other) = ("cli-ungate", tessera_api::steering::GATE, "example.com/quota");
+    cluster.create_namespace(namespace).await.unwrap();
+    let documents = [
+        gated_pod("one", namespace, &[ours]),
+        gated_pod("two", namespace, &[other, ours]),
+        gated_pod("three", namespace, &[ours]),
+        gated_pod("free", namespace, &[other]),
+    ];
+    cluster.apply(&documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+        kube::Api::namespaced(cluster.client().await.unwrap(), namespace);
+    let gates = async |name: &str| -> Vec<String> {
+        let spec = pods.get(name).await.unwrap().spec.unwrap();
+        spec.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect()
+    };
+
+    // A dry run changes nothing.
+    let all = ["ungate", "--all", "-n", namespace];
+    let (code, said, _) = run(&kubeconfig, &[&all[..], &["--dry-run"]].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    for pod in ["one", "two", "three"] {
+        assert!(said.contains(&format!("pod cli-ungate/{pod}: gate would be lifted")), "{said}");
+    }
+    assert!(!said.contains("free"), "{said}");
+    assert_eq!(gates("one").await, [ours]);
+
+    // By name: what has none, or is not there, is said of that pod alone.
+    let (code, said, _) = run(&kubeconfig, &["ungate", "one", "pod/free", "-n", namespace]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("pod cli-ungate/one: gate lifted\n"), "{said}");
+    assert!(said.contains(&format!("pod cli-ungate/free: has no gate {ours}")), "{said}");
+    assert!(gates("one").await.is_empty());
+    let (code, said, _) = run(&kubeconfig, &["ungate", "missing", "two", "-n", namespace]).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("pod cli-ungate/two: gate lifted; it still waits for example.com/quota"), "{said}");
+    assert!(said.contains("error: pod cli-ungate/missing: "), "{said}");
+    assert_eq!(gates("two").await, [other]);
+
+    // All that is left; then nothing is.
+    let (code, said, _) = run(&kubeconfig, &all).await;
+    assert_eq!((code, said.as_str()), (0, "pod cli-ungate/three: gate lifted\n"));
+    assert!(gates("three").await.is_empty());
+    assert_eq!(gates("free").await, [other]);
+    let (code, said, _) = run(&kubeconfig, &all).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("no pod of namespace cli-ungate has the gate"), "{said}");
+}
+
+/// A gated pod is told who lifts the gate: nobody here, until somebody holds the Lease, who then says why it waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn explains_who_lifts_the_gate() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let namespace = "cli-gated";
+    cluster.create_namespace(namespace).await.unwrap();
+    let gated = gated_pod("gated", namespace, &[tessera_api::steering::GATE]);
+    cluster.apply(&gated.to_string()).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let explain = ["explain", "pod/gated", "-n", namespace];
+    let (_, said, _) = run(&kubeconfig, &explain).await;
+    assert!(said.contains("no controller leads") && said.contains("`kubectl gpu ungate`"), "{said}");
+
+    let client = cluster.client().await.unwrap();
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(client, namespace);
+    let uid = pods.get("gated").await.unwrap().metadata.uid.unwrap();
+    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": { "name": "tessera-controller", "namespace": namespace },
+        "spec": { "holderIdentity": "controller-0", "leaseDurationSeconds": 15, "renewTime": now },
+    });
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": { "name": "gated.1", "namespace": namespace },
+        "regarding": { "apiVersion": "v1", "kind": "Pod", "name": "gated", "namespace": namespace, "uid": uid },
+        "eventTime": now,
+        "action": "Steering",
+        "reason": "NotSteered",
+        "note": "0 of 3 nodes have two cards",
+        "type": "Warning",
+        "reportingController": "gpu.tessera.dev/controller",
+        "reportingInstance": "controller-0",
+    });
+    cluster.apply(&format!("{lease}\n---\n{event}")).await.unwrap();
+    let (_, said, _) = run(&kubeconfig, &explain).await;
+    for part in ["the controller runs: controller-0 leads", "NotSteered: 0 of 3 nodes have two cards"] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn says_what_is_known_of_pools() {
+    use kube::CustomResourceExt as _;
+    use tessera_api::gpu_pool::{GpuPool, GpuPoolSpec};
+
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let (code, said, _) = run(&kubeconfig, &["pools"]).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("the CustomResourceDefinition gpupools.gpu.tessera.dev is not installed"),
+        "{said}"
+    );
+
+    cluster.apply(&serde_json::to_string(&GpuPool::crd()).unwrap()).await.unwrap();
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd/gpupools.gpu.tessera.dev"]).await.unwrap();
+    let pools: kube::Api<GpuPool> = kube::Api::all(cluster.client().await.unwrap());
+    let pool = GpuPool::new("cli-pool", GpuPoolSpec { priority: 7, ..GpuPoolSpec::default() });
+    let made = pools.create(&kube::api::PostParams::default(), &pool).await.unwrap();
+    let (code, said, _) = run(&kubeconfig, &["pools"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("cli-pool") && said.contains("no controller has written a status"), "{said}");
+
+    let status = json!({ "status": {
+        "observedGeneration": made.metadata.generation,
+        "nodes": 1, "cards": 4, "offered": 4, "allocated": "1.50", "unallocatable": "0.00",
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "AsWanted",
+            "message": "decides on 4 cards of 1 nodes", "lastTransitionTime": "2026-11-20T10:00:00Z" }],
+    } });
+    let parameters = kube::api::PatchParams::default();
+    pools.patch_status("cli-pool", &parameters, &kube::api::Patch::Merge(&status)).await.unwrap();
+    let (code, said, _) = run(&kubeconfig, &["pools", "cli-pool"]).await;
+    assert_eq!(code, 0, "{said}");
+    for part in ["cli-pool: AsWanted", "priority 7", "claims hold 1.50", "no node reports cards of it"] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    let changed = json!({ "spec": { "priority": 8 } });
+    pools.patch("cli-pool", &parameters, &kube::api::Patch::Merge(&changed)).await.unwrap();
+    let (code, said, listed) = run(&kubeconfig, &["pools", "-o", "json"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(listed[0]["known"], json!({ "status": "old", "observed": 1, "generation": 2 }), "{said}");
+}
+
+/// The slices of one node are asked for alone; claims of all namespaces say who holds what.
+#[tokio::test(flavor = "multi_thread")]
+async fn shows_the_cards_of_a_node() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let slice = |node: &str, report: Value| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {
+                "name": node,
+                "annotations": { tessera_api::node_report::ANNOTATION: report.to_string() },
+            },
+            "spec": {
+                "driver": "cards.tessera.dev",
+                "nodeName": node,
+                "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+                "devices": [{ "name": "gpu-07-00" }, { "name": "gpu-0f-00" }],
+            },
+        })
+    };
+    let report = json!({
+        "cards": { "0000:07:00.0": {}, "0000:0f:00.0": { "pool": "training" } },
+        "links": [["0000:07:00.0", "0000:0f:00.0", 12]],
+        "otherPairs": "SYS",
+    });
+    let slices = [slice("cli-cards-1", report), slice("cli-cards-2", json!({}))];
+    cluster.apply(&slices.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let (code, said, one) = run(&kubeconfig, &["topology", "cli-cards-1", "-o", "json"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(
+        one["links"],
+        json!([{ "cards": ["0000:07:00.0", "0000:0f:00.0"], "nvlinks": 12, "pcie": "SYS" }])
+    );
+    assert_eq!(one["cards"][1]["pool"], "training", "{said}");
+    let (code, said, _) = run(&kubeconfig, &["topology"]).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("cli-cards-1") && said.contains("cli-cards-2"), "{said}");
 }

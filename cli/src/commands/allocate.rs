@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde::Serialize;
+use tessera_api::steering::GATE;
 use tessera_cluster::Cluster;
 use tessera_cluster::outcome::{self, NodeOutcome, Reason};
 use tessera_cluster::subject::{Subject, Wanted, of_pod, waiting};
@@ -25,6 +26,9 @@ struct Report {
     subject: String,
     fits: bool,
     obstacles: Vec<String>,
+    /// Whether the controller's gate holds the pod back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    gated: bool,
     nodes: Vec<NodeOutcome>,
 }
 
@@ -38,7 +42,8 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut server)?;
         return Ok(Verdict::Yes);
     }
-    let Source { objects, namespace, given } = Source::load(&arguments.source, api_server::Wanted::All)?;
+    let Source { objects, namespace, given, .. } =
+        Source::load(&arguments.source, api_server::Wanted::All { volumes: false })?;
     let subjects = match &arguments.subject {
         Some(name) => vec![subject::named(&objects, name, &namespace)?],
         None => waiting(given.as_ref().unwrap_or(&objects))
@@ -57,16 +62,10 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
     let mut reports = Vec::new();
     for subject in &subjects {
         let nodes = outcome::of_nodes(&cluster, subject, &mut asker)?;
-        let fits = subject.obstacles.is_empty() && nodes.iter().any(|node| node.fits);
-        reports.push((
-            subject,
-            Report {
-                subject: title(subject),
-                fits,
-                obstacles: subject::obstacles(cluster.objects(), subject),
-                nodes,
-            },
-        ));
+        let obstacles = subject::obstacles(cluster.objects(), subject);
+        let fits = obstacles.is_empty() && nodes.iter().any(|node| node.fits);
+        let gated = subject::is_steered(subject);
+        reports.push((subject, Report { subject: title(subject), fits, obstacles, gated, nodes }));
     }
     let fits = reports.iter().all(|(_, report)| report.fits);
     if let Some(format) = arguments.output {
@@ -92,7 +91,13 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
     for obstacle in &report.obstacles {
         text += &format!("{}\n", paint.bad(&printable(obstacle)));
     }
-    if subject.claims.is_empty() && subject.obstacles.is_empty() {
+    if report.gated {
+        text += &format!(
+            "{GATE} holds it back until the controller proposes a node (kubectl gpu explain {} says more)\n",
+            report.subject
+        );
+    }
+    if subject.claims.is_empty() && report.obstacles.is_empty() {
         text += "it asks for no devices\n";
     } else if !subject.claims.is_empty() && subject.claims.iter().all(Wanted::is_allocated) {
         text += "all its claims have their devices already; `kubectl gpu explain` says why these\n";
@@ -142,6 +147,7 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
         let reason = match &node.reason {
             None => continue,
             Some(Reason::Node(reason)) => reason.clone(),
+            Some(Reason::Room(reason)) => format!("it has the devices, but {reason}"),
             Some(Reason::Devices(reason)) => {
                 format!("{reason} (kubectl gpu explain {} says why)", report.subject)
             }

@@ -1,5 +1,7 @@
 //! `kubectl gpu explain`: why a pod or claim waits, or why it got its devices.
 
+mod steering;
+
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -10,7 +12,9 @@ use tessera_cluster::subject::Subject;
 use crate::api_server;
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
-use crate::explain::{self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis};
+use crate::explain::{
+    self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering,
+};
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::share_ids::asker;
 use crate::source::Source;
@@ -26,10 +30,12 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 /// # Errors
 /// The objects could not be read, or the named one does not exist.
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
-    let source = Source::load(&arguments.source, api_server::Wanted::All)?;
+    let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false })?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
+    let news = subject.pod.as_ref().filter(|_| source.is_live && Steering::concerns(&subject));
+    let news = news.map(|pod| api_server::news(&arguments.source, pod));
     let cluster = Cluster::of(source.objects)?;
-    let explanation = explain::explain(&cluster, &subject, &mut asker())?;
+    let explanation = explain::explain(&cluster, &subject, news, &mut asker())?;
     match arguments.output {
         Some(format) => output::structured(format, &explanation)?,
         None => {
@@ -56,6 +62,9 @@ impl Screen {
         let is_waiting = !explanation.nodes.is_empty();
         let verdict = match (is_waiting, explanation.fits) {
             (true, true) => self.paint.good("fits now"),
+            (true, false) if explanation.nodes.iter().any(|node| node.outcome.fits) => {
+                self.paint.bad("waits, and would fit")
+            }
             (true, false) => self.paint.bad("does not fit"),
             (false, true) if explanation.given.is_empty() => self.paint.good("asks for no devices"),
             (false, true) => self.paint.good("has its devices"),
@@ -70,6 +79,9 @@ impl Screen {
         }
         for given in &explanation.given {
             self.given(&mut text, given);
+        }
+        if let Some(steering) = &explanation.steering {
+            text += &steering::text(steering, is_waiting, self.shown(), self.paint);
         }
         self.nodes(&mut text, explanation);
         if !explanation.nearest.is_empty() {
@@ -139,6 +151,10 @@ impl Screen {
         match &node.outcome.reason {
             Some(Reason::Node(reason)) => {
                 let _ = writeln!(text, "  does not take it: {}", printable(reason));
+                return text;
+            }
+            Some(Reason::Room(reason)) => {
+                let _ = writeln!(text, "  has the devices, but no room: {}", printable(reason));
                 return text;
             }
             Some(Reason::Error(error)) => {

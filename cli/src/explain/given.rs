@@ -6,6 +6,7 @@ use serde::Serialize;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::held::Held;
 use tessera_allocator::node::NodeSelector;
+use tessera_api::attribute;
 use tessera_cel::{AttributeValue, DeviceView};
 use tessera_cluster::outcome::{converted, results};
 use tessera_cluster::subject::{Subject, Wanted};
@@ -148,7 +149,12 @@ fn describe(device: &tessera_cel::Device) -> String {
         Some(AttributeValue::String(value)) => Some(value.to_owned()),
         _ => None,
     };
-    [text("type"), text("profile"), text("productName")].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let pool = text(attribute::GPU_POOL).map(|pool| format!("GPU pool {pool}"));
+    [text("type"), text("profile"), text("productName"), pool]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Whether kube-scheduler would allocate the same again.

@@ -52,6 +52,8 @@ pub fn of(
         .map(|node| &**node)
         .zip(diagnoses)
         .filter(|(_, diagnosis)| matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))))
+        // Devices alone would not make it fit there.
+        .filter(|(_, diagnosis)| diagnosis.outcome.shortage.is_none())
         .collect();
     short.sort_by_key(|(_, diagnosis)| diagnosis.missing());
     for (node, diagnosis) in short {

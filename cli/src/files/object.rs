@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::Metadata;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -114,6 +113,19 @@ impl Found<'_, '_> {
             ("resource.k8s.io/v1", "DeviceTaintRule") => {
                 self.keep(&mut objects.taint_rules, "DeviceTaintRule", None, warnings, |_| ())
             }
+            ("v1", "PersistentVolumeClaim") => self.keep(
+                &mut objects.volume_claims,
+                "PersistentVolumeClaim",
+                Some(namespace),
+                warnings,
+                |_| (),
+            ),
+            ("v1", "PersistentVolume") => {
+                self.keep(&mut objects.volumes, "PersistentVolume", None, warnings, |_| ())
+            }
+            ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
+                self.keep(&mut loaded.pools, "GpuPool", None, warnings, |_| ())
+            }
             (version, "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice" | "DeviceClass") => {
                 let reason = format!("{kind} is not known in {version}; use resource.k8s.io/v1");
                 Err(self.error(&[Step::Key("apiVersion".to_owned())], reason))
@@ -134,7 +146,7 @@ impl Found<'_, '_> {
         complete: impl FnOnce(&mut T),
     ) -> Result<(), FileError>
     where
-        T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
+        T: DeserializeOwned + Serialize + Resource,
     {
         quantities::as_text(&mut self.value);
         let mut object: T = serde_path_to_error::deserialize(&self.value).map_err(|error| {
@@ -158,7 +170,7 @@ impl Found<'_, '_> {
             }
         }
         complete(&mut object);
-        let metadata = object.metadata_mut();
+        let metadata = object.meta_mut();
         let Some(name) = metadata.name.clone().filter(|name| !name.is_empty()) else {
             return Err(self.error(
                 &[Step::Key("metadata".to_owned())],

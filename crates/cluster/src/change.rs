@@ -139,7 +139,7 @@ impl Cluster {
             }
             Object::ResourceClaim(claim) => self.apply_claim(project::claim(claim))?,
             Object::ResourceSlice(slice) => {
-                let slice = project::slice(slice);
+                let slice = project::slice(slice, self.keeps_slices);
                 let change =
                     self.inventory.update(&slice).map_err(|error| ObjectError::of_slice(&slice, error))?;
                 Arc::make_mut(&mut self.held).follow(&self.inventory, &change);

@@ -31,7 +31,7 @@ pub struct Cluster {
     pub(crate) usages: Usages,
     /// Pods on their way to a node, with the claims as they will be.
     pub(crate) assumed: BTreeMap<Key, Assumed>,
-    /// Whether slices are kept as objects, too.
+    /// Whether slices are kept as objects, too, with the reports of their nodes.
     pub(crate) keeps_slices: bool,
 }
 

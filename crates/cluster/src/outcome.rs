@@ -24,7 +24,10 @@ pub struct NodeOutcome {
     /// Why not, if it could not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// What the claims without devices would get.
+    /// Why there is no room besides devices, whether these suffice or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<String>,
+    /// What the claims without devices would get, or would if there was room.
     pub claims: Vec<ClaimOutcome>,
 }
 
@@ -36,6 +39,8 @@ pub enum Reason {
     Node(String),
     /// Not enough devices.
     Devices(String),
+    /// The devices would suffice, but there is no room besides.
+    Room(String),
     /// kube-scheduler ends the attempt with this error and tries no other node.
     Error(String),
 }
@@ -91,17 +96,21 @@ pub fn of_node(
         node: node.metadata.name.clone().unwrap_or_default(),
         fits: false,
         reason: None,
+        shortage: None,
         claims: Vec::new(),
     };
     if let Some(reason) = refusal(subject, node) {
         outcome.reason = Some(Reason::Node(reason.to_string()));
         return Ok(outcome);
     }
+    let shortage = subject.pod.as_ref().and_then(|pod| cluster.shortage(pod, node));
+    outcome.shortage = shortage.map(|refusal| refusal.to_string());
     let wanted = to_allocate(subject, node);
     let claims = converted(&wanted)?;
     match cluster.allocate(node, &claims, cluster.held(), asker) {
         Ok(Some(allocations)) => {
-            outcome.fits = true;
+            outcome.fits = outcome.shortage.is_none();
+            outcome.reason = outcome.shortage.clone().map(Reason::Room);
             outcome.claims = wanted
                 .iter()
                 .zip(allocations)

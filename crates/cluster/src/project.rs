@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_api::node_report;
 
 fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, deletion_timestamp, .. } = metadata;
@@ -90,8 +91,12 @@ pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate
     ResourceClaimTemplate { metadata: metadata(template.metadata), ..template }
 }
 
-pub(crate) fn slice(slice: ResourceSlice) -> ResourceSlice {
-    ResourceSlice { metadata: metadata(slice.metadata), ..slice }
+/// The slice. `keeps_report`: with what the plugin says of its node, which allocations do not depend on.
+pub(crate) fn slice(mut slice: ResourceSlice, keeps_report: bool) -> ResourceSlice {
+    let annotations = slice.metadata.annotations.take().filter(|_| keeps_report);
+    let report = annotations.and_then(|mut all| all.remove_entry(node_report::ANNOTATION));
+    let annotations = report.map(|report| [report].into());
+    ResourceSlice { metadata: ObjectMeta { annotations, ..metadata(slice.metadata) }, ..slice }
 }
 
 pub(crate) fn class(class: DeviceClass) -> DeviceClass {
@@ -136,4 +141,24 @@ pub(crate) fn volume(volume: PersistentVolume) -> PersistentVolume {
         ..PersistentVolumeSpec::default()
     });
     PersistentVolume { metadata: metadata(volume.metadata), spec, status: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_slice_s_annotations_the_report_stays_for_those_who_keep_slices() {
+        let published: ResourceSlice = serde_json::from_value(json!({
+            "metadata": { "name": "s", "annotations": { node_report::ANNOTATION: "{}", "other": "x" } },
+            "spec": { "driver": "d", "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 } },
+        }))
+        .unwrap();
+        let kept = |keeps_report| slice(published.clone(), keeps_report).metadata.annotations;
+        let report = (node_report::ANNOTATION.to_owned(), "{}".to_owned());
+        assert_eq!(kept(true), Some([report].into()));
+        assert_eq!(kept(false), None);
+    }
 }

@@ -72,10 +72,16 @@ impl Usage {
 }
 
 impl Cluster {
-    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is. Of
-    /// resources that neither the node nor Kubernetes itself names, nothing is said.
+    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is, or
+    /// if it runs there. Of resources that neither the node nor Kubernetes itself names, nothing is said.
     pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
+        if let Some(spec) = &pod.spec
+            && spec.node_name.as_deref() == Some(name)
+        {
+            // It has its place already.
+            return None;
+        }
         let none = Usage::default();
         let usage = self.usages.by_node.get(name).unwrap_or(&none);
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -119,7 +125,8 @@ impl Cluster {
         pod.spec.as_ref()?.volumes.iter().flatten().find_map(|volume| {
             let claim = match &volume.persistent_volume_claim {
                 Some(claim) => claim.claim_name.clone(),
-                None => format!("{pod_name}-{}", volume.name),
+                None if volume.ephemeral.is_some() => format!("{pod_name}-{}", volume.name),
+                None => return None,
             };
             let claim = self.objects.volume_claims.get(&(namespace.clone(), claim))?;
             let name = claim.spec.as_ref()?.volume_name.clone()?;
@@ -278,6 +285,33 @@ mod tests {
             cluster.apply(pod(name, Some("a"), json!({}))).unwrap();
         }
         assert_eq!(cluster.shortage(&asking, &node()), Some(Refusal::Pods(3)));
+    }
+
+    #[test]
+    fn a_pod_has_room_where_it_runs() {
+        let mut cluster = Cluster::default();
+        let running = || pod("p", Some("a"), json!({ "containers": [container("3")] }));
+        cluster.apply(running()).unwrap();
+        assert_eq!(cluster.shortage(&running(), &node()), None);
+    }
+
+    /// `web-disk` would be the claim of an ephemeral volume `disk` of pod `web`.
+    #[test]
+    fn volumes_that_no_claim_provides_are_nowhere() {
+        let mut cluster = Cluster::default();
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(json!({
+            "metadata": { "name": "web-disk", "namespace": "n" }, "spec": { "volumeName": "far" } }))
+        .unwrap();
+        let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(json!({
+            "metadata": { "name": "far" }, "spec": { "nodeAffinity": { "required": { "nodeSelectorTerms": [
+                { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] }] } } } }))
+        .unwrap();
+        cluster.apply(claim).unwrap();
+        cluster.apply(volume).unwrap();
+        let with = |volume: Value| pod("web", None, json!({ "volumes": [volume] }));
+        let ephemeral = with(json!({ "name": "disk", "ephemeral": {} }));
+        assert_eq!(cluster.shortage(&ephemeral, &node()), Some(Refusal::Volume("far".to_owned())));
+        assert_eq!(cluster.shortage(&with(json!({ "name": "disk", "emptyDir": {} })), &node()), None);
     }
 
     #[test]

@@ -1,0 +1,271 @@
+//! Lists of objects, page by page, as far as the user may read them.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim};
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tessera_cluster::{Key, Objects};
+
+use super::{ClusterError, Wanted, failed, waits_with_volumes};
+use crate::shallow::shallow;
+
+/// Number of objects per answer of the API server.
+const PAGE: u32 = 500;
+
+/// Reads, and remembers what the user may not read.
+pub struct Reader {
+    /// The cluster.
+    pub client: Client,
+    /// The namespace to read where the user may not read all.
+    pub namespace: String,
+    /// What the user may not read, and how that affects the answer.
+    pub warnings: Vec<String>,
+}
+
+impl Reader {
+    /// The objects that a command needs.
+    pub async fn read(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
+        let mut objects = Objects::default();
+        if wanted == (Wanted::Pools { devices: false }) {
+            return Ok(objects);
+        }
+        let of_node = match &wanted {
+            Wanted::Holders { node: Some(node) } => {
+                ListParams::default().fields(&format!("spec.nodeName={node}"))
+            }
+            _ => ListParams::default(),
+        };
+        objects.slices =
+            self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices", of_node).await?;
+        match wanted {
+            Wanted::Devices | Wanted::Pools { .. } => Ok(objects),
+            Wanted::Holders { .. } => {
+                objects.claims = self.claims("look free").await?;
+                Ok(objects)
+            }
+            Wanted::All { volumes } => self.all(objects, volumes).await,
+        }
+    }
+
+    async fn all(&mut self, mut objects: Objects, volumes: bool) -> Result<Objects, ClusterError> {
+        objects.classes = self
+            .needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default())
+            .await?;
+        objects.nodes = match self.list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("nodes", "the nodes are those that slices name, without their labels and taints");
+                BTreeMap::new()
+            }
+            read => read.map_err(failed("list of Nodes"))?,
+        };
+        objects.taint_rules = match taint_rules(&self.client).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("devicetaintrules.resource.k8s.io", "taints of DeviceTaintRules do not count");
+                BTreeMap::new()
+            }
+            read => read.map_err(failed("list of DeviceTaintRules"))?,
+        };
+        let namespace = self.namespace.clone();
+        objects.claims = self.claims("count as free").await?;
+        objects.templates = self
+            .of_namespaces(
+                "resourceclaimtemplates.resource.k8s.io",
+                "list of ResourceClaimTemplates",
+                "",
+                "claims that would be made from templates cannot be told",
+            )
+            .await?;
+        objects.pods = self
+            .of_namespaces(
+                "pods",
+                "list of Pods",
+                &format!("only pods of namespace {namespace} are known, and take room on nodes"),
+                "no pod of the cluster is known, and none takes room on nodes",
+            )
+            .await?;
+        if volumes || objects.pods.values().any(waits_with_volumes) {
+            self.volumes(&mut objects).await?;
+        }
+        Ok(objects)
+    }
+
+    /// Claims; `so` is what follows for devices of claims that are not known.
+    async fn claims(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaim>, ClusterError> {
+        let namespace = self.namespace.clone();
+        self.of_namespaces(
+            "resourceclaims.resource.k8s.io",
+            "list of ResourceClaims",
+            &format!("devices that claims outside namespace {namespace} hold {so}"),
+            &format!("devices that claims hold {so}"),
+        )
+        .await
+    }
+
+    async fn volumes(&mut self, objects: &mut Objects) -> Result<(), ClusterError> {
+        objects.volume_claims = self
+            .of_namespaces(
+                "persistentvolumeclaims",
+                "list of PersistentVolumeClaims",
+                "",
+                "where volumes are does not count",
+            )
+            .await?;
+        objects.volumes = match self.list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("persistentvolumes", "where volumes are does not count");
+                BTreeMap::new()
+            }
+            read => read.map_err(failed("list of PersistentVolumes"))?,
+        };
+        Ok(())
+    }
+
+    fn warn(&mut self, resource: &str, so: &str) {
+        self.warnings.push(format!("you may not list {resource} of the whole cluster: {so}"));
+    }
+
+    /// A list without which there is no answer.
+    async fn needed<T>(
+        &mut self,
+        resource: &'static str,
+        what: &'static str,
+        which: ListParams,
+    ) -> Result<BTreeMap<Key, T>, ClusterError>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.list_some(Api::all(self.client.clone()), which).await.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 403 => {
+                ClusterError::Right { resource, message: status.message.clone() }
+            }
+            error => failed(what)(error),
+        })
+    }
+
+    /// A list of all namespaces; of one, if the user may read no more; or nothing. An empty `so` gives no warning.
+    async fn of_namespaces<T>(
+        &mut self,
+        resource: &str,
+        what: &'static str,
+        so: &str,
+        so_without: &str,
+    ) -> Result<BTreeMap<Key, T>, ClusterError>
+    where
+        T: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        match self.list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {}
+            read => return read.map_err(failed(what)),
+        }
+        match self.list(Api::namespaced(self.client.clone(), &self.namespace)).await {
+            Err(error) if is_forbidden(&error) => {
+                let namespace = &self.namespace;
+                self.warnings.push(format!(
+                    "you may not list {resource}, of the whole cluster or of namespace {namespace}: {so_without}"
+                ));
+                Ok(BTreeMap::new())
+            }
+            read => {
+                if !so.is_empty() {
+                    self.warn(resource, so);
+                }
+                read.map_err(failed(what))
+            }
+        }
+    }
+
+    async fn list<T>(&mut self, api: Api<T>) -> Result<BTreeMap<Key, T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.list_some(api, ListParams::default()).await
+    }
+
+    /// A list of what `which` selects.
+    async fn list_some<T>(&mut self, api: Api<T>, which: ListParams) -> Result<BTreeMap<Key, T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let mut found = BTreeMap::new();
+        let mut parameters = which.clone().limit(PAGE);
+        loop {
+            let page = match self.page(&api, &parameters).await {
+                Ok(page) => page,
+                // The continue token has expired because the list changed: read it once more, in one piece.
+                Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
+                    found.clear();
+                    parameters = which.clone();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for object in page.items {
+                let metadata = object.meta();
+                let key = (
+                    metadata.namespace.clone().unwrap_or_default(),
+                    metadata.name.clone().unwrap_or_default(),
+                );
+                found.insert(key, object);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters.continue_token = Some(token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    async fn page<T>(&mut self, api: &Api<T>, parameters: &ListParams) -> Result<ObjectList<T>, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let request = Request::new(api.resource_url()).list(parameters).map_err(kube::Error::BuildRequest)?;
+        let text = self.client.request_text(request).await?;
+        let read = serde_json::from_str(&text).or_else(|error| {
+            let shallow = shallow(&text).ok_or(error)?;
+            self.warnings.push(format!(
+                "among the {} is configuration that is nested too deeply to be read: its inner part is left out",
+                T::plural(&())
+            ));
+            serde_json::from_str(&shallow)
+        });
+        read.map_err(kube::Error::SerdeError)
+    }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// DeviceTaintRules exist only where their feature gate is on, in one of several API versions of the same form.
+async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, kube::Error> {
+    for version in ["v1", "v1beta2"] {
+        let resource = ApiResource {
+            group: "resource.k8s.io".to_owned(),
+            version: version.to_owned(),
+            api_version: format!("resource.k8s.io/{version}"),
+            kind: "DeviceTaintRule".to_owned(),
+            plural: "devicetaintrules".to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let rules = match api.list(&ListParams::default()).await {
+            Ok(rules) => rules,
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            Err(error) => return Err(error),
+        };
+        return Ok(rules
+            .into_iter()
+            .filter_map(|rule| {
+                let name = rule.metadata.name.clone().unwrap_or_default();
+                let mut value = serde_json::to_value(&rule).ok()?;
+                value["apiVersion"] = "resource.k8s.io/v1".into();
+                value["kind"] = "DeviceTaintRule".into();
+                Some(((String::new(), name), serde_json::from_value(value).ok()?))
+            })
+            .collect());
+    }
+    Ok(BTreeMap::new())
+}

@@ -1,0 +1,110 @@
+//! The controller's part of an explanation, as text.
+
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::steering::GATE;
+use tessera_cluster::outcome::Reason;
+
+use crate::api_server::Controller;
+use crate::commands::allocate::some_of;
+use crate::explain::Steering;
+use crate::output::{Paint, printable};
+
+/// One line; `text` may hold words of others.
+struct Line {
+    text: String,
+    is_bad: bool,
+}
+
+impl Line {
+    fn plain(text: String) -> Self {
+        Line { text, is_bad: false }
+    }
+
+    fn bad(text: String) -> Self {
+        Line { text, is_bad: true }
+    }
+}
+
+/// A paragraph with one line a fact.
+pub fn text(steering: &Steering, asks_for_devices: bool, shown: usize, paint: Paint) -> String {
+    let mut lines = Vec::new();
+    if steering.gated {
+        lines.push(Line::plain(gate(steering, asks_for_devices)));
+        lines.extend(steering.controller.as_ref().map(controller));
+    }
+    if let Some(event) = &steering.event {
+        let time = event.time.as_deref().map(|time| format!(" ({time})")).unwrap_or_default();
+        let said = format!("the controller said{time}: {}: {}", event.reason, event.message);
+        lines.push(Line::plain(said));
+    }
+    if asks_for_devices && steering.gated {
+        lines.extend(pools(steering, shown).into_iter().map(Line::plain));
+    }
+    lines.extend(nominated(steering));
+    let mut text = format!("\n{}\n", paint.bold("Steering"));
+    for line in lines {
+        let said = printable(&line.text);
+        text += &format!("  {}\n", if line.is_bad { paint.bad(&said) } else { said });
+    }
+    text
+}
+
+fn gate(steering: &Steering, asks_for_devices: bool) -> String {
+    let who = format!("the gate {GATE} is on the pod");
+    if !steering.other_gates.is_empty() {
+        let others = steering.other_gates.join(", ");
+        return format!("{who}: the controller looks at it when it is the only gate, and waits for {others}");
+    }
+    if asks_for_devices {
+        format!("{who}: the controller lifts it when it has proposed a node to kube-scheduler")
+    } else {
+        format!("{who}, which asks for no devices that wait: the controller lifts it at once")
+    }
+}
+
+fn controller(controller: &Controller) -> Line {
+    let help = "`kubectl gpu ungate` lets the pod go without it";
+    match controller {
+        Controller::Absent => Line::bad(format!("no controller leads (Lease tessera-controller): {help}")),
+        Controller::Silent { holder, seconds } => Line::bad(format!(
+            "the controller {holder} has not renewed its Lease for {seconds} s by this machine's clock: if none runs, {help}"
+        )),
+        Controller::Leading { holder } => Line::plain(format!("the controller runs: {holder} leads")),
+    }
+}
+
+fn pools(steering: &Steering, shown: usize) -> Vec<String> {
+    if steering.pools.is_empty() {
+        return vec!["no node whose plugin reports GPU pools takes the pod".to_owned()];
+    }
+    let pools = steering.pools.iter().map(|pool| {
+        let nodes: Vec<&str> = pool.nodes.iter().map(String::as_str).collect();
+        let nodes = some_of(&nodes, shown);
+        match (&pool.pool, pool.allocation) {
+            (None, _) => format!("cards of no GPU pool, left to kube-scheduler: {nodes}"),
+            (Some(name), Allocation::Native) => {
+                format!("GPU pool {name}, Native, left to kube-scheduler: {nodes}")
+            }
+            (Some(name), allocation) => {
+                format!("GPU pool {name}, {allocation:?}, which the controller considers: {nodes}")
+            }
+        }
+    });
+    pools.collect()
+}
+
+fn nominated(steering: &Steering) -> Option<Line> {
+    let nominated = steering.nominated.as_ref()?;
+    let proposed = format!("proposed node: {}", nominated.node);
+    Some(match &nominated.reason {
+        None if nominated.is_known => {
+            Line::plain(format!("{proposed}, where it fits; kube-scheduler tries it first"))
+        }
+        None => Line::plain(proposed),
+        Some(
+            Reason::Node(reason) | Reason::Devices(reason) | Reason::Room(reason) | Reason::Error(reason),
+        ) => Line::bad(format!(
+            "{proposed}, where it does not fit: {reason}; kube-scheduler then looks at all nodes"
+        )),
+    })
+}

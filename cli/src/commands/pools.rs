@@ -1,0 +1,268 @@
+//! `kubectl gpu pools`: the GpuPools, or one of them with its nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use tessera_api::gpu_pool::{GpuPool, LabelOperator, NodeSelector};
+
+use crate::api_server::Wanted;
+use crate::arguments::{Format, ListFormat, PoolsArguments};
+use crate::hints;
+use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
+use crate::pools::{Known, NodeOfPool, PoolView, nodes_of_pool};
+use crate::reports;
+use crate::source::Source;
+
+/// What to do about a status that no controller writes.
+const NO_CONTROLLER: &str = "is the controller running?";
+
+/// Runs the command.
+///
+/// # Errors
+/// The pools could not be read, there is no such kind, or no pool of that name.
+pub fn run(arguments: &PoolsArguments) -> Result<Verdict, CommandError> {
+    let wanted = Wanted::Pools { devices: arguments.name.is_some() };
+    let source = Source::load(&arguments.source, wanted)?;
+    let Some(pools) = &source.pools else {
+        return Err(CommandError::Asked(
+            "the cluster has no GpuPools: the CustomResourceDefinition gpupools.gpu.tessera.dev is not installed; \
+             the chart of this version brings it (docs/installing.md)"
+                .to_owned(),
+        ));
+    };
+    match &arguments.name {
+        None => list(arguments.output, pools.values()),
+        Some(name) => one(arguments.output, name, &source, pools.values()),
+    }
+}
+
+fn verdict<'v>(mut views: impl Iterator<Item = &'v PoolView>) -> Verdict {
+    if views.all(PoolView::is_ready) { Verdict::Yes } else { Verdict::No }
+}
+
+fn list<'p>(
+    output: Option<ListFormat>,
+    pools: impl Iterator<Item = &'p GpuPool>,
+) -> Result<Verdict, CommandError> {
+    let views: Vec<PoolView> = pools.map(PoolView::of).collect();
+    if let Some(format) = structured(output) {
+        output::structured(format, &views)?;
+    } else if views.is_empty() {
+        output::print(
+            "there is no GpuPool: kube-scheduler allocates all cards, as whole cards or partitions\n",
+        )?;
+    } else {
+        let is_wide = output == Some(ListFormat::Wide);
+        output::print(&(table(&views, is_wide) + &notes(&views)))?;
+    }
+    Ok(verdict(views.iter()))
+}
+
+fn structured(output: Option<ListFormat>) -> Option<Format> {
+    match output? {
+        ListFormat::Json => Some(Format::Json),
+        ListFormat::Yaml => Some(Format::Yaml),
+        ListFormat::Wide => None,
+    }
+}
+
+fn table(views: &[PoolView], is_wide: bool) -> String {
+    let mut header = vec![
+        "NAME",
+        "ALLOCATION",
+        "STRATEGY",
+        "PRIORITY",
+        "NODES",
+        "CARDS",
+        "ALLOCATED",
+        "UNALLOCATABLE",
+        "WAITING",
+        "STATE",
+    ];
+    if is_wide {
+        header.extend(["OFFERED", "TOPOLOGY", "MESSAGE"]);
+    }
+    let rows = views.iter().map(|view| {
+        let mut row = vec![
+            view.name.clone(),
+            format!("{:?}", view.allocation),
+            format!("{:?}", view.placement.strategy),
+            view.priority.to_string(),
+            or_dash(view.nodes),
+            or_dash(view.cards),
+            or_dash(view.allocated.as_ref()),
+            or_dash(view.unallocatable.as_ref()),
+            or_dash(view.waiting_pods),
+            view.state(),
+        ];
+        if is_wide {
+            row.extend([
+                or_dash(view.offered),
+                format!("{:?}", view.placement.topology),
+                view.ready().map(|condition| condition.message.clone()).unwrap_or_default(),
+            ]);
+        }
+        row
+    });
+    output::table(&header, rows)
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Below the table: which statuses cannot be relied on.
+fn notes(views: &[PoolView]) -> String {
+    let mut text = String::new();
+    let without: Vec<&str> =
+        views.iter().filter(|view| view.known == Known::None).map(|view| view.name.as_str()).collect();
+    if !without.is_empty() {
+        text += &format!(
+            "\nno controller has written a status of {}: {NO_CONTROLLER}\n",
+            printable(&without.join(", "))
+        );
+    }
+    for view in views {
+        if let Known::Old { .. } = view.known {
+            text += &format!("\n{}: {}\n", printable(&view.name), age(view.known));
+        }
+    }
+    text
+}
+
+fn age(known: Known) -> String {
+    match known {
+        Known::Current => String::new(),
+        Known::None => format!("no controller has written a status: {NO_CONTROLLER}"),
+        Known::Old { observed, generation } => format!(
+            "its status is about generation {observed} of its spec, which is at {generation}: {NO_CONTROLLER}"
+        ),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described<'a> {
+    #[serde(flatten)]
+    view: PoolView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_selector: Option<&'a NodeSelector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cards_expression: Option<&'a str>,
+    by_node: BTreeMap<String, NodeOfPool>,
+}
+
+fn one<'p>(
+    output: Option<ListFormat>,
+    name: &str,
+    source: &Source,
+    mut pools: impl Iterator<Item = &'p GpuPool> + Clone,
+) -> Result<Verdict, CommandError> {
+    let known: BTreeSet<String> = pools.clone().filter_map(|pool| pool.metadata.name.clone()).collect();
+    let Some(pool) = pools.find(|pool| pool.metadata.name.as_deref() == Some(name)) else {
+        let near = hints::nearest(name, &known).map(|near| format!(": did you mean {near}?"));
+        return Err(CommandError::Asked(format!("there is no GpuPool {name}{}", near.unwrap_or_default())));
+    };
+    let (reports, warnings) = reports::reports(source.objects.slices.values());
+    warn(&warnings);
+    let described = Described {
+        view: PoolView::of(pool),
+        node_selector: pool.spec.node_selector.as_ref(),
+        cards_expression: pool.spec.cards.as_deref(),
+        by_node: nodes_of_pool(name, source.objects.slices.values(), &reports),
+    };
+    match structured(output) {
+        Some(format) => output::structured(format, &described)?,
+        None => output::print(&text(&described, output == Some(ListFormat::Wide), Paint::standard_output()))?,
+    }
+    Ok(verdict([&described.view].into_iter()))
+}
+
+fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
+    let view = &described.view;
+    let state = printable(&view.state());
+    let state = if view.is_ready() { paint.good(&state) } else { paint.bad(&state) };
+    let mut text = format!("{}: {state}\n", paint.bold(&printable(&view.name)));
+    if view.known != Known::Current {
+        text += &format!("  {}\n", paint.bad(&age(view.known)));
+    }
+    for condition in &view.conditions {
+        let is = match condition.status.as_str() {
+            "True" => condition.r#type.clone(),
+            "False" => format!("not {}", condition.r#type),
+            _ => format!("unknown whether {}", condition.r#type),
+        };
+        let since = &condition.last_transition_time;
+        let said = format!("{is} since {since}: {}", condition.message);
+        text += &format!("  {}\n", printable(&said));
+    }
+    let placement = view.placement;
+    text += &format!(
+        "  allocation {:?}, strategy {:?}, topology {:?}, priority {}\n",
+        view.allocation, placement.strategy, placement.topology, view.priority
+    );
+    let nodes = described.node_selector.map_or_else(|| "all".to_owned(), labels);
+    text += &format!("  nodes: {}\n", printable(&nodes));
+    text += &format!("  cards: {}\n", printable(described.cards_expression.unwrap_or("all of these nodes")));
+    if let (Some(cards), Some(allocated), Some(unallocatable)) =
+        (view.cards, &view.allocated, &view.unallocatable)
+    {
+        text += &format!(
+            "  of {cards} cards' worth, claims hold {allocated}; {unallocatable} is free and of no use to waiting pods\n"
+        );
+    }
+    if !view.unmet_demand.is_empty() {
+        text += "\nWaiting\n";
+        let rows = view.unmet_demand.iter();
+        text += &output::table(
+            &["PODS", "EACH ASKS FOR"],
+            rows.map(|demand| vec![demand.pods.to_string(), demand.shape.clone()]),
+        );
+    }
+    text.push('\n');
+    if described.by_node.is_empty() {
+        text += "no node reports cards of it\n";
+        return text;
+    }
+    let header: &[&str] =
+        if is_wide { &["NODE", "CARDS", "NOTE", "ADDRESSES"] } else { &["NODE", "CARDS", "NOTE"] };
+    let rows = described.by_node.iter().map(|(node, of_node)| {
+        let mut row = vec![node.clone(), of_node.cards.len().to_string(), note(of_node)];
+        if is_wide {
+            let addresses: Vec<String> = of_node.cards.iter().map(ToString::to_string).collect();
+            row.push(addresses.join(","));
+        }
+        row
+    });
+    text + &output::table(header, rows)
+}
+
+fn note(node: &NodeOfPool) -> String {
+    let mut parts = Vec::new();
+    parts.extend(node.error.clone());
+    if !node.outranked.is_empty() {
+        let count = node.outranked.len();
+        parts.push(format!("outranked on {count} card{}", if count == 1 { "" } else { "s" }));
+    }
+    if !node.waits_for.is_empty() {
+        let devices: Vec<&str> = node.waits_for.iter().map(String::as_str).collect();
+        parts.push(format!("no longer offered, end with their claims: {}", devices.join(", ")));
+    }
+    parts.join("; ")
+}
+
+/// A selector as kubectl writes one.
+fn labels(selector: &NodeSelector) -> String {
+    let equal = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let compared = selector.match_expressions.iter().map(|requirement| {
+        let (key, values) = (&requirement.key, requirement.values.join(","));
+        match requirement.operator {
+            LabelOperator::In => format!("{key} in ({values})"),
+            LabelOperator::NotIn => format!("{key} notin ({values})"),
+            LabelOperator::Exists => key.clone(),
+            LabelOperator::DoesNotExist => format!("!{key}"),
+        }
+    });
+    let all: Vec<String> = equal.chain(compared).collect();
+    if all.is_empty() { "all".to_owned() } else { all.join(",") }
+}

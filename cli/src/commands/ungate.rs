@@ -1,0 +1,168 @@
+//! `kubectl gpu ungate`: removes the gate that holds pods back for the controller.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use tessera_api::steering::GATE;
+use tessera_cluster::Key;
+
+use crate::api_server::{block_on, connect, failed};
+use crate::arguments::UngateArguments;
+use crate::output::{self, CommandError, Verdict};
+
+/// Number of pods per answer of the API server.
+const PAGE: u32 = 500;
+
+/// Runs the command. What was lifted before an error stays so.
+///
+/// # Errors
+/// The cluster cannot be reached, or some pods could not be changed.
+pub fn run(arguments: &UngateArguments) -> Result<Verdict, CommandError> {
+    block_on(async {
+        let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
+        let gates = Gates { client, is_dry_run: arguments.dry_run };
+        if arguments.all {
+            let namespace = (!arguments.all_namespaces).then_some(namespace);
+            gates.lift_all(namespace.as_deref()).await
+        } else {
+            gates.lift_named(&arguments.pods, &namespace).await
+        }
+    })
+}
+
+/// What became of one pod.
+enum Lifted {
+    /// The gate is off; gates of others that are left.
+    Done(Vec<String>),
+    /// It had none.
+    HadNone,
+    /// It is gone, or another pod has its name by now.
+    Gone,
+}
+
+struct Gates {
+    client: Client,
+    is_dry_run: bool,
+}
+
+impl Gates {
+    async fn lift_all(&self, namespace: Option<&str>) -> Result<Verdict, CommandError> {
+        let pods: Api<Pod> = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let mut gated = Vec::new();
+        // A pod with a gate is on no node.
+        let mut page = ListParams::default().limit(PAGE).fields("spec.nodeName=");
+        loop {
+            let pods = pods.list(&page).await.map_err(failed("list of Pods"))?;
+            gated.extend(pods.items.into_iter().filter(|pod| gates(pod).any(|gate| gate == GATE)));
+            match pods.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        if gated.is_empty() {
+            let place = namespace.map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
+            output::print(&format!("no pod of {place} has the gate {GATE}\n"))?;
+            return Ok(Verdict::Yes);
+        }
+        let mut failures = Vec::new();
+        for pod in &gated {
+            let key = tessera_cluster::key(&pod.metadata);
+            match self.lift(pod).await {
+                Ok(lifted) => self.tell(&key, &lifted)?,
+                Err(error) => failures.push((key, error)),
+            }
+        }
+        end(&failures).map(|()| Verdict::Yes)
+    }
+
+    async fn lift_named(&self, names: &[String], namespace: &str) -> Result<Verdict, CommandError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut failures = Vec::new();
+        let mut verdict = Verdict::Yes;
+        for name in names {
+            let name = match name.split_once('/') {
+                None => name,
+                Some(("pod" | "pods" | "po", name)) => name,
+                Some((kind, _)) => {
+                    return Err(CommandError::Asked(format!(
+                        "{kind:?} has no gates; write NAME or pod/NAME"
+                    )));
+                }
+            };
+            let key = (namespace.to_owned(), name.to_owned());
+            let lifted = match pods.get(name).await {
+                Ok(pod) => self.lift(&pod).await,
+                Err(error) => Err(error),
+            };
+            match lifted {
+                Ok(lifted) => {
+                    if !matches!(lifted, Lifted::Done(_)) {
+                        verdict = Verdict::No;
+                    }
+                    self.tell(&key, &lifted)?;
+                }
+                Err(error) => failures.push((key, error)),
+            }
+        }
+        end(&failures).map(|()| verdict)
+    }
+
+    async fn lift(&self, pod: &Pod) -> Result<Lifted, kube::Error> {
+        if !gates(pod).any(|gate| gate == GATE) {
+            return Ok(Lifted::HadNone);
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // Of the list of gates, this one alone: others may be removed meanwhile. The uid keeps a new pod of the same
+        // name as it is.
+        let patch = json!({
+            "metadata": { "uid": pod.metadata.uid },
+            "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] },
+        });
+        let parameters = PatchParams { dry_run: self.is_dry_run, ..PatchParams::default() };
+        match pods.patch(&pod.name_any(), &parameters, &Patch::Strategic(&patch)).await {
+            Ok(now) => Ok(Lifted::Done(gates(&now).map(str::to_owned).collect())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Lifted::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell(&self, key: &Key, lifted: &Lifted) -> Result<(), CommandError> {
+        let pod = tessera_cluster::display(key);
+        let done = if self.is_dry_run { "would be lifted (dry run)" } else { "lifted" };
+        output::print(&match lifted {
+            Lifted::Done(others) if others.is_empty() => format!("pod {pod}: gate {done}\n"),
+            Lifted::Done(others) => {
+                format!("pod {pod}: gate {done}; it still waits for {}\n", others.join(", "))
+            }
+            Lifted::HadNone => format!("pod {pod}: has no gate {GATE}\n"),
+            Lifted::Gone => format!("pod {pod}: is gone\n"),
+        })
+    }
+}
+
+fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.map(|gate| gate.name.as_str())
+}
+
+/// One error for all pods that still have the gate.
+fn end(failures: &[(Key, kube::Error)]) -> Result<(), CommandError> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let of_pods: Vec<String> = failures
+        .iter()
+        .map(|(key, error)| {
+            let why = match error {
+                kube::Error::Api(status) => status.message.clone(),
+                other => other.to_string(),
+            };
+            format!("pod {}: {why}", tessera_cluster::display(key))
+        })
+        .collect();
+    Err(CommandError::Asked(of_pods.join("\nerror: ")))
+}

@@ -1,0 +1,122 @@
+//! The controller's part in where a pod goes: its gate, the nodes that it looks at, the node that it proposed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tessera_api::gpu_pool::Allocation;
+use tessera_cluster::Cluster;
+use tessera_cluster::outcome::Reason;
+use tessera_cluster::subject::Subject;
+
+use super::NodeDiagnosis;
+use crate::api_server::{Controller, ControllerEvent, News};
+use crate::{reports, subject};
+
+/// The controller's part.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Steering {
+    /// Whether its gate is on the pod.
+    pub gated: bool,
+    /// Gates of others, which it waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_gates: Vec<String>,
+    /// Whether a controller runs, where that can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Controller>,
+    /// What it said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<ControllerEvent>,
+    /// For a pod with the gate: the nodes that take it as far as labels and taints go, by the GpuPools of their cards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolNodes>,
+    /// `status.nominatedNodeName`: kube-scheduler tries this node first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nominated: Option<Nominated>,
+}
+
+/// Nodes with cards of a pool.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolNodes {
+    /// The pool; `None` for cards of no pool.
+    pub pool: Option<String>,
+    /// Who allocates its cards.
+    pub allocation: Allocation,
+    /// The nodes.
+    pub nodes: Vec<String>,
+}
+
+/// A proposed node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nominated {
+    /// The node.
+    pub node: String,
+    /// Why it does not fit there, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Whether there is such a node among those that the answer is about.
+    pub is_known: bool,
+}
+
+impl Steering {
+    /// Whether the controller has a part in where the pod goes: its gate is on it, or the pod has a proposed node and
+    /// none of its own yet.
+    pub fn concerns(subject: &Subject) -> bool {
+        subject::is_steered(subject) || nominated(subject).is_some()
+    }
+}
+
+/// The proposed node of a pod that is on none.
+fn nominated(subject: &Subject) -> Option<String> {
+    let pod = subject.pod.as_ref()?;
+    let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let nominated = pod.status.as_ref()?.nominated_node_name.clone();
+    nominated.filter(|node| !node.is_empty() && !is_bound)
+}
+
+/// The controller's part, if it has any.
+pub fn of(
+    cluster: &Cluster,
+    subject: &Subject,
+    nodes: &[NodeDiagnosis],
+    news: Option<News>,
+) -> Option<Steering> {
+    if !Steering::concerns(subject) {
+        return None;
+    }
+    let gated = subject::is_steered(subject);
+    let News { controller, event } = news.unwrap_or_default();
+    let nominated = nominated(subject).map(|name| {
+        let node = nodes.iter().find(|node| node.outcome.node == name);
+        let is_known = node.is_some();
+        Nominated { reason: node.and_then(|node| node.outcome.reason.clone()), is_known, node: name }
+    });
+    Some(Steering {
+        gated,
+        other_gates: subject::other_gates(subject),
+        controller,
+        event,
+        pools: if gated { pools(cluster, nodes) } else { Vec::new() },
+        nominated,
+    })
+}
+
+fn pools(cluster: &Cluster, nodes: &[NodeDiagnosis]) -> Vec<PoolNodes> {
+    let (reports, _) = reports::reports(cluster.objects().slices.values());
+    let mut by_pool: BTreeMap<Option<String>, (Allocation, Vec<String>)> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| !matches!(node.outcome.reason, Some(Reason::Node(_)))) {
+        let name = &node.outcome.node;
+        let Some(report) = reports.get(name.as_str()) else { continue };
+        for card in report.report.cards.values() {
+            let (_, nodes) =
+                by_pool.entry(card.pool.clone()).or_insert_with(|| (card.allocation, Vec::new()));
+            if nodes.last() != Some(name) {
+                nodes.push(name.clone());
+            }
+        }
+    }
+    let pools = by_pool.into_iter();
+    pools.map(|(pool, (allocation, nodes))| PoolNodes { pool, allocation, nodes }).collect()
+}

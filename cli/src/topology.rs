@@ -1,0 +1,295 @@
+//! The cards of a node: how they are connected, which groups they form, and who holds what of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice};
+use serde::Serialize;
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::{DeviceName, NodeReport, PciBusId, attribute};
+use tessera_cluster::outcome::results;
+use tessera_cluster::{Objects, reference};
+
+use crate::devices;
+use crate::reports::Report;
+
+/// Attributes whose equal values make cards a group, as they are printed.
+pub const GROUPS: [&str; 5] = [
+    attribute::NVLINK_GROUP_2,
+    attribute::NVLINK_GROUP_4,
+    attribute::ALIGN_GROUP_2,
+    attribute::ALIGN_GROUP_4,
+    attribute::NVLINK_DOMAIN,
+];
+
+/// A node with its cards.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// The node.
+    pub node: String,
+    /// Whether the plugin says how cards are connected.
+    pub reported: bool,
+    /// The cards by address.
+    pub cards: Vec<Card>,
+    /// Every two cards, the lower address first.
+    pub links: Vec<Link>,
+}
+
+/// A card.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Card {
+    /// Its PCI address.
+    pub address: String,
+    /// NVML's index in this boot.
+    pub index: Option<i64>,
+    /// Its marketing name.
+    pub product_name: Option<String>,
+    /// Its NUMA node.
+    pub numa_node: Option<i64>,
+    /// The GpuPool that decides on it.
+    pub pool: Option<String>,
+    /// Who allocates it, where the plugin says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// Pools that select it as well but come after.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outranked: Vec<String>,
+    /// Values of the attributes that make groups.
+    pub groups: BTreeMap<String, String>,
+    /// Who has which of its devices.
+    pub held: Vec<Held>,
+    /// Devices that are no longer offered and end with their claims.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+}
+
+/// A device that a claim holds, or a share of one.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    /// The device.
+    pub device: String,
+    /// What it is: `whole card`, `partition 1g.10gb at slice 6`.
+    pub what: String,
+    /// `namespace/name` of the claim.
+    pub claim: String,
+    /// Its users: usually pods of that namespace.
+    pub by: Vec<String>,
+    /// Capacity that a share takes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub consumes: BTreeMap<String, String>,
+}
+
+/// How two cards are connected.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Link {
+    /// The cards' addresses.
+    pub cards: (String, String),
+    /// Number of NVLinks.
+    pub nvlinks: u32,
+    /// How close they are on PCIe; `None` where that is not reported.
+    pub pcie: Option<String>,
+}
+
+impl Link {
+    /// As `nvidia-smi topo -m` prints it: NVLinks outrank PCIe.
+    pub fn text(&self) -> String {
+        match (self.nvlinks, &self.pcie) {
+            (0, Some(pcie)) => pcie.clone(),
+            (0, None) => "?".to_owned(),
+            (nvlinks, _) => format!("NV{nvlinks}"),
+        }
+    }
+}
+
+/// Nodes with cards: a node and its number of cards, products and pools.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSummary {
+    /// The node.
+    pub node: String,
+    /// Number of cards.
+    pub cards: usize,
+    /// Cards of which some claim holds something.
+    pub used: usize,
+    /// What they are.
+    pub products: BTreeSet<String>,
+    /// The GpuPools that decide on them.
+    pub pools: BTreeSet<String>,
+    /// Whether the plugin says how they are connected.
+    pub reported: bool,
+}
+
+impl NodeSummary {
+    /// Of a topology.
+    pub fn of(topology: &Topology) -> Self {
+        let cards = topology.cards.iter();
+        NodeSummary {
+            node: topology.node.clone(),
+            cards: topology.cards.len(),
+            used: cards.clone().filter(|card| !card.held.is_empty()).count(),
+            products: cards.clone().filter_map(|card| card.product_name.clone()).collect(),
+            pools: cards.filter_map(|card| card.pool.clone()).collect(),
+            reported: topology.reported,
+        }
+    }
+}
+
+/// All nodes with cards, or the one.
+pub fn of_nodes(objects: &Objects, reports: &BTreeMap<&str, Report>, only: Option<&str>) -> Vec<Topology> {
+    let is_wanted = |node: &str| only.is_none_or(|only| only == node);
+    let mut found: BTreeMap<&str, BTreeMap<PciBusId, Card>> = BTreeMap::new();
+    let places = devices::devices(objects.slices.values());
+    let mut of_devices: BTreeMap<(&str, &str, &str), (&str, DeviceName, &Device)> = BTreeMap::new();
+    for place in &places {
+        let Some(node) = node_of(place.slice, place.device).filter(|node| is_wanted(node)) else { continue };
+        // The devices of other drivers have other names; where the plugin reports, its driver's name is known, too.
+        let is_other = reports.get(node).is_some_and(|report| report.driver != place.id.driver);
+        let Some(name) = place.id.device.parse::<DeviceName>().ok().filter(|_| !is_other) else { continue };
+        let cards = found.entry(node).or_default();
+        cards.entry(name.card()).or_default().take_in(place.device);
+        let id = &place.id;
+        of_devices.insert((&id.driver, &id.pool, &id.device), (node, name, place.device));
+    }
+    for (node, report) in reports.iter().filter(|(node, _)| is_wanted(node)) {
+        let cards = found.entry(node).or_default();
+        for (address, said) in &report.report.cards {
+            let card = cards.entry(*address).or_default();
+            card.pool.clone_from(&said.pool);
+            card.allocation = Some(said.allocation);
+            card.outranked.clone_from(&said.outranked);
+            card.waits_for.clone_from(&said.waits_for);
+        }
+    }
+    for claim in objects.claims.values() {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        for result in allocation.map(results).unwrap_or_default() {
+            let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
+            let Some((node, name, device)) = of_devices.get(&id) else { continue };
+            let card = found.get_mut(node).and_then(|cards| cards.get_mut(&name.card()));
+            if let Some(card) = card.filter(|_| result.admin_access != Some(true)) {
+                card.held.push(Held::of(claim, result, name, device));
+            }
+        }
+    }
+    let with_cards = found.into_iter().filter(|(_, cards)| !cards.is_empty());
+    with_cards.map(|(node, cards)| topology(node, cards, reports.get(node))).collect()
+}
+
+fn node_of<'s>(slice: &'s ResourceSlice, device: &'s Device) -> Option<&'s str> {
+    device.node_name.as_deref().or(slice.spec.node_name.as_deref())
+}
+
+fn topology(node: &str, cards: BTreeMap<PciBusId, Card>, report: Option<&Report>) -> Topology {
+    let addresses: Vec<PciBusId> = cards.keys().copied().collect();
+    let report = report.map(|report| &report.report);
+    let nvlinks: BTreeMap<(PciBusId, PciBusId), u32> = report
+        .into_iter()
+        .flat_map(|report| &report.links)
+        .map(|(a, b, count)| (pair(*a, *b), *count))
+        .collect();
+    let pcie: BTreeMap<(PciBusId, PciBusId), &str> = report
+        .into_iter()
+        .flat_map(|report| &report.pcie)
+        .map(|(a, b, level)| (pair(*a, *b), level.as_str()))
+        .collect();
+    let others = report.and_then(|report| report.other_pairs.as_deref());
+    let mut links = Vec::new();
+    for (index, one) in addresses.iter().enumerate() {
+        for other in &addresses[index + 1..] {
+            let cards = pair(*one, *other);
+            links.push(Link {
+                cards: (one.to_string(), other.to_string()),
+                nvlinks: nvlinks.get(&cards).copied().unwrap_or(0),
+                pcie: pcie.get(&cards).copied().or(others).map(str::to_owned),
+            });
+        }
+    }
+    let cards = cards.into_iter().map(|(address, mut card)| {
+        card.held.sort();
+        Card { address: address.to_string(), ..card }
+    });
+    Topology {
+        node: node.to_owned(),
+        reported: report.is_some_and(says_links),
+        cards: cards.collect(),
+        links,
+    }
+}
+
+/// Whether the plugin says how cards are connected. With one card there is nothing to say.
+fn says_links(report: &NodeReport) -> bool {
+    report.other_pairs.is_some()
+        || !report.links.is_empty()
+        || !report.pcie.is_empty()
+        || report.cards.len() == 1
+}
+
+fn text_of(device: &Device, attribute: &str) -> Option<String> {
+    device.attributes.as_ref()?.get(attribute)?.string.clone()
+}
+
+fn pair(one: PciBusId, other: PciBusId) -> (PciBusId, PciBusId) {
+    (one.min(other), one.max(other))
+}
+
+impl Card {
+    /// What a device of the card says of it. The device for the whole card, and then partitions and shares, have the
+    /// same attributes; which devices are published depends on the pool.
+    fn take_in(&mut self, device: &Device) {
+        let text = |name: &str| text_of(device, name);
+        let attributes = device.attributes.as_ref();
+        let number = |name: &str| attributes.and_then(|all| all.get(name)?.int);
+        self.index = self.index.or_else(|| number(attribute::INDEX));
+        self.numa_node = self.numa_node.or_else(|| number(attribute::NUMA_NODE));
+        self.product_name = self.product_name.take().or_else(|| text(attribute::PRODUCT_NAME));
+        self.pool = self.pool.take().or_else(|| text(attribute::GPU_POOL));
+        for name in GROUPS {
+            if let Some(value) = text(name) {
+                self.groups.entry(name.to_owned()).or_insert(value);
+            }
+        }
+    }
+
+    /// `GPU0`; the address where the index is not published.
+    pub fn title(&self) -> String {
+        self.index.map_or_else(|| self.address.clone(), |index| format!("GPU{index}"))
+    }
+}
+
+impl Held {
+    fn of(
+        claim: &ResourceClaim,
+        result: &DeviceRequestAllocationResult,
+        name: &DeviceName,
+        device: &Device,
+    ) -> Self {
+        let of_card = match name.partition() {
+            Some(partition) => {
+                // As NVIDIA spells it, where it is published.
+                let profile = text_of(device, attribute::PROFILE);
+                let profile = profile.unwrap_or_else(|| partition.profile.to_string());
+                format!("partition {profile} at slice {}", partition.start)
+            }
+            None => "whole card".to_owned(),
+        };
+        let what = match name {
+            DeviceName::Mps(_) => "share by MPS".to_owned(),
+            DeviceName::PartitionMps(_) => format!("share by MPS of {of_card}"),
+            DeviceName::TimeSlice(_) => "share by time-slicing".to_owned(),
+            _ => of_card,
+        };
+        let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref());
+        let users = users.unwrap_or_default().iter();
+        let consumed = result.consumed_capacity.iter().flatten();
+        Held {
+            device: result.device.clone(),
+            what,
+            claim: reference(claim),
+            by: users.map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name)).collect(),
+            consumes: consumed.map(|(name, quantity)| (name.clone(), quantity.0.clone())).collect(),
+        }
+    }
+}
