@@ -21,8 +21,9 @@ fn devices(hardware: &str) -> Vec<(String, String, Device)> {
     let mut discovery = Discovery::new(emulated.root().join("sys"));
     discovery.read_once(&library);
     let mut options = PoolOptions::new(DRIVER);
-    options.config.sharing.mps = Some(Mps { partitions: vec!["3g.40gb".to_owned()], ..Mps::default() });
-    options.config.sharing.time_slicing =
+    options.offers.others_mut().sharing.mps =
+        Some(Mps { partitions: vec!["3g.40gb".to_owned()], ..Mps::default() });
+    options.offers.others_mut().sharing.time_slicing =
         Some(TimeSlicing { replicas: 4, interval: TimeSliceInterval::Short });
     let pool = Pool::new(&discovery.machine().unwrap(), &options);
     let seen = |device: &k8s_openapi::api::resource::v1::Device| {
