@@ -1,5 +1,5 @@
-//! What the plugin tells the controller of its node and selectors need not know: an annotation on the first slice with
-//! counters.
+//! What the plugin tells the controller of its node and selectors need not know: an annotation on the first slice of the
+//! node's pool, which is the first with counters unless the API server keeps none.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub const ANNOTATION: &str = "gpu.tessera.dev/node-report";
 pub struct NodeReport {
     /// The cards by PCI address.
     pub cards: BTreeMap<PciBusId, CardReport>,
-    /// What the node has to say of pools that select it, by name.
+    /// Errors of pools that select the node, or whose spec never could be read, by the pool's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, PoolReport>,
     /// NVLinks between two cards, where there are any; the lower address first. Through switches, the links of the card

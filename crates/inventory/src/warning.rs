@@ -124,10 +124,10 @@ pub enum Warning {
         /// Percent of the multiprocessors of a default share.
         compute: u32,
     },
-    /// The node's configuration says how long time-slices are, and the card has no such setting.
+    /// What is offered says how long time-slices are, and the card has no such setting.
     #[error(
         "card {card} is not shared by time: its time-slices can't be made {interval}, which takes Volta or later, or a P100; \
-         leave timeSlicing.interval out of the node's configuration to share it with slices of the driver's own length"
+         leave timeSlicing.interval out of its GpuPool to share it with slices of the driver's own length"
     )]
     NoTimeSliceLengths {
         /// The card.

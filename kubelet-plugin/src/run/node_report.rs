@@ -115,7 +115,7 @@ mod tests {
         for one in 1..=200 {
             for other in one + 1..=200 {
                 let level =
-                    [CommonAncestor::SingleSwitch, CommonAncestor::Node][usize::from(one % 2 ^ other % 2)];
+                    [CommonAncestor::SingleSwitch, CommonAncestor::Node][usize::from(one % 2 == other % 2)];
                 machine.pairs.insert(
                     pci(one),
                     pci(other),

@@ -78,8 +78,14 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
         r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#,
     ];
     let text = template(&values, &[]).await.expect("rendered");
-    // Except for our own objects' API group, and names in it, of labels and the gate.
-    let lines = text.lines().filter(|line| line.contains("gpu.tessera.dev"));
+    // Except for the kinds of our own, their API group, and names in it, of labels and the gate.
+    let kinds = text
+        .split(
+            "---
+",
+        )
+        .filter(|document| !document.contains("kind: CustomResourceDefinition"));
+    let lines = kinds.flat_map(str::lines).filter(|line| line.contains("gpu.tessera.dev"));
     let own = ["gpu.tessera.dev/", "[gpu.tessera.dev]"];
     let is_own = |line: &&str| own.iter().any(|own| line.contains(own));
     let others: Vec<&str> = lines.filter(|line| !is_own(line)).collect();

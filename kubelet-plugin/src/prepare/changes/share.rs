@@ -58,7 +58,7 @@ impl ShareMake {
         let recorded = records.iter().find(|record| record.id == id);
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
-        // A device keeps the way it is shared, whatever the node's configuration says now.
+        // A device keeps the way it is shared, whatever the card's GpuPool says now.
         let record = match recorded {
             Some(record) => record.clone(),
             None => match tools.sharing.change(need)? {

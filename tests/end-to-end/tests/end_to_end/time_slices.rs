@@ -28,7 +28,7 @@ async fn ten_time_slices_of_a_card_run_together_and_the_eleventh_goes_to_the_nex
         assert_eq!(counts, [1, 10], "{of_card:?}");
         for card in of_card.keys() {
             let state = scene.stage.card_use(card);
-            // The interval `Short` in the node's configuration.
+            // The interval `Short` in the GpuPool.
             assert_eq!((state.time_slice, state.compute_mode), (1, 0), "{state:?}");
         }
         // Only the card limits memory, as documented.

@@ -112,8 +112,12 @@ impl ConfigSpec {
         });
         let time_slicing =
             self.replicas.map(|replicas| TimeSlicing { replicas, interval: TimeSliceInterval::Default });
-        let config =
-            Offer { whole_cards: self.whole_cards, partitioning, sharing: Sharing { mps, time_slicing } };
+        let config = Offer {
+            whole_cards: self.whole_cards,
+            partitioning,
+            sharing: Sharing { mps, time_slicing },
+            ..Offer::default()
+        };
         config.check().unwrap();
         config
     }
