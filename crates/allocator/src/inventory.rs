@@ -40,7 +40,9 @@ pub struct Inventory {
     pub(crate) cells: Vec<u32>,
     pub(crate) slices: Vec<Slice>,
     pub(crate) on_node: HashMap<Name, Vec<u32>>,
+    /// Slices that are not for one node only, by place; of those, the ones that have no counters.
     pub(crate) shared: Vec<u32>,
+    pub(crate) shared_devices: Vec<u32>,
     pub(crate) pools: Vec<PoolSlices>,
     pub(crate) pool_index: HashMap<(Name, Name), u32>,
     /// Slices by name.

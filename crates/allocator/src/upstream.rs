@@ -35,6 +35,10 @@ pub struct Allocator<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
+    /// Whether slices with counters of pools that have no device for the node are looked at, as kube-scheduler does. They
+    /// give no device, but one that is faulty makes [`AllocateError::InvalidPools`] of a plain `None`, and looking at
+    /// all takes a time that grows with the number of nodes.
+    pub looks_at_all_counters: bool,
     /// Number of device trials after which the search is given up.
     pub effort_limit: u64,
     /// Number of device trials after which the search starts again with pruning. Changes no answer.
@@ -56,6 +60,7 @@ impl<'a> Allocator<'a> {
             classes,
             features: Features::default(),
             bugs: UpstreamBugs::default(),
+            looks_at_all_counters: true,
             effort_limit: EFFORT_LIMIT,
             patience: PATIENCE,
         }
@@ -118,7 +123,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn basis(&self) -> Basis<'a> {
-        let Allocator { inventory, held, classes, features, bugs, .. } = *self;
-        Basis { inventory, held, classes, features, bugs }
+        let Allocator { inventory, held, classes, features, bugs, looks_at_all_counters, .. } = *self;
+        Basis { inventory, held, classes, features, bugs, looks_at_all_counters }
     }
 }

@@ -108,6 +108,22 @@ impl Cluster {
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
+    /// As [`Self::allocate`] with what is held now, in a time that does not grow with the number of nodes. Where
+    /// kube-scheduler would complain about a pool of another node, the claims simply do not fit.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn plan(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        asker: &mut Asker,
+    ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+        let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        allocator.looks_at_all_counters = false;
+        allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
+    }
+
     /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
     ///
     /// # Errors
@@ -119,7 +135,8 @@ impl Cluster {
         driver: &str,
         asker: &mut Asker,
     ) -> Result<bool, AllocateError> {
-        let allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        allocator.looks_at_all_counters = false;
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
 

@@ -182,7 +182,7 @@ impl Decider {
                 self.cluster.delete(kind, key);
                 match nodes.as_slice() {
                     [] => self.fleet.mark_all(),
-                    nodes => nodes.iter().for_each(|node| self.fleet.mark(node)),
+                    nodes => nodes.iter().for_each(|node| self.fleet.mark_devices(node)),
                 }
                 return;
             }
@@ -217,7 +217,7 @@ impl Decider {
 
     fn mark_slice(&mut self, slice: &str) {
         for node in self.nodes_of_slice(slice) {
-            self.fleet.mark(&node);
+            self.fleet.mark_devices(&node);
         }
     }
 

@@ -7,7 +7,7 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_api::{NodeReport, node_report};
 use tessera_cluster::Cluster;
 
-use crate::node_cards::NodeCards;
+use crate::node_cards::{NodeCards, Parts};
 
 /// A node's number in the fleet; it stays the same while the process lives.
 pub(crate) type NodeIndex = u32;
@@ -31,6 +31,8 @@ pub(crate) struct FleetNode {
     pub report: Option<(String, NodeReport)>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
+    /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
+    parts: Option<Parts>,
 }
 
 impl FleetNode {
@@ -75,7 +77,7 @@ impl Fleet {
             return *index;
         }
         let index = self.nodes.len() as NodeIndex;
-        self.nodes.push(FleetNode { name: node.to_owned(), report: None, cards: None });
+        self.nodes.push(FleetNode { name: node.to_owned(), report: None, cards: None, parts: None });
         self.by_name.insert(node.to_owned(), index);
         index
     }
@@ -91,10 +93,18 @@ impl Fleet {
         }
     }
 
+    /// The devices of a node changed.
+    pub fn mark_devices(&mut self, node: &str) {
+        if let Some(index) = self.by_name.get(node) {
+            self.nodes[*index as usize].parts = None;
+        }
+        self.mark(node);
+    }
+
     /// All nodes changed.
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
-            node.cards = None;
+            (node.cards, node.parts) = (None, None);
         }
         self.forgotten += self.changes.len() + 1;
         self.changes.clear();
@@ -133,6 +143,9 @@ impl Fleet {
     /// The use of a node's cards.
     pub fn cards(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) -> &NodeCards {
         let node = &mut self.nodes[index as usize];
-        node.cards.get_or_insert_with(|| NodeCards::of(cluster, &node.name, driver))
+        node.cards.get_or_insert_with(|| {
+            let parts = node.parts.get_or_insert_with(|| Parts::of(cluster, &node.name, driver));
+            NodeCards::of(cluster, &node.name, parts)
+        })
     }
 }

@@ -29,20 +29,35 @@ pub(crate) struct CardUse {
     slices: (u64, u64),
 }
 
+/// What the devices of a node take of their cards, in the order of the inventory; `None` for one that is not ours. It
+/// changes only with the node's slices, and reading names takes longer than all else.
+#[derive(Debug)]
+pub(crate) struct Parts(Vec<Option<Part>>);
+
 /// What a device takes of its card.
+#[derive(Debug, Clone, Copy)]
 struct Part {
     card: PciBusId,
     slices: u64,
+    is_tainted: bool,
+}
+
+impl Parts {
+    /// The parts of a node.
+    pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
+        let devices = cluster.inventory().devices_of_node(node);
+        let own = |device: DeviceRef<'_>| (device.driver_name() == driver).then(|| part(device)).flatten();
+        Parts(devices.map(own).collect())
+    }
 }
 
 impl NodeCards {
-    /// The cards of a node by its devices of the driver.
-    pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
+    /// The cards of a node by what is held of its devices.
+    pub fn of(cluster: &Cluster, node: &str, parts: &Parts) -> Self {
         let mut all = NodeCards::default();
-        let own =
-            || cluster.inventory().devices_of_node(node).filter(|device| device.driver_name() == driver);
+        let both = cluster.inventory().devices_of_node(node).zip(&parts.0);
         let parts: Vec<(DeviceRef<'_>, Part)> =
-            own().filter_map(|device| Some((device, part(device)?))).collect();
+            both.filter_map(|(device, part)| Some((device, (*part)?))).collect();
         for (_, part) in &parts {
             let card = all.cards.entry(part.card).or_default();
             card.devices += 1;
@@ -66,7 +81,7 @@ impl NodeCards {
             } else {
                 part.slices & card.slices.1 == 0
             };
-            card.is_allocatable |= is_free && !device.is_tainted();
+            card.is_allocatable |= is_free && !part.is_tainted;
         }
         all
     }
@@ -118,7 +133,7 @@ fn part(device: DeviceRef<'_>) -> Option<Part> {
     if slices == 0 && name.device_type() != DeviceType::Mig {
         slices = 1;
     }
-    Some(Part { card: name.card(), slices })
+    Some(Part { card: name.card(), slices, is_tainted: device.is_tainted() })
 }
 
 /// Thousandths of the card.

@@ -148,7 +148,7 @@ pub(crate) fn fit(
         return Ok(Err(Blocked::refused(&refusal)));
     }
     let (_, claims) = demand.on(node);
-    let allocations = match view.cluster.allocate(node, &claims, view.cluster.held(), view.asker) {
+    let allocations = match view.cluster.plan(node, &claims, view.asker) {
         Ok(Some(allocations)) => allocations,
         // A node whose slices are being replaced takes nothing for a moment.
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),

@@ -109,7 +109,12 @@ impl Inventory {
         });
         match slice.own_node(&self.names) {
             Some(node) => put(self.on_node.entry(node).or_default(), place),
-            None => put(&mut self.shared, place),
+            None => {
+                put(&mut self.shared, place);
+                if slice.counter_sets.is_empty() {
+                    put(&mut self.shared_devices, place);
+                }
+            }
         }
         let pool = &mut self.pools[slice.pool as usize];
         put(&mut pool.slices, place);
@@ -170,7 +175,10 @@ impl Inventory {
                     }
                 }
             }
-            None => take(&mut self.shared, place),
+            None => {
+                take(&mut self.shared, place);
+                take(&mut self.shared_devices, place);
+            }
         }
         let slices = &self.slices;
         let pool = &mut self.pools[slice.pool as usize];

@@ -89,7 +89,7 @@ impl<'a, 's> Assignment<'a, 's> {
     ) -> Result<Self, AllocateError> {
         let inventory = basis.inventory;
         selectors.begin(inventory);
-        let pools = pools::gather(inventory, node, basis.features)?;
+        let pools = pools::gather(&basis, node)?;
         let slices = pools.iter().filter(|pool| pool.is_usable()).flat_map(|pool| &pool.slices);
         let count: u32 = slices.map(|index| inventory.slices[*index as usize].device_count()).sum();
         let mut candidates = Vec::with_capacity(count as usize);

@@ -18,4 +18,6 @@ pub(crate) struct Basis<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
+    /// See [`crate::upstream::Allocator::looks_at_all_counters`].
+    pub looks_at_all_counters: bool,
 }

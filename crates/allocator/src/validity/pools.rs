@@ -3,6 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
+use super::basis::Basis;
 use crate::error::AllocateError;
 use crate::features::Features;
 use crate::inventory::{DeviceRef, Inventory};
@@ -89,14 +90,12 @@ fn is_relevant(inventory: &Inventory, index: u32, node: &Node) -> Result<Option<
 }
 
 /// The pools that have devices for a node, in the order in which devices are tried.
-pub(crate) fn gather(
-    inventory: &Inventory,
-    node: &Node,
-    features: Features,
-) -> Result<Vec<Pool>, AllocateError> {
+pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, AllocateError> {
+    let Basis { inventory, features, looks_at_all_counters, .. } = *basis;
     let own = inventory.names.find(&node.name).and_then(|name| inventory.on_node.get(&name));
     let mut relevant: SmallVec<[(u32, u32); 16]> = SmallVec::new();
-    for index in own.into_iter().flatten().chain(&inventory.shared) {
+    let shared = if looks_at_all_counters { &inventory.shared } else { &inventory.shared_devices };
+    for index in own.into_iter().flatten().chain(shared) {
         let slice = &inventory.slices[*index as usize];
         if !features.partitionable_devices && (slice.per_device.is_some() || !slice.counter_sets.is_empty()) {
             continue;
@@ -106,6 +105,9 @@ pub(crate) fn gather(
         if is_relevant == Some(true) {
             relevant.push((slice.pool, *index));
         }
+    }
+    if !looks_at_all_counters && features.partitionable_devices {
+        add_counters(inventory, &mut relevant);
     }
     // Stable sort: the first slice of a pool decides how many slices the pool has.
     relevant.sort_by_key(|(pool, _)| *pool);
@@ -127,6 +129,19 @@ pub(crate) fn gather(
     with_conditions.sort_by(by_name);
     pools.append(&mut with_conditions);
     Ok(pools)
+}
+
+/// Adds the slices with counters of the pools that are there.
+fn add_counters(inventory: &Inventory, relevant: &mut SmallVec<[(u32, u32); 16]>) {
+    let mut pools: SmallVec<[u32; 4]> = relevant.iter().map(|(pool, _)| *pool).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    for pool in pools {
+        let slices = inventory.pools[pool as usize].slices.iter();
+        let with_counters =
+            slices.filter(|index| !inventory.slices[**index as usize].counter_sets.is_empty());
+        relevant.extend(with_counters.map(|index| (pool, *index)));
+    }
 }
 
 fn gather_pool(inventory: &Inventory, group: &[(u32, u32)], features: Features) -> Option<Pool> {
