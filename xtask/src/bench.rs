@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures the steps of a pod's start.
 
 mod allocator;
+mod controller;
 mod mig;
 mod mig_order;
 mod mps;
@@ -23,6 +24,8 @@ pub struct BenchArguments {
 enum What {
     /// Our allocator and Kubernetes' own, on the same requests.
     Allocator(allocator::AllocatorArguments),
+    /// Steering beside kube-scheduler alone, and decisions on a large fleet.
+    Controller(controller::ControllerArguments),
     /// The kubelet plugin alone, over its socket: making and destroying MIG partitions, all cards at once.
     Mig(mig::MigArguments),
     /// How much of the requested compute fits on MIG cards, by the order in which placements are tried.
@@ -40,6 +43,7 @@ enum What {
 pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
         What::Allocator(arguments) => allocator::run(&arguments),
+        What::Controller(arguments) => controller::run(&arguments).await,
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,
