@@ -145,7 +145,7 @@ pub struct ClaimPartition {
 /// synced before the card is touched, and may outlive the claims that refer to it.
 ///
 /// Most whole cards need none. The kinds, and how to recognise the result of an intent, are described by `change`
-/// ([`HardwareChange`](super::HardwareChange)); a kind that this build does not know is left alone and reported.
+/// ([`HardwareChange`]); a kind that this build does not know is left alone and reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareRecord {
