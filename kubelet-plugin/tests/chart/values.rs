@@ -194,7 +194,9 @@ async fn what_is_off_by_default_is_accepted_when_switched_on() {
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     only(&objects, "ResourceQuota");
-    only(&objects, "Service");
+    for component in ["kubelet-plugin", "controller"] {
+        only(&of_component(&objects, component), "Service");
+    }
     let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(pod["runtimeClassName"], "nvidia");
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
