@@ -1,5 +1,7 @@
 //! `controller ungate`: lifts the steering gate from pods when no controller will do it any more.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams};
@@ -8,6 +10,11 @@ use kube::{Api, Client, ResourceExt as _};
 use tessera_api::steering::GATE;
 
 use crate::carry_out::remove_gate;
+
+/// API servers may use the bindings for some seconds more, so pods may come with the gate after the first look: it is
+/// looked again until none has it.
+const MOST_ROUNDS: u32 = 10;
+const BETWEEN_ROUNDS: Duration = Duration::from_secs(3);
 
 /// Deletes the bindings of the admission policy, so that no new pod gets the gate, then lifts it from every pod.
 ///
@@ -25,11 +32,11 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
         }
     }
     let mut lifted = 0;
-    // The API server may still use the bindings for a moment, so a pod may come with the gate after the first look.
-    for round in 0..2 {
+    for round in 0..MOST_ROUNDS {
         if round > 0 {
-            tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            tokio::time::sleep(BETWEEN_ROUNDS).await;
         }
+        let before = lifted;
         let all: Api<Pod> = Api::all(client.clone());
         let mut page = ListParams::default().limit(500).fields("spec.nodeName=");
         loop {
@@ -51,6 +58,9 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
                 Some(token) => page = page.continue_token(&token),
                 None => break,
             }
+        }
+        if round > 0 && lifted == before {
+            break;
         }
     }
     println!("lifted the gate {GATE} from {lifted} pods");
