@@ -53,7 +53,10 @@ impl DecideLoop {
         let mut next_summary = Instant::now();
         loop {
             let now = started.elapsed();
-            let wake = decider.wake().map_or(SUMMARY, |wake| wake.saturating_sub(now));
+            // A follower decides nothing, so nothing is due.
+            let leads = self.leadership.borrow().may_write(Instant::now());
+            let wake = decider.wake().filter(|_| leads && missing.is_empty());
+            let wake = wake.map_or(SUMMARY, |wake| wake.saturating_sub(now));
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 count = self.seen.recv_many(&mut batch, BATCH) => if count == 0 { return },

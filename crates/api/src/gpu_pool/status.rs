@@ -16,7 +16,7 @@ pub struct GpuPoolStatus {
     pub offered: u32,
     /// Cards' worth that claims hold, with two decimals: a partition counts by its share of the card's memory.
     pub allocated: String,
-    /// Cards' worth that is free but that no waiting pod can take, with two decimals.
+    /// Cards' worth that is free, but on cards of which no device can be allocated, with two decimals.
     pub unallocatable: String,
     /// What waiting pods ask of the pool and do not get, by shape; the largest first, at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
