@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
-use tessera_cluster::subject::Wanted;
+use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError, key, outcome};
 
 use crate::Time;
@@ -280,7 +280,7 @@ impl Decider {
         let node = steer.node.clone();
         let Some(object) = self.cluster.objects().pods.get(pod) else { return };
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), object);
-        if !subject.claims.iter().all(|wanted| wanted.is_allocated()) {
+        if !has_its_devices(&subject) {
             return;
         }
         if node_name(object).is_some() {
@@ -335,7 +335,7 @@ impl Decider {
         } else if node_name(pod).is_some() {
             // Its claims come by another watch, perhaps later; until then their devices are not free.
             let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
-            if steer.is_allocated || subject.claims.iter().all(|wanted| wanted.is_allocated()) {
+            if steer.is_allocated || has_its_devices(&subject) {
                 self.forget_steer(key);
             } else {
                 self.cluster.forget_room(key);
@@ -418,6 +418,7 @@ impl Decider {
             };
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
             if demand.is_open()
+                && demand.obstacle().is_none()
                 && let Some(fit) = self.fit(&demand, &node)
             {
                 self.send(&key, &pod, &demand, &node, fit);
@@ -430,14 +431,18 @@ impl Decider {
     /// its own.
     fn assume_anew(&mut self) {
         let nodes = std::mem::take(&mut self.reallocated);
-        let pods: Vec<(Key, String)> = self.steers.to_any(&nodes);
-        pods.iter().for_each(|(key, _)| self.cluster.forget_claims(key));
-        for (key, node) in pods {
+        let mut open = Vec::new();
+        for (key, node) in self.steers.to_any(&nodes) {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
-            let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.clone())) else {
-                continue;
-            };
+            if demand.obstacle().is_none() {
+                open.push((key, node, demand));
+            }
+        }
+        open.iter().for_each(|(key, ..)| self.cluster.forget_claims(key));
+        for (key, node, demand) in open {
+            let name = (String::new(), node.clone());
+            let Some(object) = self.cluster.objects().nodes.get(&name) else { continue };
             let (wanted, claims) = demand.on(object);
             let held = self.cluster.held();
             if let Ok(Some(allocations)) = self.cluster.allocate(object, &claims, held, &mut self.asker) {
@@ -705,6 +710,12 @@ fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<R
 
 fn reference(pod: &Pod) -> PodReference {
     PodReference { key: key(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
+}
+
+/// Whether all claims of the pod were seen with devices.
+fn has_its_devices(subject: &Subject) -> bool {
+    let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
+    subject.obstacles.iter().all(is_gate) && subject.claims.iter().all(Wanted::is_allocated)
 }
 
 fn node_name(pod: &Pod) -> Option<&str> {
