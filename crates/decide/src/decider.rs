@@ -49,6 +49,8 @@ pub struct Decider {
     adopted: BTreeSet<Key>,
     /// Nodes where a claim got or gave back devices: pods on their way there may get others than was thought.
     reallocated: BTreeSet<String>,
+    /// Nodes where there were too few devices for all pods on their way there when it was looked at last.
+    crowded: BTreeSet<String>,
     /// The fleet as it was when all waiting pods were looked at last.
     planned: usize,
 }
@@ -113,6 +115,7 @@ impl Decider {
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
             reallocated: BTreeSet::new(),
+            crowded: BTreeSet::new(),
             planned: 0,
         }
     }
@@ -430,7 +433,10 @@ impl Decider {
     /// Gives pods on their way other devices where theirs went to somebody else: kube-scheduler takes pods in an order of
     /// its own.
     fn assume_anew(&mut self) {
-        let nodes = std::mem::take(&mut self.reallocated);
+        let mut nodes = std::mem::take(&mut self.reallocated);
+        if self.fleet.now() != self.planned {
+            nodes.append(&mut self.crowded);
+        }
         let mut open = Vec::new();
         for (key, node) in self.steers.to_any(&nodes) {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
@@ -449,6 +455,8 @@ impl Decider {
                 let claims = with_devices(&wanted, allocations);
                 // Cannot fail: the allocator wrote the quantities.
                 let _ = self.cluster.assume_claims(&key, claims);
+            } else {
+                self.crowded.insert(node.clone());
             }
             self.fleet.mark(&node);
         }
