@@ -86,7 +86,8 @@ impl Replica {
         for object in self.of_kind(Kind::Pod) {
             let Object::Pod(pod) = object else { continue };
             let is_gone = has_ended(pod) || pod.metadata.deletion_timestamp.is_some();
-            if is_gone || self.has_devices(pod) || self.claim(pod).is_none() {
+            let claim = self.claim(pod).map(|claim| key(&claim.metadata));
+            if is_gone || claim.is_none_or(|claim| self.allocated.contains(&claim)) {
                 continue;
             }
             let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());

@@ -80,6 +80,8 @@ pub struct Replica {
     is_new: bool,
     /// Pods that this process sent to a node, and has no reason to think are not on their way.
     pub sent: BTreeMap<PodReference, String>,
+    /// Claims that were seen with devices: if these are free again, their pods were refused or are gone.
+    pub allocated: BTreeSet<Key>,
     /// When it decided anything last.
     pub last_intent: Time,
 }
@@ -100,6 +102,7 @@ impl Replica {
             next_round: Time::ZERO,
             is_new: true,
             sent: BTreeMap::new(),
+            allocated: BTreeSet::new(),
             last_intent: Time::ZERO,
         }
     }
@@ -145,6 +148,7 @@ impl Replica {
         self.decider = Decider::new(DRIVER);
         self.missing = KINDS.into();
         self.view.clear();
+        self.allocated.clear();
         self.next_round = around.now;
     }
 
@@ -153,6 +157,11 @@ impl Replica {
             let observation = match seen {
                 Seen::Applied(object) => {
                     let name = (object.kind(), tessera_cluster::key(object.metadata()));
+                    if let Object::ResourceClaim(claim) = object.as_ref()
+                        && claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+                    {
+                        self.allocated.insert(name.1.clone());
+                    }
                     let before = self.view.insert(name, Arc::clone(&object));
                     match around.bug {
                         Some(bug) => bug.observation(&object, before.as_ref()),

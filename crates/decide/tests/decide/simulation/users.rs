@@ -136,8 +136,11 @@ impl Users {
         if around.percent(15) {
             let disliked = ["a", "b", "c"][around.rng.usize(0..3)];
             pod["metadata"]["labels"]["dislikes"] = json!(disliked);
+        }
+        if around.percent(50) {
+            let owner = around.rng.u32(0..2);
             pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
-                "name": disliked, "uid": format!("owner-{disliked}"), "controller": true }]);
+                "name": "owner", "uid": format!("owner-{owner}"), "controller": true }]);
         }
         if around.percent(20) {
             pod["spec"]["priority"] = json!(around.rng.i32(1..3));
