@@ -17,7 +17,7 @@ pub enum Bug {
     ConflictTakenForGone,
     /// The loop is not called when it wants to be: pauses after failures never end.
     WakeIgnored,
-    /// After each decision the loop forgets which pods it sent on their way.
+    /// Before each decision the loop forgets which pods it sent on their way.
     SteersNotCounted,
     /// After a restart, pods that were sent by the process before are not seen as such.
     NominationNotObserved,

@@ -204,13 +204,13 @@ impl Replica {
         let is_free =
             lease.holder.is_none_or(|holder| holder == self.number) || around.now > lease.renewed + LEASE;
         if is_free && !around.fault(25) {
-            if lease.holder != Some(self.number) {
+            if lease.holder != Some(self.number) || !self.may_write(around) {
+                self.is_new = true;
                 around.note(|| format!("replica {} leads", self.number));
             }
             *lease = Lease { holder: Some(self.number), renewed: around.now };
             self.leads_until = around.now + RENEW_DEADLINE;
             self.has_led = true;
-            self.is_new = true;
         }
     }
 
@@ -225,6 +225,13 @@ impl Replica {
             || (self.next_round <= around.now && !around.has(Bug::WakeIgnored));
         if !is_due {
             return;
+        }
+        if around.has(Bug::SteersNotCounted) {
+            for pod in self.sent.keys().cloned().collect::<Vec<_>>() {
+                let Some(object) = self.view.get(&(Kind::Pod, pod.key.clone())).cloned() else { continue };
+                self.observe(around, Observation::Deleted(Kind::Pod, pod.key));
+                self.observe(around, Observation::Applied(Box::new(object.as_ref().clone())));
+            }
         }
         self.is_new = false;
         self.next_round = around.now + ROUND;
@@ -253,12 +260,6 @@ impl Replica {
         checks::intent(around, self, &intent);
         if let Intent::Steer { pod, node, .. } = &intent {
             self.sent.insert(pod.clone(), node.clone());
-            if around.has(Bug::SteersNotCounted)
-                && let Some(object) = self.view.get(&(Kind::Pod, pod.key.clone())).cloned()
-            {
-                self.observe(around, Observation::Deleted(Kind::Pod, pod.key.clone()));
-                self.observe(around, Observation::Applied(Box::new(object.as_ref().clone())));
-            }
         }
         self.send(around, lease, intent, step);
     }
