@@ -200,3 +200,19 @@ fn a_failure_of_a_pod_before_is_not_its_successors() {
     fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
     assert_eq!((fed.decide(), fed.decider.wake()), (Vec::new(), None));
 }
+
+#[test]
+fn an_error_on_a_node_ends_with_its_cause() {
+    let mut fed = Fed::with_nodes(&[("a", 1), ("b", 4)]);
+    let [_, good] = slices("b", 4, steered());
+    let mut bad = good.clone();
+    if let tessera_cluster::Object::ResourceSlice(slice) = &mut bad {
+        slice.spec.devices.iter_mut().flatten().for_each(|device| device.attributes = None);
+    }
+    fed.apply(bad);
+    fed.ask("early", "gpu", 1);
+    assert!(matches!(only(fed.decide()), Intent::Release { .. }), "kube-scheduler would fail on b");
+    fed.apply(good);
+    fed.ask("late", "gpu", 1);
+    assert_eq!(fed.steers(), [("late".to_owned(), "a".to_owned())]);
+}

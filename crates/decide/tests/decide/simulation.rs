@@ -85,7 +85,7 @@ fn first() -> u64 {
 
 /// Seeds that pass without a bug; `SIMULATION_SEEDS` asks for more of them.
 fn seeds() -> u64 {
-    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }
 
 #[test]
