@@ -10,6 +10,9 @@ use tessera_decide::Time;
 
 use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused, node_name};
 
+/// Whatever was written was seen after that.
+const LATEST: Time = Time::from_secs(20);
+
 /// kube-scheduler.
 pub struct Scheduler {
     watch: usize,
@@ -18,7 +21,7 @@ pub struct Scheduler {
     not_before: BTreeMap<Key, Time>,
     bindings: Vec<Binding>,
     /// Bound, or given up, but not seen so yet.
-    assumed: Vec<(Key, String)>,
+    assumed: Vec<(Key, String, Time)>,
 }
 
 /// A pod that has a node but is not bound yet.
@@ -90,7 +93,7 @@ impl Scheduler {
                 && pod.metadata.deletion_timestamp.is_none()
                 && self.not_before.get(*key).is_none_or(|at| *at <= around.now)
                 && !self.bindings.iter().any(|binding| binding.pod == **key)
-                && !self.assumed.iter().any(|(assumed, _)| assumed == *key)
+                && !self.assumed.iter().any(|(assumed, ..)| assumed == *key)
         };
         let mut waiting: Vec<Key> = pods.iter().filter(waits).map(|(key, _)| key.clone()).collect();
         around.rng.shuffle(&mut waiting);
@@ -121,13 +124,15 @@ impl Scheduler {
             }
         }
         let (cluster, assumed) = (&mut self.cluster, &mut self.assumed);
-        assumed.retain(|(pod, uid)| {
+        assumed.retain(|(pod, uid, latest)| {
             let objects = cluster.objects();
             let found = objects.pods.get(pod).filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
-            let is_seen = found.is_none_or(|pod| {
-                let subject = subject::of_pod(objects, pod);
-                node_name(pod).is_some() && subject.claims.iter().all(|wanted| wanted.is_allocated())
-            });
+            // What was written of claims counts until it was seen, even if the pod is gone or was given up.
+            let is_seen = *latest <= around.now
+                || found.is_some_and(|pod| {
+                    let subject = subject::of_pod(objects, pod);
+                    node_name(pod).is_some() && subject.claims.iter().all(|wanted| wanted.is_allocated())
+                });
             if is_seen {
                 cluster.forget(pod);
             }
@@ -240,10 +245,14 @@ impl Scheduler {
                     users.iter_mut().for_each(|users| users.retain(|user| user.uid != binding.uid));
                 });
             }
-            self.cluster.forget(&binding.pod);
+            if binding.done == 0 {
+                self.cluster.forget(&binding.pod);
+            } else {
+                self.assumed.push((binding.pod.clone(), binding.uid, around.now + LATEST));
+            }
             self.not_before.insert(binding.pod, around.now + around.between(1_000, 4_000));
         } else if binding.done == 2 * count {
-            self.assumed.push((binding.pod, binding.uid));
+            self.assumed.push((binding.pod, binding.uid, around.now + LATEST));
         } else {
             binding.done += 1;
             binding.at = around.now + around.between(0, 600);
