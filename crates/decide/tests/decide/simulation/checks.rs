@@ -15,7 +15,7 @@ use super::users::cards_asked;
 use crate::objects::DRIVER;
 
 /// No replica sees anything later than this.
-const LATEST: Time = Time::from_secs(60);
+const LATEST: Time = Time::from_secs(25);
 
 impl Replica {
     fn pod(&self, key: &Key) -> Option<&Pod> {
