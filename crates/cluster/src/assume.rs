@@ -12,8 +12,8 @@ use crate::objects::Key;
 /// A pod on its way to a node.
 #[derive(Debug)]
 pub(crate) struct Assumed {
-    /// Bound to the node.
-    pod: Pod,
+    /// Bound to the node; `None` once it was seen there.
+    pod: Option<Pod>,
     /// With the allocations that they are expected to get.
     claims: Vec<ResourceClaim>,
 }
@@ -32,6 +32,32 @@ impl Cluster {
         claims: Vec<ResourceClaim>,
     ) -> Result<(), ObjectError> {
         self.forget(key);
+        self.hold(&claims)?;
+        let mut pod = pod.clone();
+        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+        self.usages.replace(None, Some(&pod));
+        self.assumed.insert(key.clone(), Assumed { pod: Some(pod), claims });
+        Ok(())
+    }
+
+    /// Replaces what is assumed of the claims of a pod of which something is assumed.
+    ///
+    /// # Errors
+    /// A claim holds something that is not a quantity; nothing of the claims is then assumed.
+    pub fn assume_claims(&mut self, key: &Key, claims: Vec<ResourceClaim>) -> Result<(), ObjectError> {
+        self.forget_claims(key);
+        if !self.assumed.contains_key(key) {
+            return Ok(());
+        }
+        self.hold(&claims)?;
+        if let Some(assumed) = self.assumed.get_mut(key) {
+            assumed.claims = claims;
+        }
+        Ok(())
+    }
+
+    /// Holds the devices of all these claims, or of none.
+    fn hold(&mut self, claims: &[ResourceClaim]) -> Result<(), ObjectError> {
         let held = Arc::make_mut(&mut self.held);
         for (count, claim) in claims.iter().enumerate() {
             if let Err(error) = held.add(&self.inventory, claim) {
@@ -41,11 +67,14 @@ impl Cluster {
                 return Err(ObjectError::of_claim(claim, error));
             }
         }
-        let mut pod = pod.clone();
-        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
-        self.usages.replace(None, Some(&pod));
-        self.assumed.insert(key.clone(), Assumed { pod, claims });
         Ok(())
+    }
+
+    /// No longer assumes that the pod takes room on the node: it was seen there. Its claims stay assumed.
+    pub fn forget_room(&mut self, key: &Key) {
+        if let Some(pod) = self.assumed.get_mut(key).and_then(|assumed| assumed.pod.take()) {
+            self.usages.replace(Some(&pod), None);
+        }
     }
 
     /// No longer assumes anything of the pod's claims: they are allocated by now.
@@ -60,8 +89,7 @@ impl Cluster {
     /// No longer assumes anything of the pod.
     pub fn forget(&mut self, key: &Key) {
         self.forget_claims(key);
-        if let Some(assumed) = self.assumed.remove(key) {
-            self.usages.replace(Some(&assumed.pod), None);
-        }
+        self.forget_room(key);
+        self.assumed.remove(key);
     }
 }

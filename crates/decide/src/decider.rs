@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
+use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError, key, outcome};
 
 use crate::Time;
@@ -46,6 +47,10 @@ pub struct Decider {
     queue: BTreeSet<Key>,
     /// Pods without our gate that another controller, or this one before it was restarted, sent to a node.
     adopted: BTreeSet<Key>,
+    /// Nodes where a claim got or gave back devices: pods on their way there may get others than was thought.
+    reallocated: BTreeSet<String>,
+    /// Nodes where there were too few devices for all pods on their way there when it was looked at last.
+    crowded: BTreeSet<String>,
     /// The fleet as it was when all waiting pods were looked at last.
     planned: usize,
 }
@@ -59,6 +64,8 @@ struct Waiting {
     /// After failures: not before then.
     not_before: Time,
     failures: u32,
+    /// Its gate is being removed without a proposal.
+    is_released: bool,
     shape_text: Option<String>,
 }
 
@@ -107,6 +114,8 @@ impl Decider {
             waiting: BTreeMap::new(),
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
+            reallocated: BTreeSet::new(),
+            crowded: BTreeSet::new(),
             planned: 0,
         }
     }
@@ -133,6 +142,7 @@ impl Decider {
         let key = key(object.metadata());
         let kind = object.kind();
         let mut report = Ok(());
+        let mut is_reallocated = false;
         match &object {
             Object::ResourceSlice(slice) => {
                 report = self.fleet.apply_slice(slice, &self.driver);
@@ -141,7 +151,13 @@ impl Decider {
                     self.fleet.mark_all();
                 }
             }
-            Object::ResourceClaim(_) => self.mark_claim(&key),
+            Object::ResourceClaim(claim) => {
+                is_reallocated =
+                    self.cluster.objects().claims.get(&key).and_then(allocation) != allocation(claim);
+                if is_reallocated {
+                    self.mark_claim(&key);
+                }
+            }
             Object::Pod(pod) => self.see_pod(now, &key, pod),
             _ => {}
         }
@@ -153,7 +169,12 @@ impl Decider {
         }
         match kind {
             Kind::ResourceSlice => self.mark_slice(&key.1),
-            Kind::ResourceClaim => self.see_claim(&key),
+            Kind::ResourceClaim => {
+                if is_reallocated {
+                    self.mark_claim(&key);
+                }
+                self.see_claim(&key);
+            }
             Kind::Node if before.as_ref() != self.cluster.objects().nodes.get(&key) => {
                 self.fleet.mark(&key.1)
             }
@@ -233,12 +254,12 @@ impl Decider {
         }
         for node in nodes {
             self.fleet.mark(&node);
+            self.reallocated.insert(node);
         }
     }
 
     /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
     fn see_claim(&mut self, claim: &Key) {
-        self.mark_claim(claim);
         let owner = self.cluster.objects().claims.get(claim).and_then(|claim| {
             let owners = claim.metadata.owner_references.iter().flatten();
             owners.into_iter().find(|owner| owner.kind == "Pod").map(|owner| owner.name.clone())
@@ -262,7 +283,12 @@ impl Decider {
         let node = steer.node.clone();
         let Some(object) = self.cluster.objects().pods.get(pod) else { return };
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), object);
-        if subject.claims.iter().all(|wanted| wanted.is_allocated()) {
+        if !has_its_devices(&subject) {
+            return;
+        }
+        if node_name(object).is_some() {
+            self.forget_steer(pod);
+        } else {
             self.cluster.forget_claims(pod);
             self.fleet.mark(&node);
             if let Some(steer) = self.steers.get_mut(pod) {
@@ -307,8 +333,16 @@ impl Decider {
         if is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
             self.refusals.add(refusals::owner(pod), &steer.node, now);
         }
-        if node_name(pod).is_some() || has_ended || is_refused(pod) {
+        if has_ended || is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
             self.forget_steer(key);
+        } else if node_name(pod).is_some() {
+            // Its claims come by another watch, perhaps later; until then their devices are not free.
+            let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
+            if steer.is_allocated || has_its_devices(&subject) {
+                self.forget_steer(key);
+            } else {
+                self.cluster.forget_room(key);
+            }
         }
     }
 
@@ -320,13 +354,15 @@ impl Decider {
     }
 
     fn carried(&mut self, now: Time, pod: &PodReference, is_done: bool) {
-        if is_done {
+        let found = self.cluster.objects().pods.get(&pod.key);
+        let is_same = found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&pod.uid));
+        // One that was seen without the gate is on its way, even if the answer to the write was lost.
+        if is_done || !is_same || !self.waiting.contains_key(&pod.key) {
             return;
         }
-        if self.steers.get(&pod.key).is_some_and(|steer| steer.uid == pod.uid) {
-            self.forget_steer(&pod.key);
-        }
+        self.forget_steer(&pod.key);
         if let Some(waiting) = self.waiting.get_mut(&pod.key) {
+            waiting.is_released = false;
             waiting.failures += 1;
             let pause = Time::from_secs(1 << waiting.failures.min(5).saturating_sub(1));
             waiting.not_before = now + pause.min(LONGEST_PAUSE);
@@ -337,6 +373,7 @@ impl Decider {
     /// What is to be done now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
         self.adopt();
+        self.assume_anew();
         if self.refusals.next_end().is_some_and(|end| end <= now) {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
@@ -357,7 +394,7 @@ impl Decider {
             let Some(waiting) = self.waiting.get(&key) else { continue };
             if waiting.not_before > now {
                 self.queue.insert(key);
-            } else if self.steers.get(&key).is_none() {
+            } else if !waiting.is_released && self.steers.get(&key).is_none() {
                 intents.extend(self.look_at(now, &key));
             }
         }
@@ -375,17 +412,53 @@ impl Decider {
 
     /// Counts pods that are on their way already as such.
     fn adopt(&mut self) {
-        for key in std::mem::take(&mut self.adopted) {
+        // Those that do not fit stay here: what is in their way may have gone already, unseen.
+        let adopted: Vec<Key> = self.adopted.iter().cloned().collect();
+        for key in adopted {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
             let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) else {
                 continue;
             };
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
             if demand.is_open()
+                && demand.obstacle().is_none()
                 && let Some(fit) = self.fit(&demand, &node)
             {
                 self.send(&key, &pod, &demand, &node, fit);
+                self.adopted.remove(&key);
             }
+        }
+    }
+
+    /// Gives pods on their way other devices where theirs went to somebody else: kube-scheduler takes pods in an order of
+    /// its own.
+    fn assume_anew(&mut self) {
+        let mut nodes = std::mem::take(&mut self.reallocated);
+        if self.fleet.now() != self.planned {
+            nodes.append(&mut self.crowded);
+        }
+        let mut open = Vec::new();
+        for (key, node) in self.steers.to_any(&nodes) {
+            let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
+            let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
+            if demand.obstacle().is_none() {
+                open.push((key, node, demand));
+            }
+        }
+        open.iter().for_each(|(key, ..)| self.cluster.forget_claims(key));
+        for (key, node, demand) in open {
+            let name = (String::new(), node.clone());
+            let Some(object) = self.cluster.objects().nodes.get(&name) else { continue };
+            let (wanted, claims) = demand.on(object);
+            let held = self.cluster.held();
+            if let Ok(Some(allocations)) = self.cluster.allocate(object, &claims, held, &mut self.asker) {
+                let claims = with_devices(&wanted, allocations);
+                // Cannot fail: the allocator wrote the quantities.
+                let _ = self.cluster.assume_claims(&key, claims);
+            } else {
+                self.crowded.insert(node.clone());
+            }
+            self.fleet.mark(&node);
         }
     }
 
@@ -491,16 +564,12 @@ impl Decider {
             return;
         };
         let (wanted, _) = demand.on(object);
-        let claims = wanted.iter().zip(fit.allocations).map(|(wanted, allocation)| ResourceClaim {
-            status: Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() }),
-            ..wanted.claim.clone()
-        });
-        let claims: Vec<ResourceClaim> = claims.collect();
+        let claims = with_devices(&wanted, fit.allocations);
+        let is_allocated = claims.is_empty();
         let shared = demand.shared().collect();
         // Cannot fail: the allocator wrote the quantities.
         let _ = self.cluster.assume(key, pod, node, claims);
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        self.steers.insert(key.clone(), Steer { uid, node: node.to_owned(), shared, is_allocated: false });
+        self.steers.insert(key.clone(), Steer { node: node.to_owned(), shared, is_allocated });
         self.fleet.mark(node);
     }
 
@@ -534,6 +603,7 @@ impl Decider {
     fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.why.clone_from(&why);
+            waiting.is_released = true;
         }
         Intent::Release { pod: reference(pod), why }
     }
@@ -633,8 +703,27 @@ pub enum ObservationError {
     },
 }
 
+fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
+    claim.status.as_ref()?.allocation.as_ref()
+}
+
+/// The claims with these allocations.
+fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<ResourceClaim> {
+    let claims = wanted.iter().zip(allocations).map(|(wanted, allocation)| ResourceClaim {
+        status: Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() }),
+        ..wanted.claim.clone()
+    });
+    claims.collect()
+}
+
 fn reference(pod: &Pod) -> PodReference {
     PodReference { key: key(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
+}
+
+/// Whether all claims of the pod were seen with devices.
+fn has_its_devices(subject: &Subject) -> bool {
+    let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
+    subject.obstacles.iter().all(is_gate) && subject.claims.iter().all(Wanted::is_allocated)
 }
 
 fn node_name(pod: &Pod) -> Option<&str> {

@@ -45,8 +45,9 @@ impl Demand {
     /// Claims without devices that other pods may use, too.
     pub fn shared(&self) -> impl Iterator<Item = Key> {
         let shared = |wanted: &&Wanted| {
-            let owners = wanted.claim.metadata.owner_references.iter().flatten().count();
-            wanted.made_from.is_none() && owners == 0 && !wanted.is_allocated()
+            let mut owners = wanted.claim.metadata.owner_references.iter().flatten();
+            let is_of_a_pod = owners.any(|owner| owner.kind == "Pod");
+            wanted.made_from.is_none() && !is_of_a_pod && !wanted.is_allocated()
         };
         self.subject.claims.iter().filter(shared).map(|wanted| key(&wanted.claim.metadata))
     }

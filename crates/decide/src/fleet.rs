@@ -56,11 +56,14 @@ impl Fleet {
             self.delete_slice(name, node);
             return Ok(());
         };
-        let report = serde_json::from_str(text)?;
         let index = self.index_of(node);
         let name = slice.metadata.name.clone().unwrap_or_default();
+        let (report, result) = match serde_json::from_str(text) {
+            Ok(report) => (report, Ok(())),
+            Err(error) => (NodeReport::default(), Err(error)),
+        };
         self.nodes[index as usize].report = Some((name, report));
-        Ok(())
+        result
     }
 
     /// Forgets what a slice that is gone said of its node.

@@ -27,8 +27,8 @@ pub(crate) struct Ranking {
     best: BTreeSet<(Score, NodeIndex)>,
     scores: Vec<Option<Score>>,
     blocked: BTreeMap<NodeIndex, Blocked>,
-    /// The error with which kube-scheduler would end the attempt, wherever it came up.
-    fatal: Option<String>,
+    /// Nodes where kube-scheduler would end the attempt, with its error.
+    fatal: BTreeMap<NodeIndex, String>,
     asked_at: u64,
 }
 
@@ -76,10 +76,7 @@ impl Ranking {
         let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
         let nodes: BTreeSet<NodeIndex> = match changed {
             Some(changed) => changed.iter().copied().collect(),
-            None => {
-                self.fatal = None;
-                (0..view.fleet.len() as NodeIndex).collect()
-            }
+            None => (0..view.fleet.len() as NodeIndex).collect(),
         };
         self.scores.resize(view.fleet.len(), None);
         for index in nodes {
@@ -87,6 +84,7 @@ impl Ranking {
                 self.best.remove(&(score, index));
             }
             self.blocked.remove(&index);
+            self.fatal.remove(&index);
             match fit(demand, index, view) {
                 Ok(Ok(fit)) => {
                     self.scores[index as usize] = Some(fit.score);
@@ -96,7 +94,7 @@ impl Ranking {
                     self.blocked.insert(index, blocked);
                 }
                 Err(error) => {
-                    self.fatal.get_or_insert(error.to_string());
+                    self.fatal.insert(index, error.to_string());
                 }
             }
         }
@@ -113,9 +111,9 @@ impl Ranking {
         self.best.len()
     }
 
-    /// See [`Ranking::fatal`].
+    /// The error with which kube-scheduler would end the attempt, wherever it comes up.
     pub fn fatal(&self) -> Option<&str> {
-        self.fatal.as_deref()
+        self.fatal.values().next().map(String::as_str)
     }
 
     /// Nodes that have the devices, but no room besides.

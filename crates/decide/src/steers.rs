@@ -1,17 +1,16 @@
 //! Pods on their way to the node that was proposed for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Key;
 
 /// A pod on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Steer {
-    pub uid: String,
     pub node: String,
     /// Claims without devices that other pods may use, too: they must follow it.
     pub shared: Vec<Key>,
-    /// Its claims were seen with devices.
+    /// Its claims were seen with devices, or it needs none there.
     pub is_allocated: bool,
 }
 
@@ -44,6 +43,15 @@ impl Steers {
 
     pub fn len(&self) -> usize {
         self.pods.len()
+    }
+
+    /// Pods on their way to these nodes whose claims have no devices yet, each with its node.
+    pub fn to_any(&self, nodes: &BTreeSet<String>) -> Vec<(Key, String)> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let open = self.pods.iter().filter(|(_, steer)| !steer.is_allocated && nodes.contains(&steer.node));
+        open.map(|(key, steer)| (key.clone(), steer.node.clone())).collect()
     }
 
     /// The node to which another pod with one of these claims is on its way.

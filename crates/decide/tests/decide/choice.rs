@@ -105,3 +105,50 @@ fn higher_priority_comes_first() {
     fed.apply_pod(high);
     assert_eq!(fed.steers(), [pair("high", "a")]);
 }
+
+fn lifted(name: &str) -> serde_json::Value {
+    let mut lifted = pod(name);
+    lifted["spec"]["schedulingGates"] = json!([]);
+    lifted["status"]["nominatedNodeName"] = json!("a");
+    lifted
+}
+
+#[test]
+fn a_bound_pod_keeps_its_devices_until_its_claim_is_seen() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    fed.ask("one", "gpu", 1);
+    assert_eq!(fed.steers().len(), 1);
+    let mut bound = lifted("one");
+    bound["spec"]["nodeName"] = json!("a");
+    fed.apply_pod(bound);
+    fed.ask("two", "gpu", 1);
+    assert_eq!(fed.steers(), [], "the claim comes by another watch");
+    fed.apply_claim(allocated(claim("one", "gpu", 1), "a", &[card(0)]));
+    assert_eq!((fed.steers(), fed.decider.on_their_way()), (Vec::new(), 0));
+}
+
+#[test]
+fn who_comes_first_may_get_the_devices_thought_of_for_another() {
+    let mut fed = Fed::with_nodes(&[("a", 2)]);
+    fed.ask("one", "gpu", 1);
+    fed.ask("two", "gpu", 1);
+    assert_eq!(fed.steers().len(), 2);
+    fed.apply_pod(lifted("one"));
+    fed.apply_pod(lifted("two"));
+    // kube-scheduler looked at the second one first.
+    fed.apply_claim(allocated(claim("two", "gpu", 1), "a", &[card(0)]));
+    fed.ask("three", "gpu", 1);
+    assert_eq!(fed.steers(), [], "the other card is for the first one");
+}
+
+#[test]
+fn a_pod_on_its_way_that_does_not_fit_yet_is_thought_of_later() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    fed.bind("native", "gpu", "a", &[card(0)]);
+    fed.apply_claim(claim("sent", "gpu", 1));
+    fed.apply_pod(lifted("sent"));
+    assert_eq!(fed.steers(), []);
+    fed.apply_claim(claim("native", "gpu", 1));
+    fed.ask("new", "gpu", 1);
+    assert_eq!(fed.steers(), [], "the one on its way comes first");
+}

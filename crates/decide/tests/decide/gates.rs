@@ -158,3 +158,61 @@ fn a_claim_of_several_pods_brings_them_to_one_node() {
     let intents = fed.decide();
     assert!(matches!(only(intents), Intent::Release { pod, .. } if pod.key.1 == "two"));
 }
+
+#[test]
+fn a_release_is_said_once() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    let mut none = pod("none");
+    none["spec"]["resourceClaims"] = json!([]);
+    fed.apply_pod(none.clone());
+    assert!(matches!(only(fed.decide()), Intent::Release { .. }));
+    fed.apply(node("b"));
+    slices("b", 2, steered()).into_iter().for_each(|slice| fed.apply(slice));
+    fed.apply_pod(none);
+    assert_eq!(fed.decide(), [], "its gate is being lifted");
+    let reference = PodReference { key: key("none"), uid: "uid-none".to_owned() };
+    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.now = fed.decider.wake().expect("it wants to try again");
+    assert!(matches!(only(fed.decide()), Intent::Release { .. }));
+}
+
+#[test]
+fn a_pod_seen_without_the_gate_is_on_its_way_even_if_the_answer_was_lost() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    fed.ask("job", "gpu", 1);
+    assert_eq!(fed.steers().len(), 1);
+    let mut lifted = pod("job");
+    lifted["spec"]["schedulingGates"] = json!([]);
+    lifted["status"]["nominatedNodeName"] = json!("a");
+    fed.apply_pod(lifted);
+    let reference = PodReference { key: key("job"), uid: "uid-job".to_owned() };
+    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.ask("other", "gpu", 1);
+    assert_eq!(fed.steers(), []);
+}
+
+#[test]
+fn a_failure_of_a_pod_before_is_not_its_successors() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    fed.ask("job", "gpu", 1);
+    assert_eq!(fed.steers().len(), 1);
+    let reference = PodReference { key: key("job"), uid: "uid-before".to_owned() };
+    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    assert_eq!((fed.decide(), fed.decider.wake()), (Vec::new(), None));
+}
+
+#[test]
+fn an_error_on_a_node_ends_with_its_cause() {
+    let mut fed = Fed::with_nodes(&[("a", 1), ("b", 4)]);
+    let [_, good] = slices("b", 4, steered());
+    let mut bad = good.clone();
+    if let tessera_cluster::Object::ResourceSlice(slice) = &mut bad {
+        slice.spec.devices.iter_mut().flatten().for_each(|device| device.attributes = None);
+    }
+    fed.apply(bad);
+    fed.ask("early", "gpu", 1);
+    assert!(matches!(only(fed.decide()), Intent::Release { .. }), "kube-scheduler would fail on b");
+    fed.apply(good);
+    fed.ask("late", "gpu", 1);
+    assert_eq!(fed.steers(), [("late".to_owned(), "a".to_owned())]);
+}

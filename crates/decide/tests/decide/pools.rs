@@ -56,3 +56,17 @@ fn an_annotation_that_is_no_report_is_an_error_and_the_node_is_native() {
     fed.ask("job", "gpu", 1);
     assert_eq!(fed.steers(), []);
 }
+
+#[test]
+fn a_report_that_cannot_be_read_any_more_does_not_count() {
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    let [mut counters, _] = slices("a", 1, steered());
+    if let tessera_cluster::Object::ResourceSlice(slice) = &mut counters {
+        let annotations = slice.metadata.annotations.as_mut().unwrap();
+        annotations.values_mut().for_each(|text| "{".clone_into(text));
+    }
+    let seen = tessera_decide::Observation::Applied(Box::new(counters));
+    assert!(fed.decider.observe(fed.now, seen).is_err());
+    fed.ask("job", "gpu", 1);
+    assert_eq!(fed.steers(), []);
+}

@@ -1,1 +1,113 @@
-//! Placeholder
+//! A whole cluster in virtual time: an API server that is late, forgets and refuses, kube-scheduler, users, and replicas
+//! of the controller that crash and pause. One seed is one run.
+//!
+//! Planted mistakes show that the checks can fail: each [`Bug`] must be found.
+
+mod api_server;
+mod bug;
+mod checks;
+mod kubernetes;
+mod replica;
+mod scheduler;
+mod users;
+
+use tessera_decide::Time;
+
+use api_server::{Server, Surroundings};
+use bug::Bug;
+use replica::{Lease, Replica};
+use scheduler::Scheduler;
+use users::Users;
+
+/// Virtual time between two looks at everything.
+const STEP: Time = Time::from_millis(200);
+/// The same when nothing fails any more.
+const LONG_STEP: Time = Time::from_secs(1);
+/// So long users act and things fail.
+const FAULTS: Time = Time::from_secs(100);
+/// So long after that everything must be quiet: refusals count for five minutes, and twice in a row at worst.
+const SETTLE: Time = Time::from_secs(600);
+/// So long it must stay quiet.
+const QUIET: Time = Time::from_secs(60);
+/// A planted bug must be found within so many seeds.
+const SEEDS: u64 = 5_000;
+
+struct Run {
+    violation: Option<String>,
+    log: Vec<String>,
+}
+
+fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
+    let mut around = Surroundings {
+        now: Time::ZERO,
+        rng: fastrand::Rng::with_seed(seed),
+        is_faulty: true,
+        bug,
+        violation: None,
+        only_steered_since: None,
+        log: with_log.then(Vec::new),
+    };
+    let mut server = Server::default();
+    let mut users = Users::new(&mut around, &mut server);
+    let mut scheduler = Scheduler::new(&mut around, &mut server);
+    let mut lease = Lease::default();
+    let count = around.rng.usize(1..=2);
+    let mut replicas: Vec<Replica> =
+        (0..count).map(|number| Replica::new(&mut around, &mut server, number)).collect();
+    let end = FAULTS + SETTLE + QUIET;
+    while around.now < end && around.violation.is_none() {
+        around.now += if around.now < FAULTS + QUIET { STEP } else { LONG_STEP };
+        if around.is_faulty && around.now >= FAULTS {
+            around.is_faulty = false;
+            users.end(&mut around, &mut server);
+            replicas.iter_mut().for_each(Replica::recover);
+        }
+        if around.is_faulty {
+            users.step(&mut around, &mut server);
+        }
+        users.tell_what_is_steered(&mut around, &server);
+        kubernetes::step(&mut around, &mut server);
+        scheduler.step(&mut around, &mut server);
+        for replica in &mut replicas {
+            replica.step(&mut around, &mut server, &mut lease);
+        }
+    }
+    if around.violation.is_none() {
+        checks::end(&mut around, &server, &mut replicas, FAULTS + SETTLE);
+    }
+    Run { violation: around.violation, log: around.log.unwrap_or_default() }
+}
+
+/// The first of them; `SIMULATION_FIRST` starts elsewhere.
+fn first() -> u64 {
+    std::env::var("SIMULATION_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Seeds that pass without a bug; `SIMULATION_SEEDS` asks for more of them.
+fn seeds() -> u64 {
+    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
+}
+
+#[test]
+fn every_run_ends_well() {
+    for seed in first()..first() + seeds() {
+        if let Some(violation) = run(seed, None, false).violation {
+            let log = run(seed, None, true).log.join("\n");
+            panic!("{log}\nseed {seed}: {violation}");
+        }
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    let only = std::env::var("SIMULATION_BUG").unwrap_or_default();
+    for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
+        let found = (0..SEEDS).find_map(|seed| Some((seed, run(seed, Some(bug), false).violation?)));
+        match found {
+            Some((seed, violation)) => println!("{bug:?}: seed {seed}: {violation}"),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

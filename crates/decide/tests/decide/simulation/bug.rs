@@ -1,0 +1,139 @@
+//! Mistakes that a controller could make, to see that the simulation finds them.
+
+use std::sync::Arc;
+
+use tessera_api::steering::GATE;
+use tessera_cluster::{Kind, Object};
+use tessera_decide::Observation;
+
+/// A mistake around the loop: in what it is told, or in how its intents are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// What became of an intent is never said.
+    ResultNotReported,
+    /// A write that failed is said to be done.
+    FailureReportedAsDone,
+    /// 409, which also means that the pod changed meanwhile, is taken for a pod that is gone.
+    ConflictTakenForGone,
+    /// The loop is not called when it wants to be: pauses after failures never end.
+    WakeIgnored,
+    /// Before each decision the loop forgets which pods it sent on their way.
+    SteersNotCounted,
+    /// After a restart, pods that were sent by the process before are not seen as such.
+    NominationNotObserved,
+    /// After a restart, a pod that was nominated but still has its gate counts as done.
+    HalfSteeredSkipped,
+    /// It decides before it has seen all that exists.
+    DecidesBeforeTheListIsComplete,
+    /// Events lost between two watches are made good for what exists, but not for what is gone.
+    RelistWithoutDeletions,
+    /// The deletion of pods is not observed.
+    PodDeletionNotObserved,
+    /// The deletion of claims is not observed.
+    ClaimDeletionNotObserved,
+    /// That a claim gave its devices back is not observed.
+    DeallocationNotObserved,
+    /// That slices are gone is not observed.
+    SliceDeletionNotObserved,
+    /// What a node's plugin reports is read once: a pool that turns Native or Steered is not observed.
+    ReportReadOnce,
+    /// Nodes are read once: cordons are not observed.
+    NodeReadOnce,
+    /// kube-scheduler's refusal is not observed.
+    RefusalNotObserved,
+    /// The binding is not observed.
+    BindingNotObserved,
+    /// Gates of others are not observed.
+    OtherGatesNotObserved,
+    /// The gate is lifted first, then the node is proposed.
+    GateLiftedFirst,
+    /// The gate is lifted although the proposal failed.
+    NominationFailureIgnored,
+    /// Writes do not say which uid they mean: a new pod of the same name is lifted.
+    UidNotChecked,
+    /// Releases are not carried out.
+    ReleaseDropped,
+    /// A replica that led once goes on writing.
+    LeadershipNotChecked,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 23] = [
+        Bug::ResultNotReported,
+        Bug::FailureReportedAsDone,
+        Bug::ConflictTakenForGone,
+        Bug::WakeIgnored,
+        Bug::SteersNotCounted,
+        Bug::NominationNotObserved,
+        Bug::HalfSteeredSkipped,
+        Bug::DecidesBeforeTheListIsComplete,
+        Bug::RelistWithoutDeletions,
+        Bug::PodDeletionNotObserved,
+        Bug::ClaimDeletionNotObserved,
+        Bug::DeallocationNotObserved,
+        Bug::SliceDeletionNotObserved,
+        Bug::ReportReadOnce,
+        Bug::NodeReadOnce,
+        Bug::RefusalNotObserved,
+        Bug::BindingNotObserved,
+        Bug::OtherGatesNotObserved,
+        Bug::GateLiftedFirst,
+        Bug::NominationFailureIgnored,
+        Bug::UidNotChecked,
+        Bug::ReleaseDropped,
+        Bug::LeadershipNotChecked,
+    ];
+
+    /// What the loop is told instead of what happened. `before` is the object as it was told last.
+    pub fn observation(self, object: &Object, before: Option<&Arc<Object>>) -> Option<Observation> {
+        let mut object = object.clone();
+        match (self, &mut object) {
+            (Bug::NominationNotObserved, Object::Pod(pod)) => {
+                pod.status.get_or_insert_default().nominated_node_name = None;
+            }
+            (Bug::HalfSteeredSkipped, Object::Pod(pod))
+                if pod.status.as_ref().is_some_and(|status| status.nominated_node_name.is_some()) =>
+            {
+                pod.spec.get_or_insert_default().scheduling_gates = None;
+            }
+            (Bug::RefusalNotObserved, Object::Pod(pod)) => {
+                pod.status.get_or_insert_default().conditions = None;
+            }
+            (Bug::BindingNotObserved, Object::Pod(pod)) => {
+                pod.spec.get_or_insert_default().node_name = None;
+            }
+            (Bug::OtherGatesNotObserved, Object::Pod(pod)) => {
+                let gates = &mut pod.spec.get_or_insert_default().scheduling_gates;
+                gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name == GATE));
+            }
+            (Bug::DeallocationNotObserved, Object::ResourceClaim(claim)) => {
+                let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+                if let Some(Object::ResourceClaim(before)) = before.map(Arc::as_ref)
+                    && allocation.is_none()
+                    && before.metadata.uid == claim.metadata.uid
+                {
+                    claim.status.clone_from(&before.status);
+                }
+            }
+            (Bug::ReportReadOnce, Object::ResourceSlice(slice)) => {
+                if let Some(Object::ResourceSlice(before)) = before.map(Arc::as_ref) {
+                    slice.metadata.annotations.clone_from(&before.metadata.annotations);
+                }
+            }
+            (Bug::NodeReadOnce, Object::Node(_)) if before.is_some() => return None,
+            _ => {}
+        }
+        Some(Observation::Applied(Box::new(object)))
+    }
+
+    /// Whether the loop is not told that an object of this kind is gone.
+    pub fn hides_deletion(self, kind: Kind) -> bool {
+        matches!(
+            (self, kind),
+            (Bug::PodDeletionNotObserved, Kind::Pod)
+                | (Bug::ClaimDeletionNotObserved, Kind::ResourceClaim)
+                | (Bug::SliceDeletionNotObserved, Kind::ResourceSlice)
+        )
+    }
+}

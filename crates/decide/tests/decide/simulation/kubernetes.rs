@@ -1,0 +1,125 @@
+//! What else runs in a cluster: the controller that makes claims and frees devices, kubelets, and the garbage collector.
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use tessera_cluster::{Key, Kind, Object};
+
+use super::api_server::{Server, Surroundings, has_ended, node_name};
+
+/// One look at everything; each thing that is to be done is done now or at a later look.
+pub fn step(around: &mut Surroundings, server: &mut Server) {
+    let pods: Vec<(Key, Pod)> = server.pods().map(|(key, pod)| (key, pod.clone())).collect();
+    for (key, pod) in &pods {
+        make_claim(around, server, key, pod);
+        run(around, server, key, pod);
+    }
+    let claims: Vec<(Key, ResourceClaim)> =
+        server.claims().map(|(key, claim)| (key, claim.clone())).collect();
+    for (key, claim) in claims {
+        free(around, server, &key, &claim);
+    }
+}
+
+/// The claim of a template, then its name in the pod's status: two writes.
+fn make_claim(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
+    let asked = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref()?.first());
+    let Some(template) = asked.and_then(|asked| asked.resource_claim_template_name.as_ref()) else { return };
+    let is_told = pod.status.as_ref().is_some_and(|status| status.resource_claim_statuses.is_some());
+    if is_told || has_ended(pod) || !around.percent(40) {
+        return;
+    }
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let name = (key.0.clone(), format!("{}-gpus-{uid}", key.1));
+    if server.claim(&name).is_some() {
+        server.update_pod(around, key, |pod| {
+            pod.status.get_or_insert_default().resource_claim_statuses = Some(vec![PodResourceClaimStatus {
+                name: "gpus".to_owned(),
+                resource_claim_name: Some(name.1.clone()),
+            }]);
+        });
+        return;
+    }
+    let Some(template) = server.get(Kind::ResourceClaimTemplate, &(key.0.clone(), template.clone())) else {
+        return;
+    };
+    let Object::ResourceClaimTemplate(template) = template.as_ref() else { return };
+    let claim = ResourceClaim {
+        metadata: ObjectMeta {
+            namespace: Some(name.0.clone()),
+            name: Some(name.1.clone()),
+            uid: Some(format!("claim-of-{uid}")),
+            owner_references: Some(vec![OwnerReference {
+                kind: "Pod".to_owned(),
+                name: key.1.clone(),
+                uid,
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.as_ref().and_then(|spec| spec.spec.clone()),
+        status: None,
+    };
+    server.apply(around, claim);
+}
+
+/// The kubelet: pods start, jobs end, deleted pods stop. Pods of nodes that are gone go, too.
+fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
+    let Some(node) = node_name(pod) else { return };
+    let is_orphan = server.get(Kind::Node, &(String::new(), node.to_owned())).is_none();
+    if pod.metadata.deletion_timestamp.is_some() || is_orphan {
+        if around.percent(20) {
+            around.note(|| format!("{} is gone", key.1));
+            server.delete(around, Kind::Pod, key);
+        }
+        return;
+    }
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_job = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("job"));
+    let next = match phase {
+        Some("Pending") if around.percent(30) => "Running",
+        Some("Running") if is_job && around.percent(1) => "Succeeded",
+        _ => return,
+    };
+    server.update_pod(around, key, |pod| {
+        pod.status.get_or_insert_default().phase = Some(next.to_owned());
+    });
+}
+
+/// Consumers that are gone or done are removed; the last one's devices become free; a pod's own claim goes with it.
+fn free(around: &mut Surroundings, server: &mut Server, key: &Key, claim: &ResourceClaim) {
+    if !around.percent(40) {
+        return;
+    }
+    let uses = |server: &Server, name: &str, uid: &str| {
+        let pod = server.pod(&(key.0.clone(), name.to_owned()));
+        pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid) && !has_ended(pod))
+    };
+    let owner = claim.metadata.owner_references.iter().flatten().next();
+    if let Some(owner) = owner
+        && !uses(server, &owner.name, &owner.uid)
+    {
+        // Devices first, as the finalizer demands.
+        if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
+            server.update_claim(around, key, |claim| claim.status = None);
+        } else {
+            server.delete(around, Kind::ResourceClaim, key);
+        }
+        return;
+    }
+    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    let is_done = |name: &str, uid: &str| !uses(server, name, uid);
+    let done: Vec<String> =
+        users.filter(|user| is_done(&user.name, &user.uid)).map(|user| user.uid.clone()).collect();
+    if done.is_empty() {
+        return;
+    }
+    server.update_claim(around, key, |claim| {
+        let status = claim.status.get_or_insert_default();
+        status.reserved_for.iter_mut().for_each(|users| users.retain(|user| !done.contains(&user.uid)));
+        if status.reserved_for.iter().flatten().next().is_none() {
+            claim.status = None;
+        }
+    });
+}

@@ -1,0 +1,280 @@
+//! Users and admins: pods come and go, and so do nodes, slices and pools.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate};
+use serde_json::json;
+use tessera_api::steering::GATE;
+use tessera_cluster::{Key, Kind};
+use tessera_decide::Time;
+
+use super::api_server::{Server, Surroundings, gates, node_name};
+use crate::objects;
+
+/// Names of pods, used again and again as a StatefulSet does.
+const NAMES: usize = 14;
+
+const OTHER_GATE: &str = "kueue.x-k8s.io/admission";
+
+/// A template with the number of cards that a pod of it needs; 0 for none of ours.
+pub const TEMPLATES: [(&str, &str, usize); 6] = [
+    ("one", "gpu", 1),
+    ("two", "gpu", 2),
+    ("four", "gpu", 4),
+    ("half", "half", 1),
+    ("late", "gpu", 1),
+    ("nic", "nic", 0),
+];
+
+/// Users and admins.
+pub struct Users {
+    /// Cards of each node.
+    cards: BTreeMap<&'static str, usize>,
+    is_steered: BTreeMap<&'static str, bool>,
+    next: Time,
+}
+
+fn template(name: &str, class: &str, count: usize) -> ResourceClaimTemplate {
+    let spec = objects::claim("any", class, count.max(1))["spec"].clone();
+    objects::read(json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "spec": spec } }))
+}
+
+impl Users {
+    /// Fills the cluster.
+    pub fn new(around: &mut Surroundings, server: &mut Server) -> Self {
+        server.apply(around, objects::class());
+        server.apply(around, objects::half_class());
+        let nic = json!({ "metadata": { "name": "nic" }, "spec": { "selectors": [
+            { "cel": { "expression": "device.driver == 'nic.example.com'" } }] } });
+        server.apply(around, objects::read::<DeviceClass>(nic));
+        for (name, class, count) in TEMPLATES.into_iter().filter(|(name, ..)| *name != "late") {
+            server.apply(around, template(name, class, count));
+        }
+        let mut users = Users { cards: BTreeMap::new(), is_steered: BTreeMap::new(), next: Time::ZERO };
+        for node in ["a", "b", "c"] {
+            let (cards, is_steered) = (around.rng.usize(1..=4), !around.percent(20));
+            users.cards.insert(node, cards);
+            users.is_steered.insert(node, is_steered);
+            server.apply(around, objects::node(node));
+            users.publish(around, server, node);
+        }
+        for name in ["shared-0", "shared-1"] {
+            users.share(around, server, name);
+        }
+        users
+    }
+
+    fn share(&self, around: &mut Surroundings, server: &mut Server, name: &str) {
+        let mut claim = objects::claim("any", "gpu", 1);
+        let uid = server.next_uid();
+        claim["metadata"] = json!({ "name": name, "namespace": "team", "uid": format!("shared-{uid}") });
+        server.apply(around, objects::read::<ResourceClaim>(claim));
+    }
+
+    fn publish(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
+        let pool = if self.is_steered[node] { objects::steered() } else { json!({ "pool": "main" }) };
+        for slice in objects::slices(node, self.cards[node], pool) {
+            server.apply(around, slice);
+        }
+    }
+
+    fn withdraw(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
+        for suffix in ["0-counters", "1-devices"] {
+            server.delete(around, Kind::ResourceSlice, &(String::new(), format!("{node}-{suffix}")));
+        }
+    }
+
+    pub fn step(&mut self, around: &mut Surroundings, server: &mut Server) {
+        if self.next > around.now {
+            return;
+        }
+        self.next = around.now + around.between(200, 2_500);
+        match around.rng.u32(0..100) {
+            0..55 => self.create(around, server),
+            55..72 => self.delete(around, server),
+            72..84 => self.remove_other_gate(around, server),
+            _ => self.administrate(around, server),
+        }
+    }
+
+    fn create(&self, around: &mut Surroundings, server: &mut Server) {
+        let key = objects::key(&format!("p{}", around.rng.usize(0..NAMES)));
+        if server.pod(&key).is_some() {
+            return;
+        }
+        let uid = format!("u{}", server.next_uid());
+        let mut pod = json!({
+            "metadata": { "name": key.1, "namespace": key.0, "uid": uid, "labels": {} },
+            "spec": {
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": "50m" } } }],
+                "schedulingGates": [{ "name": GATE }],
+            },
+            "status": { "phase": "Pending" },
+        });
+        let claim = match around.rng.u32(0..100) {
+            0..8 => json!([]),
+            8..20 => {
+                let shared = format!("shared-{}", around.rng.usize(0..2));
+                json!([{ "name": "gpus", "resourceClaimName": shared }])
+            }
+            _ => {
+                let (template, ..) = TEMPLATES[around.rng.usize(0..TEMPLATES.len())];
+                json!([{ "name": "gpus", "resourceClaimTemplateName": template }])
+            }
+        };
+        pod["spec"]["resourceClaims"] = claim;
+        if around.percent(15) {
+            // One that did not opt in.
+            pod["spec"]["schedulingGates"] = json!([]);
+        } else if around.percent(25) {
+            pod["spec"]["schedulingGates"] = json!([{ "name": OTHER_GATE }, { "name": GATE }]);
+        }
+        if around.percent(30) {
+            pod["metadata"]["labels"]["job"] = json!("yes");
+        }
+        if around.percent(15) {
+            let disliked = ["a", "b", "c"][around.rng.usize(0..3)];
+            pod["metadata"]["labels"]["dislikes"] = json!(disliked);
+        }
+        if around.percent(50) {
+            let owner = around.rng.u32(0..2);
+            pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
+                "name": "owner", "uid": format!("owner-{owner}"), "controller": true }]);
+        }
+        if around.percent(20) {
+            pod["spec"]["priority"] = json!(around.rng.i32(1..3));
+        }
+        around.note(|| format!("created {}: {pod}", key.1));
+        server.apply(around, objects::read::<Pod>(pod));
+    }
+
+    fn delete(&self, around: &mut Surroundings, server: &mut Server) {
+        let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
+        let Some(key) = around.rng.choice(&keys) else { return };
+        let is_bound = server.pod(key).is_some_and(|pod| node_name(pod).is_some());
+        around.note(|| format!("deleting {}", key.1));
+        if is_bound {
+            let time = json!("2026-01-01T00:00:00Z");
+            server.update_pod(around, key, |pod| {
+                pod.metadata.deletion_timestamp = Some(objects::read(time));
+            });
+        } else {
+            server.delete(around, Kind::Pod, key);
+        }
+    }
+
+    fn remove_other_gate(&self, around: &mut Surroundings, server: &mut Server) {
+        let other = server.pods().filter(|(_, pod)| gates(pod).iter().any(|gate| gate != GATE));
+        let keys: Vec<Key> = other.map(|(key, _)| key).collect();
+        if let Some(key) = around.rng.choice(&keys) {
+            remove_gate(around, server, key);
+        }
+    }
+
+    fn administrate(&mut self, around: &mut Surroundings, server: &mut Server) {
+        let node = ["a", "b", "c"][around.rng.usize(0..3)];
+        let key = (String::new(), node.to_owned());
+        let exists = server.get(Kind::Node, &key).is_some();
+        match around.rng.u32(0..6) {
+            0 if exists => {
+                around.note(|| format!("node {node} goes"));
+                self.withdraw(around, server, node);
+                server.delete(around, Kind::Node, &key);
+            }
+            1 | 2 if exists => {
+                let is_cordoned = around.percent(50);
+                around.note(|| format!("cordon of {node}: {is_cordoned}"));
+                cordon(around, server, node, is_cordoned);
+            }
+            3 if exists => {
+                around.note(|| format!("slices of {node} go"));
+                self.withdraw(around, server, node);
+            }
+            4 if exists => {
+                let is_steered = around.percent(60);
+                around.note(|| format!("{node} is steered: {is_steered}"));
+                self.is_steered.insert(node, is_steered);
+                self.publish(around, server, node);
+            }
+            _ => self.bring_back(around, server, node),
+        }
+    }
+
+    fn bring_back(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
+        if server.get(Kind::Node, &(String::new(), node.to_owned())).is_none() {
+            around.note(|| format!("node {node} comes"));
+            server.apply(around, objects::node(node));
+        }
+        if server.get(Kind::ResourceSlice, &(String::new(), format!("{node}-1-devices"))).is_none() {
+            around.note(|| format!("slices of {node} come"));
+            self.publish(around, server, node);
+        }
+        let late = ("team".to_owned(), "late".to_owned());
+        if server.get(Kind::ResourceClaimTemplate, &late).is_none() && around.percent(30) {
+            around.note(|| "the late template comes".to_owned());
+            server.apply(around, template("late", "gpu", 1));
+        }
+    }
+
+    /// Keeps [`Surroundings::only_steered_since`].
+    pub fn tell_what_is_steered(&self, around: &mut Surroundings, server: &Server) {
+        let is_published = |node: &str| {
+            let slice = |suffix: &str| (String::new(), format!("{node}-{suffix}"));
+            server.get(Kind::ResourceSlice, &slice("1-devices")).is_some()
+        };
+        let published: Vec<&str> = self.cards.keys().copied().filter(|node| is_published(node)).collect();
+        if published.len() < self.cards.len() || published.iter().any(|node| !self.is_steered[node]) {
+            around.only_steered_since = None;
+        } else if around.only_steered_since.is_none() {
+            around.only_steered_since = Some(around.now);
+        }
+    }
+
+    /// The last acts: nothing stands in a pod's way any more but the lack of devices.
+    pub fn end(&mut self, around: &mut Surroundings, server: &mut Server) {
+        around.note(|| "faults and users stop".to_owned());
+        for node in ["a", "b", "c"] {
+            self.bring_back(around, server, node);
+            cordon(around, server, node, false);
+        }
+        let late = ("team".to_owned(), "late".to_owned());
+        if server.get(Kind::ResourceClaimTemplate, &late).is_none() {
+            server.apply(around, template("late", "gpu", 1));
+        }
+        let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
+        for key in keys {
+            remove_gate(around, server, &key);
+        }
+    }
+}
+
+fn remove_gate(around: &mut Surroundings, server: &mut Server, key: &Key) {
+    if server.pod(key).is_some_and(|pod| gates(pod).iter().any(|gate| gate != GATE)) {
+        around.note(|| format!("the other gate of {} goes", key.1));
+        server.update_pod(around, key, |pod| {
+            let gates = &mut pod.spec.get_or_insert_default().scheduling_gates;
+            gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name == GATE));
+        });
+    }
+}
+
+fn cordon(around: &mut Surroundings, server: &mut Server, node: &str, is_cordoned: bool) {
+    let key = (String::new(), node.to_owned());
+    let Some(object) = server.get(Kind::Node, &key).cloned() else { return };
+    if let tessera_cluster::Object::Node(found) = object.as_ref() {
+        let mut found: Node = found.clone();
+        found.spec.get_or_insert_default().unschedulable = Some(is_cordoned);
+        server.apply(around, found);
+    }
+}
+
+/// The whole cards that a pod asks for by itself, or `None` where it is about parts of cards.
+pub fn cards_asked(pod: &Pod) -> Option<usize> {
+    let asked = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref()?.first());
+    let Some(name) = asked.and_then(|asked| asked.resource_claim_template_name.as_deref()) else {
+        return Some(0);
+    };
+    let found = TEMPLATES.into_iter().find(|(template, ..)| *template == name)?;
+    (found.1 != "half").then_some(found.2)
+}
