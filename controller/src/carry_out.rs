@@ -134,8 +134,8 @@ impl Writer {
         match tokio::time::timeout(PATIENCE, write).await {
             Err(_) => Err(WriteError::TimedOut),
             Ok(Ok(())) => Ok(Written::Done),
-            // 409: the name belongs to another pod by now. 422: it is bound already.
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409 | 422) => Ok(Written::Gone),
+            // A conflict may pass; a pod that needs nothing any more is observed anyway.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Written::Gone),
             Ok(Err(error)) => Err(error.into()),
         }
     }
@@ -157,7 +157,7 @@ impl Writer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Done,
-    /// The pod is gone, or needs nothing any more.
+    /// The pod is gone.
     Gone,
 }
 
