@@ -1,0 +1,168 @@
+//! Looks at one waiting pod and says what to do with it.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Key;
+
+use super::Decider;
+use super::pod::{node_name, phase, reference};
+use crate::Time;
+use crate::demand::Demand;
+use crate::intent::Intent;
+use crate::ranking::View;
+use crate::refusals;
+
+/// What to do with a pod.
+enum Choice {
+    Node {
+        node: String,
+        suitable: usize,
+    },
+    /// All that suits is cards of pools that kube-scheduler allocates alone.
+    Native,
+    /// Why, and the nodes that have the devices but no room besides.
+    Nowhere {
+        sentence: String,
+        crowded: Vec<String>,
+    },
+    /// kube-scheduler would end its attempt with this error.
+    Fatal(String),
+}
+
+/// How often a pod's owner is told a new reason.
+const TELL_EVERY: Time = Time::from_secs(30);
+
+impl Decider {
+    pub(super) fn look_at(&mut self, now: Time, key: &Key) -> Option<Intent> {
+        let pod = self.cluster.objects().pods.get(key)?.clone();
+        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
+            return self.waits(
+                now,
+                key,
+                &pod,
+                format!("waits for its scheduling gate {}", other.name),
+                false,
+            );
+        }
+        let demand = match Demand::of(self.cluster.objects(), &pod) {
+            Ok(demand) => demand,
+            Err(error) => return Some(self.release(key, &pod, error.to_string())),
+        };
+        if let Some(obstacle) = demand.obstacle() {
+            let text = obstacle.to_string();
+            return if demand.subject.claims.is_empty() && !text.contains("Claim") {
+                Some(self.release(key, &pod, text))
+            } else {
+                self.waits(now, key, &pod, text, true)
+            };
+        }
+        if !demand.is_open() {
+            return Some(self.release(key, &pod, "no claim of the pod needs devices".to_owned()));
+        }
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.shape_text = Some(demand.text());
+        }
+        let shared: Vec<Key> = demand.shared().collect();
+        if let Some(node) = self.steers.node_of_claims(&shared).map(str::to_owned) {
+            // The claim gets its devices with the pod that came first; this one must go there, too.
+            let text = format!("waits until another pod's claim has devices on {node}");
+            return self.waits(now, key, &pod, text, false);
+        }
+        match self.choose(now, &demand, &refusals::owner(&pod)) {
+            Choice::Node { node, suitable } => {
+                let fit = self.fit(&demand, &node)?;
+                self.send(key, &pod, &demand, &node, fit);
+                let why = format!("of {suitable} suitable nodes, {node} loses least by it");
+                Some(Intent::Steer { pod: reference(&pod), node, why })
+            }
+            Choice::Native => {
+                let why = "only cards of pools with native allocation suit now".to_owned();
+                Some(self.release(key, &pod, why))
+            }
+            Choice::Fatal(error) => Some(self.release(key, &pod, error)),
+            Choice::Nowhere { sentence, crowded } => {
+                let why = if let Some(node) = crowded.iter().find(|node| self.could_preempt(&pod, node)) {
+                    format!("pods of lower priority could make room on {node}; that is kube-scheduler's part")
+                } else if !self.is_ours(&demand) {
+                    "no card of a steered pool is what it asks for".to_owned()
+                } else {
+                    return self.waits(now, key, &pod, sentence, true);
+                };
+                Some(self.release(key, &pod, why))
+            }
+        }
+    }
+
+    /// The best node that did not refuse a pod of this owner a short while ago.
+    fn choose(&mut self, now: Time, demand: &Demand, owner: &str) -> Choice {
+        let mut view = View {
+            cluster: &self.cluster,
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+        };
+        let ranking = self.rankings.of(demand, &mut view);
+        if let Some(error) = ranking.fatal() {
+            return Choice::Fatal(error.to_owned());
+        }
+        let name = |index| view.fleet.node(index).name.clone();
+        let mut best = ranking.best().map(|(score, index)| (score, name(index)));
+        match best.find(|(_, node)| !self.refusals.contains(owner, node, now)) {
+            Some((score, _)) if score.is_native => Choice::Native,
+            Some((_, node)) => Choice::Node { node, suitable: ranking.suitable() },
+            None => Choice::Nowhere {
+                sentence: ranking.sentence(),
+                crowded: ranking.without_room().map(name).collect(),
+            },
+        }
+    }
+
+    /// Whether any device of a steered node, free or not, is what the pod asks for.
+    fn is_ours(&mut self, demand: &Demand) -> bool {
+        let steered = self.fleet.nodes().filter(|node| node.is_steered());
+        let names: Vec<String> = steered.map(|node| node.name.clone()).collect();
+        names.iter().any(|name| self.is_ours_on(demand, name))
+    }
+
+    pub(super) fn is_ours_on(&mut self, demand: &Demand, node: &str) -> bool {
+        let Some(node) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+            return false;
+        };
+        let (_, claims) = demand.on(node);
+        self.cluster.has_what_is_asked(node, &claims, &self.driver, &mut self.asker).unwrap_or(false)
+    }
+
+    /// Whether a pod of lower priority runs on the node, and this one may preempt it.
+    fn could_preempt(&self, pod: &Pod, node: &str) -> bool {
+        let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+        let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
+        policy != Some("Never")
+            && self.cluster.objects().pods.values().any(|other| {
+                node_name(other) == Some(node)
+                    && !matches!(phase(other), Some("Succeeded" | "Failed"))
+                    && priority(other) < priority(pod)
+            })
+    }
+
+    fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.why.clone_from(&why);
+            waiting.is_released = true;
+        }
+        Intent::Release { pod: reference(pod), why }
+    }
+
+    fn waits(&mut self, now: Time, key: &Key, pod: &Pod, why: String, tell: bool) -> Option<Intent> {
+        let waiting = self.waiting.get_mut(key)?;
+        waiting.why.clone_from(&why);
+        let is_told = match &waiting.told {
+            Some((told, at)) => *told == why || now < *at + TELL_EVERY,
+            None => false,
+        };
+        if !tell || is_told {
+            return None;
+        }
+        waiting.told = Some((why.clone(), now));
+        Some(Intent::Tell { pod: reference(pod), message: why })
+    }
+}

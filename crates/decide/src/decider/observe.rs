@@ -1,0 +1,254 @@
+//! Takes in what was seen.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
+use tessera_cluster::{Key, Kind, Object, key, outcome};
+
+use super::pod::{is_gated, is_refused, node_name, phase};
+use super::{Decider, ObservationError};
+use crate::Time;
+use crate::intent::PodReference;
+use crate::refusals;
+
+/// The longest pause after a write that failed.
+const LONGEST_PAUSE: Time = Time::from_secs(30);
+
+impl Decider {
+    pub(super) fn apply(&mut self, now: Time, object: Object) -> Result<(), ObservationError> {
+        let key = key(object.metadata());
+        let kind = object.kind();
+        let mut report = Ok(());
+        let mut is_reallocated = false;
+        match &object {
+            Object::ResourceSlice(slice) => {
+                report = self.fleet.apply_slice(slice, &self.driver);
+                self.mark_slice(&key.1);
+                if slice.spec.node_name.is_none() {
+                    self.fleet.mark_all();
+                }
+            }
+            Object::ResourceClaim(claim) => {
+                is_reallocated =
+                    self.cluster.objects().claims.get(&key).and_then(allocation) != allocation(claim);
+                if is_reallocated {
+                    self.mark_claim(&key);
+                }
+            }
+            Object::Pod(pod) => self.see_pod(now, &key, pod),
+            _ => {}
+        }
+        let before = self.node_before(kind, &key);
+        if let Err(error) = self.cluster.apply(object) {
+            self.cluster.delete(kind, &key);
+            self.fleet.mark_all();
+            return Err(error.into());
+        }
+        match kind {
+            Kind::ResourceSlice => self.mark_slice(&key.1),
+            Kind::ResourceClaim => {
+                if is_reallocated {
+                    self.mark_claim(&key);
+                }
+                self.see_claim(&key);
+            }
+            Kind::Node if before.as_ref() != self.cluster.objects().nodes.get(&key) => {
+                self.fleet.mark(&key.1)
+            }
+            Kind::Node | Kind::Pod => {}
+            Kind::ResourceClaimTemplate => self.queue.extend(self.waiting.keys().cloned()),
+            Kind::DeviceClass | Kind::DeviceTaintRule => {
+                self.rankings.clear();
+                self.fleet.mark_all();
+            }
+            Kind::PersistentVolume | Kind::PersistentVolumeClaim => self.fleet.mark_all(),
+        }
+        report.map_err(|error| ObservationError::Report { slice: key.1, error: error.to_string() })
+    }
+
+    fn node_before(&self, kind: Kind, key: &Key) -> Option<k8s_openapi::api::core::v1::Node> {
+        (kind == Kind::Node).then(|| self.cluster.objects().nodes.get(key).cloned()).flatten()
+    }
+
+    pub(super) fn delete(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::ResourceSlice => {
+                let nodes = self.nodes_of_slice(&key.1);
+                for node in &nodes {
+                    self.fleet.delete_slice(&key.1, node);
+                }
+                self.cluster.delete(kind, key);
+                match nodes.as_slice() {
+                    [] => self.fleet.mark_all(),
+                    nodes => nodes.iter().for_each(|node| self.fleet.mark_devices(node)),
+                }
+                return;
+            }
+            Kind::ResourceClaim => self.mark_claim(key),
+            Kind::Pod => {
+                if let Some(node) = self.node_of_pod(key) {
+                    self.fleet.mark(&node);
+                }
+                self.forget_steer(key);
+                self.waiting.remove(key);
+                self.queue.remove(key);
+                self.adopted.remove(key);
+            }
+            Kind::Node => self.fleet.mark(&key.1),
+            Kind::DeviceClass | Kind::DeviceTaintRule => {
+                self.rankings.clear();
+                self.fleet.mark_all();
+            }
+            Kind::ResourceClaimTemplate | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {}
+        }
+        self.cluster.delete(kind, key);
+    }
+
+    fn node_of_pod(&self, key: &Key) -> Option<String> {
+        self.cluster.objects().pods.get(key)?.spec.as_ref()?.node_name.clone()
+    }
+
+    /// The nodes that a slice in the inventory is for.
+    fn nodes_of_slice(&self, slice: &str) -> Vec<String> {
+        self.cluster.inventory().node_of_slice(slice).map(str::to_owned).into_iter().collect()
+    }
+
+    fn mark_slice(&mut self, slice: &str) {
+        for node in self.nodes_of_slice(slice) {
+            self.fleet.mark_devices(&node);
+        }
+    }
+
+    /// Marks the nodes on which the claim has devices.
+    fn mark_claim(&mut self, key: &Key) {
+        let Some(claim) = self.cluster.objects().claims.get(key) else { return };
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let mut nodes = BTreeSet::new();
+        for result in allocation.into_iter().flat_map(outcome::results) {
+            for device in self.cluster.inventory().find(&result.driver, &result.pool, &result.device) {
+                nodes.extend(device.node_name().map(str::to_owned));
+            }
+        }
+        for node in nodes {
+            self.fleet.mark(&node);
+            self.reallocated.insert(node);
+        }
+    }
+
+    /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
+    fn see_claim(&mut self, claim: &Key) {
+        let owner = self.cluster.objects().claims.get(claim).and_then(|claim| {
+            let owners = claim.metadata.owner_references.iter().flatten();
+            owners.into_iter().find(|owner| owner.kind == "Pod").map(|owner| owner.name.clone())
+        });
+        match owner {
+            Some(pod) => self.see_claim_of(&(claim.0.clone(), pod)),
+            None => {
+                let on_their_way = self.steers.keys().filter(|pod| pod.0 == claim.0);
+                let pods: Vec<Key> =
+                    self.waiting.keys().filter(|pod| pod.0 == claim.0).chain(on_their_way).cloned().collect();
+                pods.iter().for_each(|pod| self.see_claim_of(pod));
+            }
+        }
+    }
+
+    fn see_claim_of(&mut self, pod: &Key) {
+        if self.waiting.contains_key(pod) {
+            self.queue.insert(pod.clone());
+        }
+        let Some(steer) = self.steers.get(pod).filter(|steer| !steer.is_allocated) else { return };
+        let node = steer.node.clone();
+        let Some(object) = self.cluster.objects().pods.get(pod) else { return };
+        let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), object);
+        if !has_its_devices(&subject) {
+            return;
+        }
+        if node_name(object).is_some() {
+            self.forget_steer(pod);
+        } else {
+            self.cluster.forget_claims(pod);
+            self.fleet.mark(&node);
+            if let Some(steer) = self.steers.get_mut(pod) {
+                steer.is_allocated = true;
+            }
+        }
+    }
+
+    fn see_pod(&mut self, now: Time, key: &Key, pod: &Pod) {
+        let before = self.cluster.objects().pods.get(key);
+        let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
+        let is_as_before = same_uid
+            && before
+                .is_some_and(|before| node_name(before) == node_name(pod) && phase(before) == phase(pod));
+        if !is_as_before {
+            let nodes: Vec<String> =
+                before.and_then(node_name).into_iter().chain(node_name(pod)).map(str::to_owned).collect();
+            nodes.iter().for_each(|node| self.fleet.mark(node));
+        }
+        if !same_uid {
+            self.forget_steer(key);
+            self.waiting.remove(key);
+        }
+        self.adopted.remove(key);
+        if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
+            self.waiting.entry(key.clone()).or_default();
+            self.queue.insert(key.clone());
+            return;
+        }
+        self.waiting.remove(key);
+        self.queue.remove(key);
+        let has_ended =
+            pod.metadata.deletion_timestamp.is_some() || matches!(phase(pod), Some("Succeeded" | "Failed"));
+        let Some(steer) = self.steers.get(key) else {
+            let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
+            if !has_ended && node_name(pod).is_none() && nominated.is_some() && !is_refused(pod) {
+                self.adopted.insert(key.clone());
+            }
+            return;
+        };
+        let is_elsewhere = node_name(pod).is_some_and(|node| node != steer.node);
+        if is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
+            self.refusals.add(refusals::owner(pod), &steer.node, now);
+        }
+        if has_ended || is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
+            self.forget_steer(key);
+        } else if node_name(pod).is_some() {
+            // Its claims come by another watch, perhaps later; until then their devices are not free.
+            let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
+            if steer.is_allocated || has_its_devices(&subject) {
+                self.forget_steer(key);
+            } else {
+                self.cluster.forget_room(key);
+            }
+        }
+    }
+
+    pub(super) fn carried(&mut self, now: Time, pod: &PodReference, is_done: bool) {
+        let found = self.cluster.objects().pods.get(&pod.key);
+        let is_same = found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&pod.uid));
+        // One that was seen without the gate is on its way, even if the answer to the write was lost.
+        if is_done || !is_same || !self.waiting.contains_key(&pod.key) {
+            return;
+        }
+        self.forget_steer(&pod.key);
+        if let Some(waiting) = self.waiting.get_mut(&pod.key) {
+            waiting.is_released = false;
+            waiting.failures += 1;
+            let pause = Time::from_secs(1 << waiting.failures.min(5).saturating_sub(1));
+            waiting.not_before = now + pause.min(LONGEST_PAUSE);
+            self.queue.insert(pod.key.clone());
+        }
+    }
+}
+
+fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
+    claim.status.as_ref()?.allocation.as_ref()
+}
+
+/// Whether all claims of the pod were seen with devices.
+fn has_its_devices(subject: &Subject) -> bool {
+    let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
+    subject.obstacles.iter().all(is_gate) && subject.claims.iter().all(Wanted::is_allocated)
+}

@@ -1,0 +1,107 @@
+//! Pods on their way to the node that was proposed for them: what they will get counts as taken.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
+use tessera_cluster::Key;
+use tessera_cluster::subject::Wanted;
+
+use super::Decider;
+use crate::demand::Demand;
+use crate::ranking::{self, Fit, View};
+use crate::steers::Steer;
+
+impl Decider {
+    pub(super) fn forget_steer(&mut self, key: &Key) {
+        if let Some(steer) = self.steers.remove(key) {
+            self.cluster.forget(key);
+            self.fleet.mark(&steer.node);
+        }
+    }
+
+    /// Counts pods that are on their way already as such.
+    pub(super) fn adopt(&mut self) {
+        // Those that do not fit stay here: what is in their way may have gone already, unseen.
+        let adopted: Vec<Key> = self.adopted.iter().cloned().collect();
+        for key in adopted {
+            let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
+            let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) else {
+                continue;
+            };
+            let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
+            if demand.is_open()
+                && demand.obstacle().is_none()
+                && let Some(fit) = self.fit(&demand, &node)
+            {
+                self.send(&key, &pod, &demand, &node, fit);
+                self.adopted.remove(&key);
+            }
+        }
+    }
+
+    /// Gives pods on their way other devices where theirs went to somebody else: kube-scheduler takes pods in an order of
+    /// its own.
+    pub(super) fn assume_anew(&mut self) {
+        let mut nodes = std::mem::take(&mut self.reallocated);
+        if self.fleet.now() != self.planned {
+            nodes.append(&mut self.crowded);
+        }
+        let mut open = Vec::new();
+        for (key, node) in self.steers.to_any(&nodes) {
+            let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
+            let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
+            if demand.obstacle().is_none() {
+                open.push((key, node, demand));
+            }
+        }
+        open.iter().for_each(|(key, ..)| self.cluster.forget_claims(key));
+        for (key, node, demand) in open {
+            let name = (String::new(), node.clone());
+            let Some(object) = self.cluster.objects().nodes.get(&name) else { continue };
+            let (wanted, claims) = demand.on(object);
+            let held = self.cluster.held();
+            if let Ok(Some(allocations)) = self.cluster.allocate(object, &claims, held, &mut self.asker) {
+                let claims = with_devices(&wanted, allocations);
+                // Cannot fail: the allocator wrote the quantities.
+                let _ = self.cluster.assume_claims(&key, claims);
+            } else {
+                self.crowded.insert(node.clone());
+            }
+            self.fleet.mark(&node);
+        }
+    }
+
+    pub(super) fn fit(&mut self, demand: &Demand, node: &str) -> Option<Fit> {
+        let index = self.fleet.find(node)?;
+        let mut view = View {
+            cluster: &self.cluster,
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+        };
+        ranking::fit(demand, index, &mut view).ok()?.ok()
+    }
+
+    /// Counts the pod as on its way to the node.
+    pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Fit) {
+        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+            return;
+        };
+        let (wanted, _) = demand.on(object);
+        let claims = with_devices(&wanted, fit.allocations);
+        let is_allocated = claims.is_empty();
+        let shared = demand.shared().collect();
+        // Cannot fail: the allocator wrote the quantities.
+        let _ = self.cluster.assume(key, pod, node, claims);
+        self.steers.insert(key.clone(), Steer { node: node.to_owned(), shared, is_allocated });
+        self.fleet.mark(node);
+    }
+}
+
+/// The claims with these allocations.
+fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<ResourceClaim> {
+    let claims = wanted.iter().zip(allocations).map(|(wanted, allocation)| ResourceClaim {
+        status: Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() }),
+        ..wanted.claim.clone()
+    });
+    claims.collect()
+}
