@@ -125,7 +125,9 @@ impl Ranking {
     /// Why no node can take it.
     pub fn sentence(&self) -> String {
         let refused = self.best.iter().map(|_| &Blocked::RefusedBefore);
-        blocked::sentence(self.scores.len(), self.blocked.values().chain(refused))
+        // Slices of a node that is gone stay for a while.
+        let blocked = self.blocked.values().filter(|blocked| **blocked != Blocked::NoNode);
+        blocked::sentence(blocked.clone().count() + self.best.len(), blocked.chain(refused))
     }
 }
 
