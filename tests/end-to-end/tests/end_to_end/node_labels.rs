@@ -39,8 +39,9 @@ async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_runni
         scene.ready("slice").await;
         let pools = |devices: &[Value]| {
             let pool = |device: &Value| device["attributes"]["gpuPool"]["string"].as_str().map(str::to_owned);
-            let held = devices.iter().find(|device| device["name"] == shared).and_then(pool);
-            let others = devices.iter().filter(|device| device["name"] != shared);
+            let is_share = |device: &&Value| device["attributes"]["type"]["string"] == "mps";
+            let held = devices.iter().find(is_share).and_then(pool);
+            let others = devices.iter().filter(|device| !is_share(device));
             (held, others.filter_map(pool).collect::<std::collections::BTreeSet<_>>())
         };
         scene
