@@ -67,7 +67,12 @@ async fn write_all(
             continue;
         }
         // With the version it is based on, so that a former leader overwrites nothing.
-        let patch = json!({ "metadata": { "resourceVersion": pool.resource_version() }, "status": wanted });
+        let mut patch =
+            json!({ "metadata": { "resourceVersion": pool.resource_version() }, "status": wanted });
+        if wanted.unmet_demand.is_empty() {
+            // A merge keeps what is not named.
+            patch["status"]["unmetDemand"] = json!(null);
+        }
         match pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => {}
             // It changed or went in between: next time.

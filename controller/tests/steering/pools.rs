@@ -53,6 +53,11 @@ async fn pools_say_how_they_are() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     ready(&pools, "other", "NothingSelected").await;
+    cluster.delete_pod("default", "late").await.unwrap();
+    while !pools.get("main").await.unwrap().status.unwrap().unmet_demand.is_empty() {
+        assert!(Instant::now() < end, "demand that is gone is still told");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let table = cluster.kubectl(&["get", "gpool"]).await.unwrap();
     assert!(table.contains("UNALLOCATABLE") && table.contains("AsWanted"), "{table}");
     pools.delete("other", &DeleteParams::default()).await.unwrap();
