@@ -16,7 +16,7 @@ use std::{
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     batch::v1::Job,
-    core::v1::Pod,
+    core::v1::{Namespace, Pod},
     resource::v1::{ResourceClaim, ResourceClaimTemplate},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -125,6 +125,7 @@ fn each_file_is_of_known_kinds_and_fields() {
                     unknown_fields::<ResourceClaimTemplate>(object)
                 }
                 (Some("v1"), Some("Pod")) => unknown_fields::<Pod>(object),
+                (Some("v1"), Some("Namespace")) => unknown_fields::<Namespace>(object),
                 (Some("batch/v1"), Some("Job")) => unknown_fields::<Job>(object),
                 (Some("apps/v1"), Some("Deployment")) => unknown_fields::<Deployment>(object),
                 (Some("apps/v1"), Some("StatefulSet")) => unknown_fields::<StatefulSet>(object),

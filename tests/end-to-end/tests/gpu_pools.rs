@@ -80,7 +80,7 @@ async fn training_inference_and_dev() {
     cluster.kubectl(&["delete", "gpupool", "training"]).await.unwrap();
     until(&cluster, "node-a", &[("gpu", "dev", 2), ("timeslice", "dev", 2)]).await;
     // Pools outlive the chart.
-    cluster.helm(&["uninstall", "tessera", "--namespace", "tessera-system"]).await.unwrap();
+    cluster.helm(&["uninstall", "tessera", "--no-hooks", "--namespace", "tessera-system"]).await.unwrap();
     let left = cluster.kubectl(&["get", "gpupools", "--output=name"]).await.unwrap();
     assert_eq!(left.lines().count(), 2, "{left}");
     until(&cluster, "node-b", &[("mig", "inference", 18)]).await;
