@@ -20,8 +20,16 @@ pub struct Store {
     /// UIDs of deleted slices, about which the watch may still send older events.
     deleted: BTreeSet<String>,
     /// The list that is being received.
-    listing: Option<BTreeMap<String, ObjectMeta>>,
+    listing: Option<Listing>,
     complete: bool,
+}
+
+/// A list of which not all has arrived.
+#[derive(Debug, Default)]
+struct Listing {
+    slices: BTreeMap<String, ObjectMeta>,
+    /// Names of slices that were read or written since the list was asked for: it may be older than they are.
+    since: BTreeSet<String>,
 }
 
 impl Store {
@@ -56,13 +64,20 @@ impl Store {
     /// Handles an event of the watch.
     pub fn observe(&mut self, event: Event<SliceMetadata>) {
         match event {
-            Event::Init => self.listing = Some(BTreeMap::new()),
+            Event::Init => self.listing = Some(Listing::default()),
             Event::InitApply(SliceMetadata { metadata, .. }) => {
-                self.listing.get_or_insert_default().insert(name_of(&metadata).to_owned(), metadata);
+                let listing = self.listing.get_or_insert_default();
+                listing.slices.insert(name_of(&metadata).to_owned(), metadata);
             }
             Event::InitDone => {
-                let listed = self.listing.take().unwrap_or_default();
-                self.slices.retain(|name, _| listed.contains_key(name));
+                let Listing { slices: listed, since } = self.listing.take().unwrap_or_default();
+                self.slices.retain(|name, slice| {
+                    // Only reading it again tells whether the list or the answer to our request was first.
+                    if !listed.contains_key(name) {
+                        slice.spec = None;
+                    }
+                    listed.contains_key(name) || since.contains(name)
+                });
                 self.deleted.retain(|uid| listed.values().any(|listed| listed.uid.as_ref() == Some(uid)));
                 listed.into_values().for_each(|metadata| self.apply(HeldSlice::unread(metadata)));
                 self.complete = true;
@@ -93,6 +108,9 @@ impl Store {
             if is_known || version(known) > version(&slice) {
                 return;
             }
+        }
+        if let Some(listing) = &mut self.listing {
+            listing.since.insert(slice.name().to_owned());
         }
         self.slices.insert(slice.name().to_owned(), slice);
     }
@@ -186,5 +204,19 @@ mod tests {
         store.observe(Event::InitDone);
         assert!(store.is_complete());
         assert_eq!(held(&store), pairs(&[("a", "10"), ("c", "9")]));
+    }
+
+    #[test]
+    fn a_list_asked_for_before_a_write_does_not_take_the_slice_away() {
+        let mut store = Store::default();
+        store.apply(slice("old", "1", 9));
+        store.observe(Event::Init);
+        store.apply(slice("a", "2", 10));
+        store.observe(Event::InitDone);
+        assert_eq!(held(&store), pairs(&[("a", "10")]));
+        assert_eq!(store.unread(), ["a"]);
+        store.observe(Event::Init);
+        store.observe(Event::InitDone);
+        assert_eq!(held(&store), []);
     }
 }

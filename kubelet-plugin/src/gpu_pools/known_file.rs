@@ -14,13 +14,15 @@ pub(super) struct KnownFile {
 }
 
 impl KnownFile {
-    /// Reads the file. A missing one knows nothing.
+    /// Reads the file. A missing one knows nothing, and so does one below something that is not a directory.
     ///
     /// # Errors
     /// Why it cannot be read, with its path. Writing replaces it.
     pub(super) fn open(path: PathBuf) -> (Self, Result<Known, String>) {
         let known = match read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Known::default())
+            }
             read => read.map_err(|error| format!("{}: {error}", path.display())),
         };
         let written = known.clone().unwrap_or_default();
@@ -71,6 +73,7 @@ mod tests {
         file.write(&some).unwrap();
         assert!(file.holds(&some) && !file.holds(&Known::default()));
         assert_eq!(KnownFile::open(path.clone()).1, Ok(some.clone()));
+        assert_eq!(KnownFile::open(path.join("below-a-file")).1, Ok(Known::default()));
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         for garbage in [
             "",

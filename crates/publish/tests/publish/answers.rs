@@ -106,7 +106,8 @@ async fn a_watch_that_expired_breaks_or_is_refused_is_renewed() {
         publisher.in_sync().await;
         node.wipe().await;
         publisher.until("repaired", |status| status.in_sync && status.repairs > 0).await;
-        assert_eq!(marks(&node.slices().await), ["a"]);
+        // The watch tells of one slice after the other.
+        eventually("all of them", || async { (marks(&node.slices().await) == ["a"]).then_some(()) }).await;
         assert!(proxy.requests() < 40, "{} requests", proxy.requests());
     }
 }
