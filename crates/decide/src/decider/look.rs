@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
+use tessera_cluster::subject::PodObstacle;
 
 use super::Decider;
 use super::pod::{node_name, phase, reference};
@@ -50,7 +51,8 @@ impl Decider {
         };
         if let Some(obstacle) = demand.obstacle() {
             let text = obstacle.to_string();
-            return if demand.subject.claims.is_empty() && !text.contains("Claim") {
+            let is_of_others = matches!(obstacle, PodObstacle::NoExtendedResource(_));
+            return if demand.subject.claims.is_empty() && is_of_others {
                 Some(self.release(key, &pod, text))
             } else {
                 self.waits(now, key, &pod, text, true)

@@ -75,14 +75,14 @@ impl Decider {
     pub(super) fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
             Kind::ResourceSlice => {
-                let nodes = self.nodes_of_slice(&key.1);
-                for node in &nodes {
-                    self.fleet.delete_slice(&key.1, node);
-                }
+                let node = self.node_of_slice(&key.1);
                 self.cluster.delete(kind, key);
-                match nodes.as_slice() {
-                    [] => self.fleet.mark_all(),
-                    nodes => nodes.iter().for_each(|node| self.fleet.mark_devices(node)),
+                match node {
+                    None => self.fleet.mark_all(),
+                    Some(node) => {
+                        self.fleet.delete_slice(&key.1, &node);
+                        self.fleet.mark_devices(&node);
+                    }
                 }
                 return;
             }
@@ -110,13 +110,13 @@ impl Decider {
         self.cluster.objects().pods.get(key)?.spec.as_ref()?.node_name.clone()
     }
 
-    /// The nodes that a slice in the inventory is for.
-    fn nodes_of_slice(&self, slice: &str) -> Vec<String> {
-        self.cluster.inventory().node_of_slice(slice).map(str::to_owned).into_iter().collect()
+    /// The node that a slice in the inventory is for.
+    fn node_of_slice(&self, slice: &str) -> Option<String> {
+        self.cluster.inventory().node_of_slice(slice).map(str::to_owned)
     }
 
     fn mark_slice(&mut self, slice: &str) {
-        for node in self.nodes_of_slice(slice) {
+        if let Some(node) = self.node_of_slice(slice) {
             self.fleet.mark_devices(&node);
         }
     }

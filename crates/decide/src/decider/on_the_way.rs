@@ -58,8 +58,7 @@ impl Decider {
             let name = (String::new(), node.clone());
             let Some(object) = self.cluster.objects().nodes.get(&name) else { continue };
             let (wanted, claims) = demand.on(object);
-            let held = self.cluster.held();
-            if let Ok(Some(allocations)) = self.cluster.allocate(object, &claims, held, &mut self.asker) {
+            if let Ok(Some(allocations)) = self.cluster.plan(object, &claims, &mut self.asker) {
                 let claims = with_devices(&wanted, allocations);
                 // Cannot fail: the allocator wrote the quantities.
                 let _ = self.cluster.assume_claims(&key, claims);
