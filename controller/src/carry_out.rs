@@ -1,5 +1,7 @@
 //! Writes what was decided.
 
+mod claims;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +9,12 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tessera_api::managed::REFUSED_NODES_ANNOTATION;
 use tessera_api::steering::GATE;
-use tessera_decide::{Intent, Observation, PodReference};
+use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference};
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::events::{Content, Events, Severity};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::metrics::{Metrics, Outcome, OutcomeLabels};
 
@@ -20,6 +23,9 @@ const AT_ONCE: usize = 16;
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Devices that an Event names.
+const MOST_NAMES: usize = 16;
 
 /// Whether writing is still allowed: asked before each write.
 pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -37,6 +43,8 @@ pub struct Writer {
     pub may_write: MayWrite,
     /// Counts.
     pub metrics: Metrics,
+    /// Counts how often the watch of claims was asked to begin anew.
+    pub list_claims: watch::Sender<u64>,
     places: Arc<Semaphore>,
 }
 
@@ -46,6 +54,9 @@ enum WriteError {
     /// Another replica leads by now.
     #[error("another replica leads")]
     NotLeading,
+    /// A claim is gone.
+    #[error("a ResourceClaim of the pod is gone")]
+    ClaimGone,
     /// No answer within [`PATIENCE`].
     #[error("no answer within {} s", PATIENCE.as_secs())]
     TimedOut,
@@ -63,8 +74,17 @@ impl Writer {
         carried: mpsc::UnboundedSender<Observation>,
         may_write: MayWrite,
         metrics: Metrics,
+        list_claims: watch::Sender<u64>,
     ) -> Self {
-        Writer { client, events, carried, may_write, metrics, places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Writer {
+            client,
+            events,
+            carried,
+            may_write,
+            metrics,
+            list_claims,
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 
     /// Starts to carry an intent out; what became of it is observed later.
@@ -73,69 +93,159 @@ impl Writer {
             self.tell(pod, Severity::Warning, "NotSteered", message);
             return;
         }
+        if intent == Intent::ListClaims {
+            self.list_claims.send_modify(|asked| *asked += 1);
+            return;
+        }
         let writer = self.clone();
         tokio::spawn(async move {
             let Ok(_place) = writer.places.acquire().await else { return };
-            let pod = intent.pod().clone();
-            let written = writer.write(&intent).await;
-            let outcome = match &written {
-                Ok(()) if matches!(intent, Intent::Steer { .. }) => Outcome::Steered,
-                Ok(()) => Outcome::Released,
-                Err(_) => Outcome::Failed,
-            };
-            writer.metrics.outcomes.get_or_create(&OutcomeLabels { outcome }).inc();
-            match &written {
-                Err(error) => {
-                    let pod = tessera_cluster::display(&pod.key);
-                    tracing::warn!(pod, "not steered, to be decided anew: {}", with_causes(error));
+            let observation = match &intent {
+                Intent::Fence { claims, .. } | Intent::Clear { claims, .. } => {
+                    let is_done = writer.report(&intent, writer.write_claims(&intent).await);
+                    let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                    Some(Observation::ClaimsWritten { claims, is_done })
                 }
-                Ok(()) => match &intent {
-                    Intent::Steer { node, why, .. } => {
-                        let note = format!("proposed node {node} to kube-scheduler: {why}");
-                        writer.tell(&pod, Severity::Normal, "Steered", &note);
-                    }
-                    Intent::Release { why, .. } => {
-                        let note = format!("left to kube-scheduler: {why}");
-                        writer.tell(&pod, Severity::Normal, "Released", &note);
-                    }
-                    Intent::Tell { .. } => {}
-                },
+                Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
+                    let mut versions = Vec::new();
+                    let is_done = writer.report(&intent, writer.write(&intent, &mut versions).await);
+                    Some(Observation::Carried { pod: pod.clone(), is_done, versions })
+                }
+                Intent::NoteRefusals { .. } => {
+                    writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
+                    None
+                }
+                Intent::Tell { .. } | Intent::ListClaims => None,
+            };
+            if let Some(observation) = observation {
+                // The loop may have ended.
+                let _ = writer.carried.send(observation);
             }
-            // The loop may have ended.
-            let _ = writer.carried.send(Observation::Carried { pod, is_done: written.is_ok() });
         });
     }
 
-    async fn write(&self, intent: &Intent) -> Result<(), WriteError> {
-        let pod = intent.pod();
+    /// Says what became of an intent. Returns whether it was done.
+    fn report(&self, intent: &Intent, written: Result<(), WriteError>) -> bool {
+        let outcome = match (&written, intent) {
+            (Err(_), _) => Outcome::Failed,
+            (Ok(()), Intent::Steer { .. }) => Outcome::Steered,
+            (Ok(()), Intent::Allocate { .. }) => Outcome::Allocated,
+            (Ok(()), Intent::Clear { .. }) => Outcome::TakenBack,
+            (Ok(()), Intent::Release { .. }) => Outcome::Released,
+            (Ok(()), _) => return true,
+        };
+        self.metrics.outcomes.get_or_create(&OutcomeLabels { outcome }).inc();
+        if let Err(error) = &written {
+            let pod = intent.pod().map(|pod| tessera_cluster::display(&pod.key));
+            tracing::warn!(pod, "not written, to be decided anew: {}", with_causes(error));
+            return false;
+        }
+        match intent {
+            Intent::Steer { pod, node, why } => {
+                let note = format!("proposed node {node} to kube-scheduler: {why}");
+                self.tell(pod, Severity::Normal, "Steered", &note);
+            }
+            Intent::Allocate { pod, node, claims, why, .. } => {
+                let note = format!("allocated {} on {node}: {why}", devices(claims));
+                self.tell(pod, Severity::Normal, "Allocated", &note);
+            }
+            Intent::Clear { pod: Some(pod), why, .. } => {
+                let note = format!("took its devices back to allocate others: {why}");
+                self.tell(pod, Severity::Normal, "TakenBack", &note);
+            }
+            Intent::Release { pod, why } => {
+                let note = format!("left to kube-scheduler: {why}");
+                self.tell(pod, Severity::Normal, "Released", &note);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    async fn write_claims(&self, intent: &Intent) -> Result<(), WriteError> {
+        match intent {
+            Intent::Fence { claims, epoch } => {
+                for claim in claims {
+                    self.once(claims::mark(&self.client, claim, epoch, false)).await?;
+                }
+            }
+            Intent::Clear { claims, .. } => {
+                for claim in claims {
+                    self.once(claims::clear(&self.client, claim)).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes, in order. `versions` receives the claims whose allocation was written.
+    async fn write(
+        &self,
+        intent: &Intent,
+        versions: &mut Vec<(tessera_cluster::Key, String)>,
+    ) -> Result<(), WriteError> {
+        let Some(pod) = intent.pod() else { return Ok(()) };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.0);
-        if let Intent::Steer { node, .. } = intent {
+        let name = &pod.key.1;
+        let proposed = match intent {
+            Intent::NoteRefusals { nodes, .. } => {
+                let annotations = json!({ REFUSED_NODES_ANNOTATION: nodes.encode() });
+                let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
+                return self
+                    .once(pods.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
+                    .await
+                    .map(drop);
+            }
+            Intent::Allocate { claims, epoch, node, is_gated, .. } => {
+                for ClaimAllocation { claim, allocation } in claims {
+                    let Some(marked) = self.once(claims::mark(&self.client, claim, epoch, true)).await?
+                    else {
+                        return Err(WriteError::ClaimGone);
+                    };
+                    let version = marked.metadata.resource_version.unwrap_or_default();
+                    let claim = ClaimReference { resource_version: version, ..claim.clone() };
+                    let written = self.once(claims::allocate(&self.client, &claim, allocation)).await?;
+                    let written = written.ok_or(WriteError::ClaimGone)?;
+                    versions.push((claim.key, written.metadata.resource_version.unwrap_or_default()));
+                }
+                if !is_gated {
+                    return Ok(());
+                }
+                Some(node)
+            }
+            Intent::Steer { node, .. } => Some(node),
+            _ => None,
+        };
+        if let Some(node) = proposed {
             let patch = json!({
                 "metadata": { "uid": pod.uid },
                 "status": { "nominatedNodeName": node },
             });
-            let nominate = async {
-                pods.patch_status(&pod.key.1, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
-            };
-            if self.once(nominate).await?.is_gone() {
+            if self
+                .once(pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)))
+                .await?
+                .is_none()
+            {
                 return Ok(());
             }
         }
-        self.once(remove_gate(&pods, &pod.key.1, Some(&pod.uid))).await.map(drop)
+        self.once(remove_gate(&pods, name, Some(&pod.uid))).await.map(drop)
     }
 
-    async fn once(
+    /// One write; `None` where the object is gone.
+    async fn once<T>(
         &self,
-        write: impl Future<Output = Result<(), kube::Error>>,
-    ) -> Result<Written, WriteError> {
+        write: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<Option<T>, WriteError> {
         if !(self.may_write)() {
             return Err(WriteError::NotLeading);
         }
         match tokio::time::timeout(PATIENCE, write).await {
             Err(_) => Err(WriteError::TimedOut),
-            Ok(Ok(())) => Ok(Written::Done),
+            Ok(Ok(written)) => Ok(Some(written)),
             // A conflict may pass; a pod that needs nothing any more is observed anyway.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Written::Gone),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
             Ok(Err(error)) => Err(error.into()),
         }
     }
@@ -154,16 +264,14 @@ impl Writer {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
-    Done,
-    /// The pod is gone.
-    Gone,
-}
-
-impl Written {
-    fn is_gone(self) -> bool {
-        self == Written::Gone
+/// The devices, by name: `gpu-3b-00, gpu-5e-00`.
+fn devices(claims: &[ClaimAllocation]) -> String {
+    let results = claims.iter().flat_map(|claim| tessera_cluster::outcome::results(&claim.allocation));
+    let names: Vec<&str> = results.map(|result| result.device.as_str()).collect();
+    if names.len() > MOST_NAMES {
+        format!("{} and {} more", names[..MOST_NAMES].join(", "), names.len() - MOST_NAMES)
+    } else {
+        names.join(", ")
     }
 }
 

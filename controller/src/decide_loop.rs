@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::Writer;
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::watches::{KINDS, Seen};
 
@@ -39,20 +40,27 @@ pub struct DecideLoop {
     pub missing: watch::Sender<BTreeSet<Kind>>,
     /// Counts.
     pub metrics: Metrics,
+    /// The loop's time.
+    pub clock: Clock,
     /// Name of the DRA driver.
     pub driver_name: String,
+    /// Name of this replica.
+    pub replica: String,
+    /// How long a card must have been managed before it is given out.
+    pub handover: Duration,
 }
 
 impl DecideLoop {
     /// Runs until `shutdown`, or until the watches end.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let started = Instant::now();
-        let mut decider = Decider::new(&self.driver_name);
+        let clock = self.clock;
+        let mut decider = Decider::new(&self.driver_name).with_handover(self.handover);
+        let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = Vec::with_capacity(BATCH);
         let mut next_summary = Instant::now();
         loop {
-            let now = started.elapsed();
+            let now = clock.now();
             // A follower decides nothing, so nothing is due.
             let leads = self.leadership.borrow().may_write(Instant::now());
             let wake = decider.wake().filter(|_| leads && missing.is_empty());
@@ -67,7 +75,7 @@ impl DecideLoop {
             while let Ok(carried) = self.carried.try_recv() {
                 batch.push(Seen::Change(carried));
             }
-            let now = started.elapsed();
+            let now = clock.now();
             for seen in batch.drain(..) {
                 match seen {
                     Seen::Complete(kind) => {
@@ -86,7 +94,19 @@ impl DecideLoop {
             if !missing.is_empty() {
                 continue;
             }
-            let leads = self.leadership.borrow_and_update().may_write(Instant::now());
+            let leadership = self.leadership.borrow_and_update().clone();
+            let leads = leadership.may_write(Instant::now());
+            let new_term = leadership.transitions().filter(|_| leads);
+            if new_term != term {
+                match new_term {
+                    // The replica's name alone is the same after a restart of the container.
+                    Some(number) => {
+                        decider.lead(now, &format!("{}-{number}-{}", self.replica, now.as_millis()));
+                    }
+                    None => decider.follow(),
+                }
+                term = new_term;
+            }
             self.metrics.leads.set(leads.into());
             if leads {
                 let begun = Instant::now();

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod carry_out;
+mod clock;
 pub mod decide_loop;
 pub mod http;
 pub mod metrics;

@@ -43,6 +43,10 @@ pub struct OutcomeLabels {
 pub enum Outcome {
     /// A node was proposed and the gate removed.
     Steered,
+    /// Devices were allocated in a managed pool.
+    Allocated,
+    /// Devices that kube-scheduler could not use were taken back.
+    TakenBack,
     /// The gate was removed without a proposal.
     Released,
     /// A write failed; it is decided anew.
@@ -63,7 +67,7 @@ impl Metrics {
         let round = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
         registry.register_with_unit("round", "Time of one round of decisions", Unit::Seconds, round.clone());
         Metrics {
-            outcomes: add(&mut registry, "pods", "Pods by what was done for them: Steered, Released, Failed"),
+            outcomes: add(&mut registry, "pods", "Pods by what was done for them"),
             waiting: add(&mut registry, "gated_pods", "Pods that wait with the steering gate"),
             on_their_way: add(&mut registry, "steered_pods_unbound", "Steered pods that are not bound yet"),
             leads: add(&mut registry, "leads", "1 while this replica leads"),

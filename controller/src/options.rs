@@ -45,6 +45,12 @@ pub struct Options {
     #[arg(long, env = "HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub http_address: SocketAddr,
 
+    /// How long a card must have been in a managed pool before this controller allocates it.
+    ///
+    /// kube-scheduler may still write an allocation that it decided on before it saw that the card is managed.
+    #[arg(long, env = "HANDOVER", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub handover: Duration,
+
     /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
     pub log_level: String,

@@ -14,11 +14,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::{MayWrite, Writer};
+use crate::clock::Clock;
 use crate::decide_loop::DecideLoop;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::watches::KINDS;
-use crate::{http, pool_status, watches};
+use crate::watches::{KINDS, Watches};
+use crate::{http, pool_status};
 
 /// Observations that wait to be taken in; watches are read no faster than that.
 const QUEUE: usize = 4_096;
@@ -52,19 +53,32 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let election = tokio::spawn(lease::follow(client.clone(), lease, leadership_sender, give_up.clone()));
 
     let (seen_sender, seen) = mpsc::channel(QUEUE);
-    tasks.spawn("the watches", watches::run(client.clone(), seen_sender, shutdown.clone()));
+    let clock = Clock::start();
+    let (list_claims, claims_asked) = watch::channel(0);
+    let watches = Watches { client: client.clone(), seen: seen_sender, clock, claims_asked };
+    tasks.spawn("the watches", watches.run(shutdown.clone()));
     let (carried_sender, carried) = mpsc::unbounded_channel();
     let events = Events::start(client.clone(), &format!("{}/controller", options.driver_name), &holder);
     let (summaries_sender, summaries) = watch::channel(None);
     let decide = DecideLoop {
         seen,
         carried,
-        writer: Writer::new(client.clone(), events, carried_sender, may_write.clone(), metrics.clone()),
+        writer: Writer::new(
+            client.clone(),
+            events,
+            carried_sender,
+            may_write.clone(),
+            metrics.clone(),
+            list_claims,
+        ),
         leadership,
         summaries: summaries_sender,
         missing: missing_sender,
         metrics,
+        clock,
         driver_name: options.driver_name.clone(),
+        replica: holder.clone(),
+        handover: options.handover,
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
     tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));

@@ -16,8 +16,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Observation;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
 
 /// What a watch says.
 #[derive(Debug)]
@@ -45,52 +47,164 @@ pub const KINDS: [Kind; 9] = [
 const SLICES_PER_PAGE: u32 = 50;
 const OBJECTS_PER_PAGE: u32 = 500;
 
-/// Watches all kinds until `shutdown`.
-pub async fn run(client: Client, seen: mpsc::Sender<Seen>, shutdown: CancellationToken) {
-    let watches = async {
-        tokio::join!(
-            follow::<DeviceClass>(&client, Kind::DeviceClass, &seen),
-            follow_taint_rules(&client, &seen),
-            follow::<Node>(&client, Kind::Node, &seen),
-            follow::<ResourceSlice>(&client, Kind::ResourceSlice, &seen),
-            follow::<ResourceClaim>(&client, Kind::ResourceClaim, &seen),
-            follow::<ResourceClaimTemplate>(&client, Kind::ResourceClaimTemplate, &seen),
-            follow::<PersistentVolumeClaim>(&client, Kind::PersistentVolumeClaim, &seen),
-            follow::<PersistentVolume>(&client, Kind::PersistentVolume, &seen),
-            follow::<Pod>(&client, Kind::Pod, &seen),
-        )
-    };
-    shutdown.run_until_cancelled(watches).await;
-}
-
-async fn follow<K>(client: &Client, kind: Kind, seen: &mpsc::Sender<Seen>)
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Into<Object> + 'static,
-{
-    follow_api(Api::<K>::all(client.clone()), kind, seen, |object| Ok(object.into())).await;
-}
-
 /// API versions of DeviceTaintRule, the newest first; all have the same form.
 const TAINT_RULE_VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1alpha3"];
 
 /// How often to look whether DeviceTaintRules exist by now: an API server has to be restarted for that.
 const LOOK_FOR_TAINT_RULES: Duration = Duration::from_secs(600);
 
-/// DeviceTaintRules exist only where their feature gate is on, in one of several API versions.
-async fn follow_taint_rules(client: &Client, seen: &mpsc::Sender<Seen>) {
-    loop {
-        for version in TAINT_RULE_VERSIONS {
-            let kind = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-            match api.list(&ListParams::default().limit(1)).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                _ => return follow_api(api, Kind::DeviceTaintRule, seen, taint_rule).await,
+/// The watches of all kinds.
+pub struct Watches {
+    /// The API server.
+    pub client: Client,
+    /// Receives what they say.
+    pub seen: mpsc::Sender<Seen>,
+    /// The loop's time.
+    pub clock: Clock,
+    /// Changes when the watch of claims is to begin anew.
+    pub claims_asked: watch::Receiver<u64>,
+}
+
+impl Watches {
+    /// Watches until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let all = async {
+            tokio::join!(
+                self.follow::<DeviceClass>(Kind::DeviceClass),
+                self.follow_taint_rules(),
+                self.follow::<Node>(Kind::Node),
+                self.follow::<ResourceSlice>(Kind::ResourceSlice),
+                self.follow::<ResourceClaim>(Kind::ResourceClaim),
+                self.follow::<ResourceClaimTemplate>(Kind::ResourceClaimTemplate),
+                self.follow::<PersistentVolumeClaim>(Kind::PersistentVolumeClaim),
+                self.follow::<PersistentVolume>(Kind::PersistentVolume),
+                self.follow::<Pod>(Kind::Pod),
+            )
+        };
+        shutdown.run_until_cancelled(all).await;
+    }
+
+    async fn follow<K>(&self, kind: Kind)
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Into<Object> + 'static,
+    {
+        self.follow_api(Api::<K>::all(self.client.clone()), kind, |object| Ok(object.into())).await;
+    }
+
+    /// DeviceTaintRules exist only where their feature gate is on, in one of several API versions.
+    async fn follow_taint_rules(&self) {
+        loop {
+            for version in TAINT_RULE_VERSIONS {
+                let kind = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
+                let api: Api<DynamicObject> =
+                    Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+                match api.list(&ListParams::default().limit(1)).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                    _ => return self.follow_api(api, Kind::DeviceTaintRule, taint_rule).await,
+                }
+            }
+            if self.seen.send(Seen::Complete(Kind::DeviceTaintRule)).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(LOOK_FOR_TAINT_RULES).await;
+        }
+    }
+
+    async fn follow_api<K>(
+        &self,
+        api: Api<K>,
+        kind: Kind,
+        convert: impl Fn(K) -> Result<Object, serde_json::Error>,
+    ) where
+        K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
+        K::DynamicType: Clone,
+    {
+        let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
+        let config = watcher::Config::default().page_size(per_page);
+        // Objects that were seen once, to tell after a new list which of them are gone.
+        let mut known: HashSet<Key> = HashSet::new();
+        let mut listed: HashSet<Key> = HashSet::new();
+        let mut told = false;
+        let begin = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
+        let mut events = begin();
+        let mut anew = self.claims_asked.clone();
+        let mut asked_at = self.clock.now();
+        loop {
+            let event = tokio::select! {
+                event = events.try_next() => event,
+                Ok(()) = anew.changed(), if kind == Kind::ResourceClaim => {
+                    events = begin();
+                    continue;
+                }
+            };
+            let event = match event {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(error) => {
+                    // An expired watch is part of the protocol: a new list follows.
+                    if !told && !matches!(error, watcher::Error::WatchError(ref status) if status.code == 410)
+                    {
+                        tracing::warn!(?kind, %error, "a watch broke off; trying again");
+                        told = true;
+                    }
+                    continue;
+                }
+            };
+            if !matches!(event, watcher::Event::Init) {
+                told = false;
+            }
+            let applied = match event {
+                watcher::Event::Init => {
+                    asked_at = self.clock.now();
+                    listed.clear();
+                    continue;
+                }
+                watcher::Event::InitApply(object) => {
+                    let key = tessera_cluster::key(object.meta());
+                    listed.insert(key.clone());
+                    known.insert(key);
+                    convert(object)
+                }
+                watcher::Event::Apply(object) => {
+                    known.insert(tessera_cluster::key(object.meta()));
+                    convert(object)
+                }
+                watcher::Event::Delete(object) => {
+                    let key = tessera_cluster::key(object.meta());
+                    known.remove(&key);
+                    if self.seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                watcher::Event::InitDone => {
+                    let gone: Vec<Key> = known.difference(&listed).cloned().collect();
+                    for key in gone {
+                        known.remove(&key);
+                        if self.seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
+                            return;
+                        }
+                    }
+                    listed = HashSet::new();
+                    if self.seen.send(Seen::Complete(kind)).await.is_err() {
+                        return;
+                    }
+                    let all = Seen::Change(Observation::ClaimsListed { asked_at });
+                    if kind == Kind::ResourceClaim && self.seen.send(all).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            match applied {
+                Ok(object) => {
+                    if self.seen.send(Seen::Change(Observation::Applied(Box::new(object)))).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::warn!(?kind, %error, "an object cannot be read; it counts as absent"),
             }
         }
-        if seen.send(Seen::Complete(Kind::DeviceTaintRule)).await.is_err() {
-            return;
-        }
-        tokio::time::sleep(LOOK_FOR_TAINT_RULES).await;
     }
 }
 
@@ -100,85 +214,4 @@ fn taint_rule(object: DynamicObject) -> Result<Object, serde_json::Error> {
     value["apiVersion"] = "resource.k8s.io/v1".into();
     value["kind"] = "DeviceTaintRule".into();
     Ok(serde_json::from_value::<DeviceTaintRule>(value)?.into())
-}
-
-async fn follow_api<K>(
-    api: Api<K>,
-    kind: Kind,
-    seen: &mpsc::Sender<Seen>,
-    convert: impl Fn(K) -> Result<Object, serde_json::Error>,
-) where
-    K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
-    K::DynamicType: Clone,
-{
-    let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
-    let config = watcher::Config::default().page_size(per_page);
-    // Objects that were seen once, to tell after a new list which of them are gone.
-    let mut known: HashSet<Key> = HashSet::new();
-    let mut listed: HashSet<Key> = HashSet::new();
-    let mut told = false;
-    let mut events = Box::pin(watcher(api, config).default_backoff());
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                // An expired watch is part of the protocol: a new list follows.
-                if !told && !matches!(error, watcher::Error::WatchError(ref status) if status.code == 410) {
-                    tracing::warn!(?kind, %error, "a watch broke off; trying again");
-                    told = true;
-                }
-                continue;
-            }
-        };
-        if !matches!(event, watcher::Event::Init) {
-            told = false;
-        }
-        let applied = match event {
-            watcher::Event::Init => {
-                listed.clear();
-                continue;
-            }
-            watcher::Event::InitApply(object) => {
-                let key = tessera_cluster::key(object.meta());
-                listed.insert(key.clone());
-                known.insert(key);
-                convert(object)
-            }
-            watcher::Event::Apply(object) => {
-                known.insert(tessera_cluster::key(object.meta()));
-                convert(object)
-            }
-            watcher::Event::Delete(object) => {
-                let key = tessera_cluster::key(object.meta());
-                known.remove(&key);
-                if seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-            watcher::Event::InitDone => {
-                let gone: Vec<Key> = known.difference(&listed).cloned().collect();
-                for key in gone {
-                    known.remove(&key);
-                    if seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
-                        return;
-                    }
-                }
-                listed = HashSet::new();
-                if seen.send(Seen::Complete(kind)).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-        };
-        match applied {
-            Ok(object) => {
-                if seen.send(Seen::Change(Observation::Applied(Box::new(object)))).await.is_err() {
-                    return;
-                }
-            }
-            Err(error) => tracing::warn!(?kind, %error, "an object cannot be read; it counts as absent"),
-        }
-    }
 }

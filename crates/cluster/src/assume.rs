@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use crate::cluster::Cluster;
 use crate::error::ObjectError;
-use crate::objects::Key;
+use crate::objects::{Key, key};
 
 /// A pod on its way to a node.
 #[derive(Debug)]
@@ -91,5 +91,26 @@ impl Cluster {
         self.forget_claims(key);
         self.forget_room(key);
         self.assumed.remove(key);
+    }
+
+    /// Counts the claim as if it were allocated so, whatever becomes of its pod, until [`Self::forget_claim`]. Replaces what was
+    /// assumed of it before.
+    ///
+    /// # Errors
+    /// The claim holds something that is not a quantity; nothing of it is then assumed.
+    pub fn assume_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
+        let key = key(&claim.metadata);
+        self.forget_claim(&key);
+        self.hold(std::slice::from_ref(&claim))?;
+        self.assumed_claims.insert(key, claim);
+        Ok(())
+    }
+
+    /// No longer assumes anything of the claim itself.
+    pub fn forget_claim(&mut self, key: &Key) {
+        if let Some(claim) = self.assumed_claims.remove(key) {
+            // Cannot fail: the same quantities were parsed when the claim was assumed.
+            let _ = Arc::make_mut(&mut self.held).remove(&self.inventory, &claim);
+        }
     }
 }

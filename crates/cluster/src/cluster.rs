@@ -31,6 +31,8 @@ pub struct Cluster {
     pub(crate) usages: Usages,
     /// Pods on their way to a node, with the claims as they will be.
     pub(crate) assumed: BTreeMap<Key, Assumed>,
+    /// Claims that are expected to be allocated so.
+    pub(crate) assumed_claims: BTreeMap<Key, ResourceClaim>,
     /// Whether slices are kept as objects, too, with the reports of their nodes.
     pub(crate) keeps_slices: bool,
 }

@@ -1,12 +1,14 @@
 //! Reduces objects to what is needed: of a pod of 10 KiB, a few lines matter here.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
     PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, PodStatus, ResourceRequirements, Volume,
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tessera_api::node_report;
+use tessera_api::{managed, node_report};
 
 fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, deletion_timestamp, .. } = metadata;
@@ -37,7 +39,8 @@ pub(crate) fn node(node: Node) -> Node {
 }
 
 /// The part of a pod that says where it may run, its claims, and kube-scheduler's conditions.
-pub(crate) fn pod(pod: Pod) -> Pod {
+pub(crate) fn pod(mut pod: Pod) -> Pod {
+    let annotations = only(pod.metadata.annotations.take(), managed::REFUSED_NODES_ANNOTATION);
     let container = |container: Container| Container {
         name: container.name,
         resources: container.resources.map(|resources| ResourceRequirements {
@@ -52,6 +55,7 @@ pub(crate) fn pod(pod: Pod) -> Pod {
     Pod {
         metadata: ObjectMeta {
             owner_references: pod.metadata.owner_references.clone(),
+            annotations,
             ..metadata(pod.metadata)
         },
         spec: pod.spec.map(|spec| PodSpec {
@@ -82,9 +86,22 @@ pub(crate) fn pod(pod: Pod) -> Pod {
     }
 }
 
-pub(crate) fn claim(claim: ResourceClaim) -> ResourceClaim {
-    let owner_references = claim.metadata.owner_references.clone();
-    ResourceClaim { metadata: ObjectMeta { owner_references, ..metadata(claim.metadata) }, ..claim }
+pub(crate) fn claim(mut claim: ResourceClaim) -> ResourceClaim {
+    let owner_references = claim.metadata.owner_references.take();
+    let (resource_version, finalizers) =
+        (claim.metadata.resource_version.take(), claim.metadata.finalizers.take());
+    let annotations = only(claim.metadata.annotations.take(), managed::EPOCH_ANNOTATION);
+    let metadata = metadata(claim.metadata);
+    ResourceClaim {
+        metadata: ObjectMeta { owner_references, resource_version, finalizers, annotations, ..metadata },
+        ..claim
+    }
+}
+
+/// The annotation of this key, if it is there.
+fn only(annotations: Option<BTreeMap<String, String>>, key: &str) -> Option<BTreeMap<String, String>> {
+    let kept = annotations?.remove_entry(key)?;
+    Some([kept].into())
 }
 
 pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate {
@@ -94,8 +111,7 @@ pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate
 /// The slice. `keeps_report`: with what the plugin says of its node, which allocations do not depend on.
 pub(crate) fn slice(mut slice: ResourceSlice, keeps_report: bool) -> ResourceSlice {
     let annotations = slice.metadata.annotations.take().filter(|_| keeps_report);
-    let report = annotations.and_then(|mut all| all.remove_entry(node_report::ANNOTATION));
-    let annotations = report.map(|report| [report].into());
+    let annotations = only(annotations, node_report::ANNOTATION);
     ResourceSlice { metadata: ObjectMeta { annotations, ..metadata(slice.metadata) }, ..slice }
 }
 

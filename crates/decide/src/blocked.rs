@@ -15,6 +15,8 @@ pub(crate) enum Blocked {
     RefusedBefore,
     /// There is no such Node.
     NoNode,
+    /// It has no managed card that is asked for.
+    NotManaged,
 }
 
 impl Blocked {
@@ -38,6 +40,7 @@ pub(crate) fn sentence<'b>(nodes: usize, blocked: impl Iterator<Item = &'b Block
                 Blocked::Refused(text) | Blocked::Room(text) => text.clone(),
                 Blocked::RefusedBefore => "kube-scheduler refused the pod's like there".to_owned(),
                 Blocked::NoNode => "no Node of that name".to_owned(),
+                Blocked::NotManaged => "no managed GPU that it asks for".to_owned(),
             };
             (count, text)
         })

@@ -1,6 +1,9 @@
 //! The loop itself.
 
+mod clear;
+mod lead;
 mod look;
+mod managed_pods;
 mod observe;
 mod on_the_way;
 mod pod;
@@ -10,12 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
+use pod::reference;
+
 use crate::Time;
 use crate::fleet::Fleet;
 use crate::intent::{Intent, PodReference};
+use crate::promises::Promises;
 use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
+use crate::term::{Lists, Term};
 
 /// Something that was seen.
 #[derive(Debug, Clone)]
@@ -30,8 +37,25 @@ pub enum Observation {
         pod: PodReference,
         /// Whether all of it was done.
         is_done: bool,
+        /// The claims whose allocation was written, each with its version after that.
+        versions: Vec<(Key, String)>,
+    },
+    /// [`Intent::Fence`] or [`Intent::Clear`] was carried out for these claims, or was not.
+    ClaimsWritten {
+        /// The claims.
+        claims: Vec<Key>,
+        /// Whether all of it was done.
+        is_done: bool,
+    },
+    /// All claims were read anew: each was observed as it was then or later, or as gone.
+    ClaimsListed {
+        /// When the API server was asked.
+        asked_at: Time,
     },
 }
+
+/// See [`Decider::with_handover`].
+const HANDOVER: Time = Time::from_secs(60);
 
 /// The decision loop.
 pub struct Decider {
@@ -42,12 +66,26 @@ pub struct Decider {
     rankings: Rankings,
     steers: Steers,
     refusals: Refusals,
-    /// Pods with our gate.
+    /// Pods that may be ours to send.
     waiting: BTreeMap<Key, Waiting>,
     /// Of those, the ones to look at next whatever else happens.
     queue: BTreeSet<Key>,
     /// Pods without our gate that another controller, or this one before it was restarted, sent to a node.
     adopted: BTreeSet<Key>,
+    /// This term of leadership; `None` while another replica leads.
+    term: Option<Term>,
+    lists: Lists,
+    /// How long a card must have been tainted as managed before it is given out.
+    handover: Time,
+    promises: Promises,
+    /// Pods for which something is being written.
+    in_flight: BTreeSet<PodReference>,
+    /// Claims whose devices are being taken back.
+    clearing: BTreeSet<Key>,
+    /// Claims to look at, for devices that nobody will use.
+    unclaimed: BTreeSet<Key>,
+    /// Pods that were refused by a node, which is to be noted on them.
+    to_note: BTreeSet<Key>,
     /// Nodes where a claim got or gave back devices: pods on their way there may get others than was thought.
     reallocated: BTreeSet<String>,
     /// Nodes where there were too few devices for all pods on their way there when it was looked at last.
@@ -56,7 +94,7 @@ pub struct Decider {
     planned: usize,
 }
 
-/// A pod with our gate.
+/// A pod with our gate, or, where there are managed cards, without any and without devices.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Why it does not go on; empty until it was looked at.
@@ -67,6 +105,9 @@ struct Waiting {
     failures: u32,
     /// Its gate is being removed without a proposal.
     is_released: bool,
+    is_gated: bool,
+    /// Without a gate: asks for managed cards, so that it is this controller's.
+    is_managed: bool,
     shape_text: Option<String>,
 }
 
@@ -92,10 +133,25 @@ impl Decider {
             waiting: BTreeMap::new(),
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
+            term: None,
+            lists: Lists::default(),
+            handover: HANDOVER,
+            promises: Promises::default(),
+            in_flight: BTreeSet::new(),
+            clearing: BTreeSet::new(),
+            unclaimed: BTreeSet::new(),
+            to_note: BTreeSet::new(),
             reallocated: BTreeSet::new(),
             crowded: BTreeSet::new(),
             planned: 0,
         }
+    }
+
+    /// How long a card must have been tainted as managed before it is given out: so late, kube-scheduler may still write an
+    /// allocation that it decided on before. A minute unless told.
+    #[must_use]
+    pub fn with_handover(self, handover: Time) -> Self {
+        Decider { handover, ..self }
     }
 
     /// Takes in what was seen.
@@ -106,10 +162,23 @@ impl Decider {
         match observation {
             Observation::Applied(object) => self.apply(now, *object),
             Observation::Deleted(kind, key) => {
-                self.delete(kind, &key);
+                self.delete(now, kind, &key);
                 Ok(())
             }
-            Observation::Carried { pod, is_done } => {
+            Observation::ClaimsWritten { claims, is_done } => {
+                self.claims_written(now, &claims, is_done);
+                Ok(())
+            }
+            Observation::ClaimsListed { asked_at } => {
+                self.claims_listed(asked_at);
+                Ok(())
+            }
+            Observation::Carried { pod, is_done, versions } => {
+                self.in_flight.remove(&pod);
+                self.promises.carried(&pod, &versions);
+                if self.waiting.contains_key(&pod.key) {
+                    self.queue.insert(pod.key.clone());
+                }
                 self.carried(now, &pod, is_done);
                 Ok(())
             }
@@ -120,6 +189,10 @@ impl Decider {
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
         self.adopt();
         self.assume_anew();
+        let mut intents = self.prepare_term(now);
+        self.give_up_overdue(now);
+        intents.extend(self.clear_unclaimed());
+        intents.extend(self.note_refusals());
         if self.refusals.next_end().is_some_and(|end| end <= now) {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
@@ -135,13 +208,21 @@ impl Decider {
             let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
             (std::cmp::Reverse(priority), pod.metadata.creation_timestamp.clone(), key.clone())
         });
-        let mut intents = Vec::new();
         for key in pods {
             let Some(waiting) = self.waiting.get(&key) else { continue };
+            let pod = reference(&self.cluster.objects().pods[&key]);
             if waiting.not_before > now {
                 self.queue.insert(key);
-            } else if !waiting.is_released && self.steers.get(&key).is_none() {
-                intents.extend(self.look_at(now, &key));
+            } else if !waiting.is_released
+                && self.steers.get(&key).is_none()
+                && !self.in_flight.contains(&pod)
+            {
+                let intent = self.look_at(now, &key);
+                if let Some(Intent::Steer { .. } | Intent::Release { .. } | Intent::Allocate { .. }) = intent
+                {
+                    self.in_flight.insert(pod);
+                }
+                intents.extend(intent);
             }
         }
         // What was sent on its way since then takes room, so that nothing else fits now that did not fit before.
@@ -153,12 +234,14 @@ impl Decider {
     #[must_use]
     pub fn wake(&self) -> Option<Time> {
         let pauses = self.queue.iter().filter_map(|key| Some(self.waiting.get(key)?.not_before));
-        pauses.chain(self.refusals.next_end().filter(|_| !self.waiting.is_empty())).min()
+        let ends = self.refusals.next_end().filter(|_| !self.waiting.is_empty());
+        pauses.chain(ends).chain(self.steers.next_due()).chain(self.next_of_term()).min()
     }
 
-    /// Pods with our gate, each with why it does not go on.
+    /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
-        self.waiting.iter().map(|(key, waiting)| (key, waiting.why.as_str()))
+        let ours = self.waiting.iter().filter(|(_, waiting)| waiting.is_gated || waiting.is_managed);
+        ours.map(|(key, waiting)| (key, waiting.why.as_str()))
     }
 
     /// Number of pods on their way to the node that was proposed for them.

@@ -1,12 +1,13 @@
 //! The nodes with cards of ours, and which of them changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{NodeReport, node_report};
+use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
 use tessera_cluster::Cluster;
 
+use crate::Time;
 use crate::node_cards::{NodeCards, Parts};
 
 /// A node's number in the fleet; it stays the same while the process lives.
@@ -21,6 +22,10 @@ pub(crate) struct Fleet {
     changes: Vec<NodeIndex>,
     /// Number of changes that are no longer in `changes`.
     forgotten: usize,
+    /// When cards of nodes were tainted as managed, where they are not known to be handed over.
+    handovers: BTreeSet<(Time, NodeIndex)>,
+    /// Nodes with cards that are tainted as managed.
+    managed: BTreeSet<NodeIndex>,
 }
 
 /// A node with cards of ours.
@@ -29,6 +34,8 @@ pub(crate) struct FleetNode {
     pub name: String,
     /// What its plugin reports, with the name of the slice that says it.
     pub report: Option<(String, NodeReport)>,
+    /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
+    tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
@@ -41,19 +48,41 @@ impl FleetNode {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.into_iter().any(|card| card.allocation != Allocation::Native)
     }
+
+    /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
+    pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {
+        let mut cards: BTreeSet<PciBusId> = self
+            .report
+            .iter()
+            .flat_map(|(_, report)| &report.cards)
+            .filter(|(_, card)| card.allocation == Allocation::Managed)
+            .map(|(card, _)| *card)
+            .collect();
+        cards.retain(|card| {
+            let times: Vec<&Time> = self.tainted.values().filter_map(|slice| slice.get(card)).collect();
+            !times.is_empty() && times.iter().all(|since| **since <= before)
+        });
+        cards
+    }
 }
 
 impl Fleet {
     /// Takes in what a slice says of its node. Text that is no report counts as none; its error is returned.
-    pub fn apply_slice(&mut self, slice: &ResourceSlice, driver: &str) -> Result<(), serde_json::Error> {
+    pub fn apply_slice(
+        &mut self,
+        now: Time,
+        slice: &ResourceSlice,
+        driver: &str,
+    ) -> Result<(), serde_json::Error> {
         if slice.spec.driver != driver {
             return Ok(());
         }
         let Some(node) = slice.spec.node_name.as_deref() else { return Ok(()) };
+        self.see_taints(now, slice, node);
         let annotations = slice.metadata.annotations.as_ref();
         let Some(text) = annotations.and_then(|all| all.get(node_report::ANNOTATION)) else {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            self.delete_slice(name, node);
+            self.forget_report(name, node);
             return Ok(());
         };
         let index = self.index_of(node);
@@ -66,8 +95,74 @@ impl Fleet {
         result
     }
 
+    /// Notes since when cards are tainted as managed.
+    fn see_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
+        let name = slice.metadata.name.clone().unwrap_or_default();
+        let known = self.by_name.get(node).and_then(|index| self.nodes[*index as usize].tainted.get(&name));
+        let mut cards: BTreeMap<PciBusId, Time> = BTreeMap::new();
+        for device in slice.spec.devices.iter().flatten() {
+            let Some(added) = managed_since(device) else { continue };
+            let Ok(device) = device.name.parse::<DeviceName>() else { continue };
+            let seen = known.and_then(|cards| cards.get(&device.card()).copied()).unwrap_or(now);
+            let since = cards.entry(device.card()).or_default();
+            *since = (*since).max(added.unwrap_or(seen));
+        }
+        if cards.is_empty() && known.is_none() {
+            return;
+        }
+        let index = self.index_of(node);
+        self.handovers.extend(cards.values().map(|since| (*since, index)));
+        if cards.is_empty() {
+            self.forget_taints(&name, index);
+        } else {
+            self.nodes[index as usize].tainted.insert(name, cards);
+            self.managed.insert(index);
+        }
+    }
+
+    fn forget_taints(&mut self, slice: &str, index: NodeIndex) {
+        let tainted = &mut self.nodes[index as usize].tainted;
+        tainted.remove(slice);
+        if tainted.is_empty() {
+            self.managed.remove(&index);
+        }
+    }
+
+    /// Whether any card is tainted as managed.
+    pub fn has_managed(&self) -> bool {
+        !self.managed.is_empty()
+    }
+
+    /// Nodes with cards that are tainted as managed.
+    pub fn managed_nodes(&self) -> impl Iterator<Item = &FleetNode> {
+        self.managed.iter().map(|index| &self.nodes[*index as usize])
+    }
+
+    /// When cards were tainted that are not known to be handed over, the first.
+    pub fn next_handover(&self) -> Option<Time> {
+        self.handovers.first().map(|(since, _)| *since)
+    }
+
+    /// Cards that were tainted until `then` are handed over.
+    pub fn hand_over(&mut self, then: Time) {
+        while let Some((since, index)) = self.handovers.first().copied()
+            && since <= then
+        {
+            self.handovers.pop_first();
+            let name = self.nodes[index as usize].name.clone();
+            self.mark(&name);
+        }
+    }
+
     /// Forgets what a slice that is gone said of its node.
     pub fn delete_slice(&mut self, slice: &str, node: &str) {
+        self.forget_report(slice, node);
+        if let Some(index) = self.by_name.get(node).copied() {
+            self.forget_taints(slice, index);
+        }
+    }
+
+    fn forget_report(&mut self, slice: &str, node: &str) {
         let Some(index) = self.by_name.get(node) else { return };
         let report = &mut self.nodes[*index as usize].report;
         if report.as_ref().is_some_and(|(name, _)| name == slice) {
@@ -80,7 +175,13 @@ impl Fleet {
             return *index;
         }
         let index = self.nodes.len() as NodeIndex;
-        self.nodes.push(FleetNode { name: node.to_owned(), report: None, cards: None, parts: None });
+        self.nodes.push(FleetNode {
+            name: node.to_owned(),
+            report: None,
+            tainted: BTreeMap::new(),
+            cards: None,
+            parts: None,
+        });
         self.by_name.insert(node.to_owned(), index);
         index
     }
@@ -151,4 +252,11 @@ impl Fleet {
             NodeCards::of(cluster, &node.name, parts)
         })
     }
+}
+
+/// When the device was tainted as managed, if it is; without a time where the API server wrote none.
+fn managed_since(device: &Device) -> Option<Option<Time>> {
+    let taint = device.taints.iter().flatten().find(|taint| taint.key == managed::TAINT_KEY)?;
+    let added = taint.time_added.as_ref().map(|added| added.0.as_second());
+    Some(added.and_then(|added| u64::try_from(added).ok()).map(Time::from_secs))
 }

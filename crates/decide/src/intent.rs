@@ -1,4 +1,26 @@
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_api::managed::RefusedNodes;
 use tessera_cluster::Key;
+
+/// A claim in one of its versions. A write to another uid or version must fail.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimReference {
+    /// Namespace and name.
+    pub key: Key,
+    /// Uid.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+}
+
+/// Devices for a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimAllocation {
+    /// The claim, which has none.
+    pub claim: ClaimReference,
+    /// `status.allocation`, but for the time.
+    pub allocation: AllocationResult,
+}
 
 /// A pod, as opposed to others of the same name before and after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,10 +31,53 @@ pub struct PodReference {
     pub uid: String,
 }
 
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is to be done. What became of each must be observed, but for [`Intent::Tell`] and
+/// [`Intent::NoteRefusals`].
+#[derive(Debug, Clone, PartialEq)]
 pub enum Intent {
-    /// Propose a node for the pod (`status.nominatedNodeName`), then remove the gate. Its result must be observed.
+    /// Write these allocations, one after the other: to each claim the finalizer and the epoch, then its status. Then
+    /// propose the node, and remove the gate, where the pod has it.
+    Allocate {
+        /// The pod.
+        pod: PodReference,
+        /// The node of all of them.
+        node: String,
+        /// What the claims get. Empty where the pod needs nothing of managed cards any more.
+        claims: Vec<ClaimAllocation>,
+        /// The epoch of this term.
+        epoch: String,
+        /// Whether the pod has our gate.
+        is_gated: bool,
+        /// Why this node, for the Event.
+        why: String,
+    },
+    /// Take the devices of these claims back, where nobody has reserved them.
+    Clear {
+        /// The pod that uses them, if any is left.
+        pod: Option<PodReference>,
+        /// The claims.
+        claims: Vec<ClaimReference>,
+        /// Why, for the Event.
+        why: String,
+    },
+    /// Write the epoch of this term on these claims.
+    Fence {
+        /// The claims, which have no devices.
+        claims: Vec<ClaimReference>,
+        /// The epoch.
+        epoch: String,
+    },
+    /// Begin the watch of claims anew with a list that is not from the API server's cache; observe what it says, then
+    /// [`crate::Observation::ClaimsListed`].
+    ListClaims,
+    /// Write on the pod which nodes refused it.
+    NoteRefusals {
+        /// The pod.
+        pod: PodReference,
+        /// Until when, by node.
+        nodes: RefusedNodes,
+    },
+    /// Propose a node for the pod (`status.nominatedNodeName`), then remove the gate.
     Steer {
         /// The pod.
         pod: PodReference,
@@ -21,7 +86,7 @@ pub enum Intent {
         /// Why this node, for the Event.
         why: String,
     },
-    /// Remove the gate and propose nothing: kube-scheduler decides alone. Its result must be observed.
+    /// Remove the gate and propose nothing: kube-scheduler decides alone.
     Release {
         /// The pod.
         pod: PodReference,
@@ -40,9 +105,15 @@ pub enum Intent {
 impl Intent {
     /// The pod it is about.
     #[must_use]
-    pub fn pod(&self) -> &PodReference {
+    pub fn pod(&self) -> Option<&PodReference> {
         match self {
-            Intent::Steer { pod, .. } | Intent::Release { pod, .. } | Intent::Tell { pod, .. } => pod,
+            Intent::Allocate { pod, .. }
+            | Intent::NoteRefusals { pod, .. }
+            | Intent::Steer { pod, .. }
+            | Intent::Release { pod, .. }
+            | Intent::Tell { pod, .. } => Some(pod),
+            Intent::Clear { pod, .. } => pod.as_ref(),
+            Intent::Fence { .. } | Intent::ListClaims => None,
         }
     }
 }

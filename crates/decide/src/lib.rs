@@ -9,7 +9,7 @@
 //!      waiting pod ─> Demand ─> Ranking (nodes by Score, one for each shape of demand) ─> Intent
 //! ```
 //!
-//! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since any fixed moment.
+//! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since the Unix epoch.
 #![forbid(unsafe_code)]
 
 mod blocked;
@@ -17,16 +17,19 @@ mod decider;
 mod demand;
 mod fleet;
 mod intent;
+mod managed;
 mod node_cards;
+mod promises;
 mod ranking;
 mod refusals;
 mod score;
 mod steers;
 mod summary;
+mod term;
 
 pub use decider::{Decider, Observation, ObservationError};
-pub use intent::{Intent, PodReference};
+pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference};
 pub use summary::{PoolSummary, Shape};
 
-/// Time since any fixed moment; never goes back.
+/// Time since the Unix epoch, as the process knew it when it began; never goes back.
 pub type Time = std::time::Duration;

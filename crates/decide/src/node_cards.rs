@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter};
+use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter, managed};
 use tessera_cluster::{Cluster, outcome};
 
 /// A whole card, in parts of it.
@@ -39,6 +39,7 @@ pub(crate) struct Parts(Vec<Option<Part>>);
 struct Part {
     card: PciBusId,
     slices: u64,
+    /// By anything but that the controller allocates it.
     is_tainted: bool,
 }
 
@@ -133,7 +134,8 @@ fn part(device: DeviceRef<'_>) -> Option<Part> {
     if slices == 0 && name.device_type() != DeviceType::Mig {
         slices = 1;
     }
-    Some(Part { card: name.card(), slices, is_tainted: device.is_tainted() })
+    let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
+    Some(Part { card: name.card(), slices, is_tainted })
 }
 
 /// Thousandths of the card.

@@ -7,16 +7,27 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::error::AllocateError;
 use tessera_cluster::{Asker, Cluster, outcome};
 
+use crate::Time;
 use crate::blocked::{self, Blocked};
 use crate::demand::Demand;
 use crate::fleet::{Fleet, NodeIndex};
+use crate::managed;
 use crate::score::{Candidate, Score};
 
 /// The rankings of the shapes asked for last.
 #[derive(Debug, Default)]
 pub(crate) struct Rankings {
-    by_shape: HashMap<String, Ranking>,
+    by_shape: HashMap<(Way, String), Ranking>,
     questions: u64,
+}
+
+/// Who would allocate the devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// kube-scheduler.
+    Native,
+    /// This controller, where the devices are of managed cards. Claims for devices of others stay kube-scheduler's.
+    Managed,
 }
 
 /// The nodes for one shape of demand.
@@ -41,27 +52,32 @@ pub(crate) struct View<'v> {
     pub fleet: &'v mut Fleet,
     pub asker: &'v mut Asker,
     pub driver: &'v str,
+    /// Managed cards may be allocated that were tainted until then.
+    pub handed_over: Option<Time>,
 }
 
 /// What a pod would get on a node.
 pub(crate) struct Fit {
     pub score: Score,
     pub allocations: Vec<AllocationResult>,
+    /// Which of them this controller writes.
+    pub is_managed: Vec<bool>,
 }
 
 impl Rankings {
     /// The ranking for this demand, as of now.
-    pub fn of(&mut self, demand: &Demand, view: &mut View<'_>) -> &mut Ranking {
+    pub fn of(&mut self, demand: &Demand, way: Way, view: &mut View<'_>) -> &mut Ranking {
         self.questions += 1;
-        if self.by_shape.len() >= MOST_RANKINGS && !self.by_shape.contains_key(&demand.shape) {
+        let shape = (way, demand.shape.clone());
+        if self.by_shape.len() >= MOST_RANKINGS && !self.by_shape.contains_key(&shape) {
             let oldest = self.by_shape.iter().min_by_key(|(_, ranking)| ranking.asked_at);
             if let Some(oldest) = oldest.map(|(shape, _)| shape.clone()) {
                 self.by_shape.remove(&oldest);
             }
         }
-        let ranking = self.by_shape.entry(demand.shape.clone()).or_default();
+        let ranking = self.by_shape.entry(shape).or_default();
         ranking.asked_at = self.questions;
-        ranking.update(demand, view);
+        ranking.update(demand, way, view);
         ranking
     }
 
@@ -72,7 +88,7 @@ impl Rankings {
 }
 
 impl Ranking {
-    fn update(&mut self, demand: &Demand, view: &mut View<'_>) {
+    fn update(&mut self, demand: &Demand, way: Way, view: &mut View<'_>) {
         let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
         let nodes: BTreeSet<NodeIndex> = match changed {
             Some(changed) => changed.iter().copied().collect(),
@@ -85,7 +101,7 @@ impl Ranking {
             }
             self.blocked.remove(&index);
             self.fatal.remove(&index);
-            match fit(demand, index, view) {
+            match fit(demand, way, index, view) {
                 Ok(Ok(fit)) => {
                     self.scores[index as usize] = Some(fit.score);
                     self.best.insert((fit.score, index));
@@ -122,11 +138,18 @@ impl Ranking {
         room.map(|(index, _)| *index)
     }
 
+    /// Whether all nodes are blocked for having no managed card that is asked for.
+    pub fn is_not_managed(&self) -> bool {
+        let is_other = |blocked: &Blocked| matches!(blocked, Blocked::NoNode | Blocked::NotManaged);
+        self.best.is_empty() && self.fatal.is_empty() && self.blocked.values().all(is_other)
+    }
+
     /// Why no node can take it.
     pub fn sentence(&self) -> String {
         let refused = self.best.iter().map(|_| &Blocked::RefusedBefore);
         // Slices of a node that is gone stay for a while.
-        let blocked = self.blocked.values().filter(|blocked| **blocked != Blocked::NoNode);
+        let counts = |blocked: &&Blocked| !matches!(blocked, Blocked::NoNode | Blocked::NotManaged);
+        let blocked = self.blocked.values().filter(counts);
         blocked::sentence(blocked.clone().count() + self.best.len(), blocked.chain(refused))
     }
 }
@@ -137,6 +160,7 @@ impl Ranking {
 /// kube-scheduler would end its attempt with this error, whatever other nodes say.
 pub(crate) fn fit(
     demand: &Demand,
+    way: Way,
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Result<Fit, Blocked>, AllocateError> {
@@ -144,11 +168,22 @@ pub(crate) fn fit(
     let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else {
         return Ok(Err(Blocked::NoNode));
     };
+    let (wanted, claims) = demand.on(node);
+    let is_managed = match way {
+        Way::Native => vec![false; claims.len()],
+        Way::Managed => managed::claims(&wanted, &claims, node, index, view)?,
+    };
+    if way == Way::Managed && !is_managed.contains(&true) {
+        return Ok(Err(Blocked::NotManaged));
+    }
     if let Some(refusal) = outcome::refusal(&demand.subject, node) {
         return Ok(Err(Blocked::refused(&refusal)));
     }
-    let (_, claims) = demand.on(node);
-    let allocations = match view.cluster.plan(node, &claims, view.asker) {
+    let planned = match way {
+        Way::Native => view.cluster.plan(node, &claims, view.asker),
+        Way::Managed => managed::plan(&claims, &is_managed, node, index, view),
+    };
+    let allocations = match planned {
         Ok(Some(allocations)) => allocations,
         // A node whose slices are being replaced takes nothing for a moment.
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
@@ -169,5 +204,5 @@ pub(crate) fn fit(
         claims: &claims,
         allocations: &allocations,
     });
-    Ok(Ok(Fit { score, allocations }))
+    Ok(Ok(Fit { score, allocations, is_managed }))
 }

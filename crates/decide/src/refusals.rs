@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::managed::RefusedNodes;
 
 use crate::Time;
 
@@ -26,6 +28,28 @@ impl Refusals {
     pub fn add(&mut self, owner: String, node: &str, now: Time) {
         self.until.retain(|_, until| *until > now);
         self.until.insert((owner, node.to_owned()), now + KEPT);
+    }
+
+    /// Takes in what stands on a pod. Anybody who may change the pod may have written it.
+    pub fn learn(&mut self, owner: &str, noted: &RefusedNodes, now: Time) {
+        for (node, until) in noted.iter() {
+            let Ok(until) = u64::try_from(until.as_second()) else { continue };
+            let known = self.until.entry((owner.to_owned(), node.to_owned())).or_default();
+            *known = (*known).max(Time::from_secs(until).min(now + KEPT));
+        }
+    }
+
+    /// What is to stand on a pod of this owner.
+    pub fn to_note(&self, owner: &str) -> RefusedNodes {
+        let mut nodes = RefusedNodes::default();
+        for ((_, node), until) in self.until.iter().filter(|((other, _), _)| other == owner) {
+            let until =
+                i64::try_from(until.as_secs()).ok().and_then(|until| Timestamp::from_second(until).ok());
+            if let Some(until) = until {
+                nodes.refuse(node.clone(), until);
+            }
+        }
+        nodes
     }
 
     pub fn contains(&self, owner: &str, node: &str, now: Time) -> bool {

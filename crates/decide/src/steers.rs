@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Key;
 
+use crate::Time;
+
 /// A pod on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Steer {
@@ -12,6 +14,17 @@ pub(crate) struct Steer {
     pub shared: Vec<Key>,
     /// Its claims were seen with devices, or it needs none there.
     pub is_allocated: bool,
+    /// For one whose devices this controller allocates.
+    pub managed: Option<ManagedSteer>,
+}
+
+/// A pod on its way with devices from this controller.
+#[derive(Debug, Clone)]
+pub(crate) struct ManagedSteer {
+    /// What kube-scheduler said of it before.
+    pub verdict_before: Option<String>,
+    /// Where kube-scheduler says by then that it finds no node, it means this one.
+    pub due: Time,
 }
 
 /// Pods on their way, by name.
@@ -45,13 +58,29 @@ impl Steers {
         self.pods.len()
     }
 
-    /// Pods on their way to these nodes whose claims have no devices yet, each with its node.
+    /// Pods on their way to these nodes to which kube-scheduler has not given devices yet, each with its node.
     pub fn to_any(&self, nodes: &BTreeSet<String>) -> Vec<(Key, String)> {
         if nodes.is_empty() {
             return Vec::new();
         }
-        let open = self.pods.iter().filter(|(_, steer)| !steer.is_allocated && nodes.contains(&steer.node));
+        let open = self.pods.iter().filter(|(_, steer)| {
+            steer.managed.is_none() && !steer.is_allocated && nodes.contains(&steer.node)
+        });
         open.map(|(key, steer)| (key.clone(), steer.node.clone())).collect()
+    }
+
+    /// Pods with devices from this controller that are not bound at `now`, and should be.
+    pub fn overdue(&self, now: Time) -> Vec<Key> {
+        let due = self.pods.iter().filter(|(_, steer)| {
+            steer.is_allocated && steer.managed.as_ref().is_some_and(|managed| managed.due <= now)
+        });
+        due.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// When the next one is overdue.
+    pub fn next_due(&self) -> Option<Time> {
+        let open = self.pods.values().filter(|steer| steer.is_allocated);
+        open.filter_map(|steer| steer.managed.as_ref()).map(|managed| managed.due).min()
     }
 
     /// The node to which another pod with one of these claims is on its way.

@@ -113,6 +113,15 @@ impl Leadership {
         }
     }
 
+    /// Which term it is: how often the Lease has changed hands; `None` where we do not lead.
+    #[must_use]
+    pub fn transitions(&self) -> Option<i32> {
+        match self {
+            Self::Leading { transitions, .. } => Some(*transitions),
+            Self::Following { .. } => None,
+        }
+    }
+
     /// Whether we may write at `now`.
     #[must_use]
     pub fn may_write(&self, now: Instant) -> bool {

@@ -114,9 +114,10 @@ impl<'i> DeviceRef<'i> {
             .map(move |taken| (inventory.text(taken.set), inventory.text(taken.counter), taken.amount))
     }
 
-    /// Whether it has a taint that keeps requests without tolerations away.
-    pub fn is_tainted(&self) -> bool {
-        self.taints().any(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
+    /// Whether it has a taint with another key that keeps requests without tolerations away.
+    pub fn is_tainted_besides(&self, key: &str) -> bool {
+        let keeps_away = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
+        self.taints().any(|taint| taint.key != key && keeps_away(&taint.effect))
     }
 
     /// Whether several claims can share it.

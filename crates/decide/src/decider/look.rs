@@ -5,15 +5,22 @@ use tessera_cluster::Key;
 use tessera_cluster::subject::PodObstacle;
 
 use super::Decider;
-use super::pod::{node_name, phase, reference};
+use super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
 use crate::intent::Intent;
-use crate::ranking::View;
+use crate::ranking::{View, Way};
 use crate::refusals;
 
 /// What to do with a pod.
 enum Choice {
+    /// Give it devices of managed cards there.
+    Managed {
+        node: String,
+        suitable: usize,
+    },
+    /// It may get devices of managed cards, but it is too early to tell.
+    TooEarly,
     Node {
         node: String,
         suitable: usize,
@@ -24,6 +31,8 @@ enum Choice {
     Nowhere {
         sentence: String,
         crowded: Vec<String>,
+        /// Whether it asks for managed cards.
+        is_managed: bool,
     },
     /// kube-scheduler would end its attempt with this error.
     Fatal(String),
@@ -45,21 +54,34 @@ impl Decider {
                 false,
             );
         }
+        let is_gated = is_gated(&pod);
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.is_managed = false;
+        }
         let demand = match Demand::of(self.cluster.objects(), &pod) {
             Ok(demand) => demand,
-            Err(error) => return Some(self.release(key, &pod, error.to_string())),
+            Err(error) => return is_gated.then(|| self.release(key, &pod, error.to_string())),
         };
         if let Some(obstacle) = demand.obstacle() {
             let text = obstacle.to_string();
             let is_of_others = matches!(obstacle, PodObstacle::NoExtendedResource(_));
-            return if demand.subject.claims.is_empty() && is_of_others {
+            return if !is_gated {
+                None
+            } else if demand.subject.claims.is_empty() && is_of_others {
                 Some(self.release(key, &pod, text))
             } else {
                 self.waits(now, key, &pod, text, true)
             };
         }
+        if self.is_being_written(&demand) {
+            return self.waits(now, key, &pod, "its claims are being written".to_owned(), false);
+        }
         if !demand.is_open() {
-            return Some(self.release(key, &pod, "no claim of the pod needs devices".to_owned()));
+            return if is_gated {
+                Some(self.release(key, &pod, "no claim of the pod needs devices".to_owned()))
+            } else {
+                self.go_on(now, key, &pod, &demand)
+            };
         }
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.shape_text = Some(demand.text());
@@ -70,9 +92,28 @@ impl Decider {
             let text = format!("waits until another pod's claim has devices on {node}");
             return self.waits(now, key, &pod, text, false);
         }
-        match self.choose(now, &demand, &refusals::owner(&pod)) {
+        let choice = self.choose(now, &demand, &refusals::owner(&pod), is_gated);
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.is_managed = match &choice {
+                Choice::Managed { .. } | Choice::TooEarly => true,
+                Choice::Nowhere { is_managed, .. } => *is_managed,
+                Choice::Node { .. } | Choice::Native | Choice::Fatal(_) => false,
+            };
+        }
+        match choice {
+            Choice::Managed { node, suitable } => self.allocate(now, key, &pod, &demand, (&node, suitable)),
+            Choice::TooEarly => {
+                let text = "waits until the controller knows all allocations".to_owned();
+                self.waits(now, key, &pod, text, false)
+            }
+            Choice::Nowhere { sentence, is_managed: true, .. } => {
+                // Some of its claims may have devices from us, on a node that does not have the others'.
+                let taken = self.take_back(key, &pod, &demand, &sentence);
+                taken.or_else(|| self.waits(now, key, &pod, sentence, true))
+            }
+            _ if !is_gated => None,
             Choice::Node { node, suitable } => {
-                let fit = self.fit(&demand, &node)?;
+                let fit = self.fit(&demand, Way::Native, &node)?;
                 self.send(key, &pod, &demand, &node, fit);
                 let why = format!("of {suitable} suitable nodes, {node} loses least by it");
                 Some(Intent::Steer { pod: reference(&pod), node, why })
@@ -82,7 +123,7 @@ impl Decider {
                 Some(self.release(key, &pod, why))
             }
             Choice::Fatal(error) => Some(self.release(key, &pod, error)),
-            Choice::Nowhere { sentence, crowded } => {
+            Choice::Nowhere { sentence, crowded, .. } => {
                 let why = if let Some(node) = crowded.iter().find(|node| self.could_preempt(&pod, node)) {
                     format!("pods of lower priority could make room on {node}; that is kube-scheduler's part")
                 } else if !self.is_ours(&demand) {
@@ -95,15 +136,36 @@ impl Decider {
         }
     }
 
-    /// The best node that did not refuse a pod of this owner a short while ago.
-    fn choose(&mut self, now: Time, demand: &Demand, owner: &str) -> Choice {
+    /// The best node that did not refuse a pod of this owner a short while ago: of managed cards if it fits there now, else
+    /// of others.
+    fn choose(&mut self, now: Time, demand: &Demand, owner: &str, is_gated: bool) -> Choice {
+        let mut managed = None;
+        if self.fleet.has_managed() {
+            match self.best(now, demand, owner, Way::Managed) {
+                Choice::Node { .. } if !self.may_allocate() => return Choice::TooEarly,
+                Choice::Node { node, suitable } => return Choice::Managed { node, suitable },
+                Choice::Nowhere { is_managed: false, .. } => {}
+                choice => managed = Some(choice),
+            }
+        }
+        if !is_gated {
+            return managed.unwrap_or(Choice::Native);
+        }
+        match (self.best(now, demand, owner, Way::Native), managed) {
+            (Choice::Nowhere { .. }, Some(managed)) => managed,
+            (native, _) => native,
+        }
+    }
+
+    fn best(&mut self, now: Time, demand: &Demand, owner: &str, way: Way) -> Choice {
         let mut view = View {
             cluster: &self.cluster,
+            handed_over: self.handed_over(),
             fleet: &mut self.fleet,
             asker: &mut self.asker,
             driver: &self.driver,
         };
-        let ranking = self.rankings.of(demand, &mut view);
+        let ranking = self.rankings.of(demand, way, &mut view);
         if let Some(error) = ranking.fatal() {
             return Choice::Fatal(error.to_owned());
         }
@@ -115,6 +177,7 @@ impl Decider {
             None => Choice::Nowhere {
                 sentence: ranking.sentence(),
                 crowded: ranking.without_room().map(name).collect(),
+                is_managed: way == Way::Managed && !ranking.is_not_managed(),
             },
         }
     }
@@ -154,7 +217,14 @@ impl Decider {
         Intent::Release { pod: reference(pod), why }
     }
 
-    fn waits(&mut self, now: Time, key: &Key, pod: &Pod, why: String, tell: bool) -> Option<Intent> {
+    pub(super) fn waits(
+        &mut self,
+        now: Time,
+        key: &Key,
+        pod: &Pod,
+        why: String,
+        tell: bool,
+    ) -> Option<Intent> {
         let waiting = self.waiting.get_mut(key)?;
         waiting.why.clone_from(&why);
         let is_told = match &waiting.told {

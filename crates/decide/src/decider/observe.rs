@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::{Key, Kind, Object, key, outcome};
 
-use super::pod::{is_gated, is_refused, node_name, phase};
+use super::managed_pods::UNTIL_BOUND;
+use super::pod::{has_ended, is_gated, is_open, is_refused, node_name, phase};
 use super::{Decider, ObservationError};
 use crate::Time;
 use crate::intent::PodReference;
@@ -22,9 +24,10 @@ impl Decider {
         let kind = object.kind();
         let mut report = Ok(());
         let mut is_reallocated = false;
+        let had_managed = self.fleet.has_managed();
         match &object {
             Object::ResourceSlice(slice) => {
-                report = self.fleet.apply_slice(slice, &self.driver);
+                report = self.fleet.apply_slice(now, slice, &self.driver);
                 self.mark_slice(&key.1);
                 if slice.spec.node_name.is_none() {
                     self.fleet.mark_all();
@@ -47,12 +50,19 @@ impl Decider {
             return Err(error.into());
         }
         match kind {
-            Kind::ResourceSlice => self.mark_slice(&key.1),
             Kind::ResourceClaim => {
                 if is_reallocated {
                     self.mark_claim(&key);
                 }
-                self.see_claim(&key);
+                self.unclaimed.insert(key.clone());
+                self.see_promise(&key);
+                self.see_claim(now, &key);
+            }
+            Kind::ResourceSlice => {
+                self.mark_slice(&key.1);
+                if !had_managed && self.fleet.has_managed() {
+                    self.see_open_pods();
+                }
             }
             Kind::Node if before.as_ref() != self.cluster.objects().nodes.get(&key) => {
                 self.fleet.mark(&key.1)
@@ -68,11 +78,21 @@ impl Decider {
         report.map_err(|error| ObservationError::Report { slice: key.1, error: error.to_string() })
     }
 
+    /// Pods without gates matter from now on, for there are managed cards.
+    fn see_open_pods(&mut self) {
+        for (key, pod) in &self.cluster.objects().pods {
+            if is_open(pod) && self.steers.get(key).is_none() {
+                self.waiting.entry(key.clone()).or_default();
+                self.queue.insert(key.clone());
+            }
+        }
+    }
+
     fn node_before(&self, kind: Kind, key: &Key) -> Option<k8s_openapi::api::core::v1::Node> {
         (kind == Kind::Node).then(|| self.cluster.objects().nodes.get(key).cloned()).flatten()
     }
 
-    pub(super) fn delete(&mut self, kind: Kind, key: &Key) {
+    pub(super) fn delete(&mut self, now: Time, kind: Kind, key: &Key) {
         match kind {
             Kind::ResourceSlice => {
                 let node = self.node_of_slice(&key.1);
@@ -86,7 +106,15 @@ impl Decider {
                 }
                 return;
             }
-            Kind::ResourceClaim => self.mark_claim(key),
+            Kind::ResourceClaim => {
+                self.mark_claim(key);
+                self.clearing.remove(key);
+                self.cluster.delete(kind, key);
+                self.see_promise(key);
+                let on_their_way = self.steers.keys().filter(|pod| pod.0 == key.0).cloned();
+                on_their_way.collect::<Vec<_>>().iter().for_each(|pod| self.see_claim_of(now, pod));
+                return;
+            }
             Kind::Pod => {
                 if let Some(node) = self.node_of_pod(key) {
                     self.fleet.mark(&node);
@@ -95,6 +123,9 @@ impl Decider {
                 self.waiting.remove(key);
                 self.queue.remove(key);
                 self.adopted.remove(key);
+                if let Some(pod) = self.cluster.objects().pods.get(key).cloned() {
+                    self.see_end(&pod);
+                }
             }
             Kind::Node => self.fleet.mark(&key.1),
             Kind::DeviceClass | Kind::DeviceTaintRule => {
@@ -138,40 +169,49 @@ impl Decider {
     }
 
     /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
-    fn see_claim(&mut self, claim: &Key) {
+    pub(super) fn see_claim(&mut self, now: Time, claim: &Key) {
         let owner = self.cluster.objects().claims.get(claim).and_then(|claim| {
             let owners = claim.metadata.owner_references.iter().flatten();
             owners.into_iter().find(|owner| owner.kind == "Pod").map(|owner| owner.name.clone())
         });
         match owner {
-            Some(pod) => self.see_claim_of(&(claim.0.clone(), pod)),
+            Some(pod) => self.see_claim_of(now, &(claim.0.clone(), pod)),
             None => {
                 let on_their_way = self.steers.keys().filter(|pod| pod.0 == claim.0);
                 let pods: Vec<Key> =
                     self.waiting.keys().filter(|pod| pod.0 == claim.0).chain(on_their_way).cloned().collect();
-                pods.iter().for_each(|pod| self.see_claim_of(pod));
+                pods.iter().for_each(|pod| self.see_claim_of(now, pod));
             }
         }
     }
 
-    fn see_claim_of(&mut self, pod: &Key) {
+    fn see_claim_of(&mut self, now: Time, pod: &Key) {
         if self.waiting.contains_key(pod) {
             self.queue.insert(pod.clone());
         }
-        let Some(steer) = self.steers.get(pod).filter(|steer| !steer.is_allocated) else { return };
-        let node = steer.node.clone();
-        let Some(object) = self.cluster.objects().pods.get(pod) else { return };
-        let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), object);
-        if !has_its_devices(&subject) {
+        let Some(steer) = self.steers.get(pod) else { return };
+        let (node, was_allocated, is_managed) =
+            (steer.node.clone(), steer.is_allocated, steer.managed.is_some());
+        let Some(object) = self.cluster.objects().pods.get(pod).cloned() else { return };
+        let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), &object);
+        let is_allocated = has_its_devices(&subject);
+        if was_allocated && is_managed && !is_allocated && node_name(&object).is_none() {
+            // kube-scheduler took them back: the node does not suit it.
+            self.refused(now, pod, &object);
+        }
+        if was_allocated || !is_allocated {
             return;
         }
-        if node_name(object).is_some() {
+        if node_name(&object).is_some() {
             self.forget_steer(pod);
         } else {
             self.cluster.forget_claims(pod);
             self.fleet.mark(&node);
             if let Some(steer) = self.steers.get_mut(pod) {
                 steer.is_allocated = true;
+                if let Some(managed) = &mut steer.managed {
+                    managed.due = now + UNTIL_BOUND;
+                }
             }
         }
     }
@@ -188,31 +228,49 @@ impl Decider {
             nodes.iter().for_each(|node| self.fleet.mark(node));
         }
         if !same_uid {
+            // Another pod of this name is gone.
+            if let Some(before) = before.cloned() {
+                self.see_end(&before);
+            }
             self.forget_steer(key);
             self.waiting.remove(key);
         }
         self.adopted.remove(key);
+        if let Some(noted) =
+            pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION))
+        {
+            self.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
+        }
         if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
-            self.waiting.entry(key.clone()).or_default();
+            self.waiting.entry(key.clone()).or_default().is_gated = true;
             self.queue.insert(key.clone());
             return;
         }
-        self.waiting.remove(key);
-        self.queue.remove(key);
-        let has_ended =
-            pod.metadata.deletion_timestamp.is_some() || matches!(phase(pod), Some("Succeeded" | "Failed"));
+        if self.fleet.has_managed() && is_open(pod) {
+            let waiting = self.waiting.entry(key.clone()).or_default();
+            (waiting.is_gated, waiting.is_released) = (false, false);
+            self.queue.insert(key.clone());
+        } else {
+            self.waiting.remove(key);
+            self.queue.remove(key);
+        }
+        if has_ended(pod) {
+            self.see_end(pod);
+        }
         let Some(steer) = self.steers.get(key) else {
             let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
-            if !has_ended && node_name(pod).is_none() && nominated.is_some() && !is_refused(pod) {
+            if !has_ended(pod) && node_name(pod).is_none() && nominated.is_some() && !is_refused(pod) {
                 self.adopted.insert(key.clone());
             }
             return;
         };
         let is_elsewhere = node_name(pod).is_some_and(|node| node != steer.node);
-        if is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
+        // Of a managed pod, the devices say it, and if they do not, time.
+        let is_refused = node_name(pod).is_none() && is_refused(pod) && steer.managed.is_none();
+        if is_elsewhere || is_refused {
             self.refusals.add(refusals::owner(pod), &steer.node, now);
         }
-        if has_ended || is_elsewhere || (node_name(pod).is_none() && is_refused(pod)) {
+        if has_ended(pod) || is_elsewhere || is_refused {
             self.forget_steer(key);
         } else if node_name(pod).is_some() {
             // Its claims come by another watch, perhaps later; until then their devices are not free.
@@ -222,6 +280,8 @@ impl Decider {
             } else {
                 self.cluster.forget_room(key);
             }
+        } else {
+            self.hear_verdict(now, key, pod);
         }
     }
 

@@ -7,7 +7,7 @@ use tessera_cluster::subject::Wanted;
 
 use super::Decider;
 use crate::demand::Demand;
-use crate::ranking::{self, Fit, View};
+use crate::ranking::{self, Fit, View, Way};
 use crate::steers::Steer;
 
 impl Decider {
@@ -30,7 +30,7 @@ impl Decider {
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
             if demand.is_open()
                 && demand.obstacle().is_none()
-                && let Some(fit) = self.fit(&demand, &node)
+                && let Some(fit) = self.fit(&demand, Way::Native, &node)
             {
                 self.send(&key, &pod, &demand, &node, fit);
                 self.adopted.remove(&key);
@@ -69,15 +69,17 @@ impl Decider {
         }
     }
 
-    pub(super) fn fit(&mut self, demand: &Demand, node: &str) -> Option<Fit> {
+    pub(super) fn fit(&mut self, demand: &Demand, way: Way, node: &str) -> Option<Fit> {
         let index = self.fleet.find(node)?;
+        let handed_over = self.handed_over();
         let mut view = View {
             cluster: &self.cluster,
             fleet: &mut self.fleet,
             asker: &mut self.asker,
             driver: &self.driver,
+            handed_over,
         };
-        ranking::fit(demand, index, &mut view).ok()?.ok()
+        ranking::fit(demand, way, index, &mut view).ok()?.ok()
     }
 
     /// Counts the pod as on its way to the node.
@@ -86,12 +88,16 @@ impl Decider {
             return;
         };
         let (wanted, _) = demand.on(object);
-        let claims = with_devices(&wanted, fit.allocations);
-        let is_allocated = claims.is_empty();
+        let is_allocated = wanted.is_empty();
+        // Claims that this controller writes are promised one by one.
+        let natives = wanted.into_iter().zip(fit.allocations).zip(fit.is_managed);
+        let natives = natives.filter(|(_, is_managed)| !is_managed).map(|(both, _)| both);
+        let (wanted, allocations): (Vec<&Wanted>, Vec<AllocationResult>) = natives.unzip();
+        let claims = with_devices(&wanted, allocations);
         let shared = demand.shared().collect();
         // Cannot fail: the allocator wrote the quantities.
         let _ = self.cluster.assume(key, pod, node, claims);
-        self.steers.insert(key.clone(), Steer { node: node.to_owned(), shared, is_allocated });
+        self.steers.insert(key.clone(), Steer { node: node.to_owned(), shared, is_allocated, managed: None });
         self.fleet.mark(node);
     }
 }

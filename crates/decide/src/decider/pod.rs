@@ -31,3 +31,23 @@ pub(super) fn is_refused(pod: &Pod) -> bool {
             && condition.reason.as_deref() == Some("Unschedulable")
     })
 }
+
+/// What kube-scheduler says of the pod.
+pub(super) fn verdict(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled")?;
+    Some(format!("{}: {}", scheduled.reason.as_deref()?, scheduled.message.as_deref().unwrap_or_default()))
+}
+
+/// Whether it needs no devices any more, or will soon need none.
+pub(super) fn has_ended(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() || matches!(phase(pod), Some("Succeeded" | "Failed"))
+}
+
+/// Whether it has no gate and no node, and asks for devices: kube-scheduler looks at it, and finds none of managed cards.
+pub(super) fn is_open(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let is_held_back = spec.scheduling_gates.iter().flatten().next().is_some();
+    let asks = spec.resource_claims.iter().flatten().next().is_some();
+    asks && !is_held_back && spec.node_name.is_none() && !has_ended(pod)
+}

@@ -94,7 +94,9 @@ fn a_failed_write_is_decided_anew_after_a_pause() {
     assert_eq!(fed.steers().len(), 1);
     assert_eq!(fed.decide(), [], "it is on its way");
     let reference = PodReference { key: key("job"), uid: "uid-job".to_owned() };
-    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.decider
+        .observe(fed.now, Observation::Carried { pod: reference, is_done: false, versions: vec![] })
+        .unwrap();
     assert_eq!(fed.decide(), []);
     fed.now = fed.decider.wake().expect("it wants to try again");
     assert_eq!(fed.steers().len(), 1);
@@ -171,7 +173,9 @@ fn a_release_is_said_once() {
     fed.apply_pod(none);
     assert_eq!(fed.decide(), [], "its gate is being lifted");
     let reference = PodReference { key: key("none"), uid: "uid-none".to_owned() };
-    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.decider
+        .observe(fed.now, Observation::Carried { pod: reference, is_done: false, versions: vec![] })
+        .unwrap();
     fed.now = fed.decider.wake().expect("it wants to try again");
     assert!(matches!(only(fed.decide()), Intent::Release { .. }));
 }
@@ -186,7 +190,9 @@ fn a_pod_seen_without_the_gate_is_on_its_way_even_if_the_answer_was_lost() {
     lifted["status"]["nominatedNodeName"] = json!("a");
     fed.apply_pod(lifted);
     let reference = PodReference { key: key("job"), uid: "uid-job".to_owned() };
-    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.decider
+        .observe(fed.now, Observation::Carried { pod: reference, is_done: false, versions: vec![] })
+        .unwrap();
     fed.ask("other", "gpu", 1);
     assert_eq!(fed.steers(), []);
 }
@@ -197,7 +203,9 @@ fn a_failure_of_a_pod_before_is_not_its_successors() {
     fed.ask("job", "gpu", 1);
     assert_eq!(fed.steers().len(), 1);
     let reference = PodReference { key: key("job"), uid: "uid-before".to_owned() };
-    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: false }).unwrap();
+    fed.decider
+        .observe(fed.now, Observation::Carried { pod: reference, is_done: false, versions: vec![] })
+        .unwrap();
     assert_eq!((fed.decide(), fed.decider.wake()), (Vec::new(), None));
 }
 

@@ -28,8 +28,20 @@ pub fn card(number: usize) -> String {
     format!("gpu-{:02x}-00", number + 1)
 }
 
-/// The slices of a node: one with the counters and the report, one with its cards as a whole and halves of each.
+/// The slices of a node: one with the counters and the report, one with its cards as a whole and halves of each. Those of a
+/// managed pool are tainted.
 pub fn slices(node: &str, cards: usize, pool: Value) -> [Object; 2] {
+    let is_tainted = pool["allocation"] == "Managed";
+    slices_with(node, cards, pool, is_tainted)
+}
+
+/// As [`slices`], with the taint of managed cards or without.
+pub fn slices_with(node: &str, cards: usize, pool: Value, is_tainted: bool) -> [Object; 2] {
+    let taints = if is_tainted {
+        json!([{ "key": tessera_api::managed::TAINT_KEY, "effect": "NoSchedule" }])
+    } else {
+        json!([])
+    };
     let slice = |suffix: &str, annotations: Value, contents: Value| {
         let mut spec = json!({
             "driver": DRIVER,
@@ -53,6 +65,7 @@ pub fn slices(node: &str, cards: usize, pool: Value) -> [Object; 2] {
         json!({
             "name": format!("{}{suffix}", card(number)),
             "attributes": { "type": { "string": kind } },
+            "taints": taints,
             "capacity": { "memory": { "value": format!("{}Gi", 40 * slices.len()) } },
             "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],
         })
@@ -81,6 +94,10 @@ pub fn slices(node: &str, cards: usize, pool: Value) -> [Object; 2] {
 
 pub fn steered() -> Value {
     json!({ "pool": "main", "allocation": "Steered" })
+}
+
+pub fn managed() -> Value {
+    json!({ "pool": "main", "allocation": "Managed" })
 }
 
 pub fn class() -> Object {

@@ -65,6 +65,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         if around.is_faulty {
             users.step(&mut around, &mut server);
         }
+        users.untaint(&mut around, &mut server);
         users.tell_what_is_steered(&mut around, &server);
         kubernetes::step(&mut around, &mut server);
         scheduler.step(&mut around, &mut server);

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceSlice};
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::managed::{EPOCH_ANNOTATION, REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_api::steering::GATE;
-use tessera_cluster::{Key, Kind, Object, key};
-use tessera_decide::{PodReference, Time};
+use tessera_cluster::{Key, Kind, Object, key, outcome};
+use tessera_decide::{ClaimReference, PodReference, Time};
 
 use super::bug::Bug;
 
@@ -72,15 +74,16 @@ impl Surroundings {
 pub enum Seen {
     Applied(Arc<Object>),
     Deleted(Kind, Key),
-    Complete(Kind),
+    /// All of the kind was said as it was then.
+    Complete(Kind, Time),
 }
 
 #[derive(Clone)]
 enum Event {
     Applied(Arc<Object>),
     Deleted(Key),
-    /// The end of a list, with all that was in it.
-    Listed(BTreeSet<Key>),
+    /// The end of a list, with all that was in it, and when it was made.
+    Listed(BTreeSet<Key>, Time),
 }
 
 /// The watch of one kind.
@@ -192,13 +195,33 @@ impl Server {
             Object::Pod(object) => object.metadata.resource_version = version,
             Object::ResourceClaim(object) => object.metadata.resource_version = version,
             Object::Node(object) => object.metadata.resource_version = version,
-            Object::ResourceSlice(object) => object.metadata.resource_version = version,
+            Object::ResourceSlice(object) => {
+                object.metadata.resource_version = version;
+                self.date_taints(around, object);
+            }
             _ => {}
         }
         let (kind, key) = (object.kind(), key(object.metadata()));
         let object = Arc::new(object);
         self.objects.insert((kind, key), Arc::clone(&object));
         self.tell(around, kind, Event::Applied(object));
+    }
+
+    /// Taints get the time at which they came.
+    fn date_taints(&self, around: &Surroundings, slice: &mut ResourceSlice) {
+        let before = match self.get(Kind::ResourceSlice, &key(&slice.metadata)).map(AsRef::as_ref) {
+            Some(Object::ResourceSlice(before)) => before.spec.devices.clone().unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        for device in slice.spec.devices.iter_mut().flatten() {
+            let known = before.iter().find(|known| known.name == device.name);
+            let known = known.and_then(|known| known.taints.as_ref()?.first()?.time_added.clone());
+            let now = Timestamp::from_millisecond(i64::try_from(around.now.as_millis()).unwrap()).unwrap();
+            for taint in device.taints.iter_mut().flatten() {
+                taint.time_added =
+                    Some(known.clone().unwrap_or(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now)));
+            }
+        }
     }
 
     pub fn update_pod(&mut self, around: &mut Surroundings, key: &Key, change: impl FnOnce(&mut Pod)) {
@@ -217,7 +240,103 @@ impl Server {
         if let Some(mut claim) = self.claim(key).cloned() {
             change(&mut claim);
             self.apply(around, claim);
+            self.check_owners(around, key);
         }
+    }
+
+    /// No device has two owners.
+    fn check_owners(&self, around: &mut Surroundings, name: &Key) {
+        let devices = |claim: &ResourceClaim| -> Vec<(String, String)> {
+            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            let results = allocation.into_iter().flat_map(outcome::results);
+            results.map(|result| (result.pool.clone(), result.device.clone())).collect()
+        };
+        let overlap = |one: &(String, String), other: &(String, String)| {
+            let part = |longer: &str, whole: &str| longer.starts_with(&format!("{whole}-mig"));
+            one == other || (one.0 == other.0 && (part(&one.1, &other.1) || part(&other.1, &one.1)))
+        };
+        let Some(mine) = self.claim(name).map(devices) else { return };
+        for (other, claim) in self.claims().filter(|(other, _)| other != name) {
+            for device in devices(claim) {
+                if mine.iter().any(|mine| overlap(mine, &device)) {
+                    around.violated(|| format!("{} and {} have {device:?}", name.1, other.1));
+                }
+            }
+        }
+    }
+
+    fn found_claim(&self, around: &Surroundings, claim: &ClaimReference) -> Result<&ResourceClaim, Answer> {
+        let found = self.claim(&claim.key).ok_or(Answer::NotFound)?;
+        let is_same = found.metadata.uid.as_ref() == Some(&claim.uid)
+            && found.metadata.resource_version.as_ref() == Some(&claim.resource_version);
+        if is_same || around.has(Bug::VersionNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
+    }
+
+    /// Writes the epoch on a claim; a claim that has it stays as it is.
+    pub fn mark(&mut self, around: &mut Surroundings, claim: &ClaimReference, epoch: &str) -> Answer {
+        let annotations = match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) => found.metadata.annotations.as_ref(),
+        };
+        if annotations.and_then(|all| all.get(EPOCH_ANNOTATION)).map(String::as_str) != Some(epoch) {
+            self.update_claim(around, &claim.key, |found| {
+                let annotations = found.metadata.annotations.get_or_insert_default();
+                annotations.insert(EPOCH_ANNOTATION.to_owned(), epoch.to_owned());
+            });
+        }
+        Answer::Done
+    }
+
+    /// Writes an allocation.
+    pub fn allocate(
+        &mut self,
+        around: &mut Surroundings,
+        claim: &ClaimReference,
+        allocation: &AllocationResult,
+    ) -> Answer {
+        match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) if found.status.as_ref().is_some_and(|status| status.allocation.is_some()) => {
+                return Answer::Invalid;
+            }
+            Ok(_) => {}
+        }
+        self.update_claim(around, &claim.key, |found| {
+            found.status.get_or_insert_default().allocation = Some(allocation.clone());
+        });
+        Answer::Done
+    }
+
+    /// Takes an allocation back that nobody has reserved.
+    pub fn clear(&mut self, around: &mut Surroundings, claim: &ClaimReference) -> Answer {
+        match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) => {
+                let users = found.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+                if users.count() > 0 {
+                    return Answer::Invalid;
+                }
+            }
+        }
+        self.update_claim(around, &claim.key, |found| found.status.get_or_insert_default().allocation = None);
+        Answer::Done
+    }
+
+    /// Writes on the pod which nodes refused it.
+    pub fn note_refusals(
+        &mut self,
+        around: &mut Surroundings,
+        pod: &PodReference,
+        nodes: &RefusedNodes,
+    ) -> Answer {
+        if let Err(answer) = self.found(around, pod) {
+            return answer;
+        }
+        self.update_pod(around, &pod.key, |found| {
+            let annotations = found.metadata.annotations.get_or_insert_default();
+            annotations.insert(REFUSED_NODES_ANNOTATION.to_owned(), nodes.encode().unwrap_or_default());
+        });
+        Answer::Done
     }
 
     pub fn delete(&mut self, around: &mut Surroundings, kind: Kind, key: &Key) {
@@ -250,6 +369,14 @@ impl Server {
         }
     }
 
+    /// Begins the watch of a kind anew; what it said to exist is remembered.
+    pub fn list_anew(&mut self, around: &mut Surroundings, watch: usize, kind: Kind) {
+        if let Some(stream) = self.watches[watch].get_mut(&kind) {
+            stream.pending.clear();
+            stream.broken_until = Some(around.now + around.between(0, 1_000));
+        }
+    }
+
     /// What the watches say now.
     pub fn poll(&mut self, around: &mut Surroundings, watch: usize) -> Vec<Seen> {
         let mut seen = Vec::new();
@@ -266,7 +393,7 @@ impl Server {
                 stream.last = at;
                 let keys = list.iter().map(|object| key(object.metadata())).collect();
                 stream.pending.extend(list.into_iter().map(|object| (at, Event::Applied(object))));
-                stream.pending.push_back((at, Event::Listed(keys)));
+                stream.pending.push_back((at, Event::Listed(keys, around.now)));
             }
             while stream.pending.front().is_some_and(|(at, _)| *at <= around.now) {
                 let Some((_, event)) = stream.pending.pop_front() else { break };
@@ -279,13 +406,13 @@ impl Server {
                         stream.known.remove(&key);
                         seen.push(Seen::Deleted(kind, key));
                     }
-                    Event::Listed(keys) => {
+                    Event::Listed(keys, made) => {
                         if !around.has(Bug::RelistWithoutDeletions) {
                             let gone = stream.known.difference(&keys).cloned();
                             seen.extend(gone.map(|key| Seen::Deleted(kind, key)));
                         }
                         stream.known = keys;
-                        seen.push(Seen::Complete(kind));
+                        seen.push(Seen::Complete(kind, made));
                     }
                 }
             }

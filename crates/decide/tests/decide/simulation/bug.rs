@@ -55,11 +55,19 @@ pub enum Bug {
     ReleaseDropped,
     /// A replica that led once goes on writing.
     LeadershipNotChecked,
+    /// Writes to claims do not say which version they mean.
+    VersionNotChecked,
+    /// What an earlier leader prepared is not fenced off.
+    FenceSkipped,
+    /// Claims are not read afresh at the beginning of a term and after cards were handed over.
+    ListNotAsked,
+    /// Cards that were tainted a moment ago are given out.
+    NoHandover,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 27] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
         Bug::ConflictTakenForGone,
@@ -83,6 +91,10 @@ impl Bug {
         Bug::UidNotChecked,
         Bug::ReleaseDropped,
         Bug::LeadershipNotChecked,
+        Bug::VersionNotChecked,
+        Bug::FenceSkipped,
+        Bug::ListNotAsked,
+        Bug::NoHandover,
     ];
 
     /// What the loop is told instead of what happened. `before` is the object as it was told last.

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_api::{NodeReport, node_report};
 use tessera_cluster::{Cluster, Key, Kind, Object, Objects, key, outcome, subject};
@@ -54,7 +55,7 @@ impl Replica {
             let report = text.and_then(|text| serde_json::from_str::<NodeReport>(text).ok());
             slice.spec.node_name.as_deref() == Some(node)
                 && report.is_some_and(|report| {
-                    report.cards.values().any(|card| card.allocation == Allocation::Steered)
+                    report.cards.values().any(|card| card.allocation != Allocation::Native)
                 })
         })
     }
@@ -135,18 +136,24 @@ pub fn failed(replica: &mut Replica, pod: &PodReference) {
 
 /// Whether the replica could decide this by what it has seen.
 pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
-    let about = intent.pod();
+    let Some(about) = intent.pod() else { return };
+    if matches!(intent, Intent::NoteRefusals { .. } | Intent::Clear { .. }) {
+        return;
+    }
     let pod = replica.pod(&about.key).filter(|pod| pod.metadata.uid.as_ref() == Some(&about.uid));
     let Some(pod) = pod else {
         return around.violated(|| format!("{intent:?} for a pod that was seen to be gone"));
     };
-    if gates(pod) != [GATE] {
+    let is_open = matches!(intent, Intent::Allocate { is_gated: false, .. } | Intent::Tell { .. });
+    if gates(pod) != [GATE] && !(is_open && gates(pod).is_empty()) {
         around.violated(|| format!("{intent:?}, but its gates are {:?}", gates(pod)));
     }
     match intent {
         Intent::Steer { node, .. } => steer(around, replica, pod, node),
         Intent::Release { why, .. } => release(around, replica, pod, why),
-        Intent::Tell { .. } => {}
+        // What it may have of which card is checked when it is written.
+        Intent::Allocate { .. } => {}
+        _ => {}
     }
 }
 
@@ -234,6 +241,17 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
             around.violated(|| format!("kube-scheduler has not looked at {}", key.1));
         }
     }
+    for (key, claim) in server.claims() {
+        let status = claim.status.as_ref();
+        let is_allocated = status.is_some_and(|status| status.allocation.is_some());
+        let users = status.iter().flat_map(|status| status.reserved_for.iter().flatten()).count();
+        let annotations = claim.metadata.annotations.as_ref();
+        // What kube-scheduler gave and could not bind, it leaves to a claim that somebody named.
+        let is_ours = annotations.is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
+        if is_allocated && users == 0 && is_ours {
+            around.violated(|| format!("{} has devices that nobody uses", key.1));
+        }
+    }
     let fresh = fresh(around, server);
     for replica in replicas {
         one(around, &cluster, replica, &fresh, quiet_since);
@@ -272,7 +290,9 @@ fn one(
         around.violated(|| format!("replica {number} still writes"));
     }
     let decider = &replica.decider;
-    let waiting: Vec<&Key> = decider.waiting().map(|(key, _)| key).collect();
+    // Those without gates are known as ours only when they were looked at.
+    let is_gated = |key: &&Key| cluster.objects().pods.get(*key).is_some_and(|pod| !gates(pod).is_empty());
+    let waiting: Vec<&Key> = decider.waiting().map(|(key, _)| key).filter(is_gated).collect();
     if waiting != fresh.waiting().map(|(key, _)| key).collect::<Vec<_>>() {
         around.violated(|| format!("replica {number} counts pods as waiting that do not: {waiting:?}"));
     }
@@ -293,6 +313,8 @@ fn one(
         all
     };
     if on_their_way == 0 && held(decider.cluster()) != held(cluster) {
-        around.violated(|| format!("replica {number} is wrong about what is held"));
+        let (known, true_) = (held(decider.cluster()), held(cluster));
+        let wrong: Vec<_> = known.iter().filter(|device| !true_.contains(device)).collect();
+        around.violated(|| format!("replica {number} is wrong about what is held: {wrong:?}"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_cluster::{Key, Kind, Object};
-use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
+use tessera_decide::{ClaimAllocation, ClaimReference, Decider, Intent, Observation, PodReference, Time};
 
 use super::api_server::{Answer, KINDS, Seen, Server, Surroundings};
 use super::bug::Bug;
@@ -46,6 +46,11 @@ enum Fate {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
+    /// The epoch on the claim of this number.
+    Mark(usize),
+    /// What is to be done to the status of the claim of this number.
+    Status(usize),
+    Note,
     Nominate,
     Lift,
 }
@@ -53,6 +58,8 @@ enum Step {
 /// An intent that is being carried out, at one of its writes.
 struct Writing {
     intent: Intent,
+    /// Versions that claims have after the writes so far.
+    versions: Vec<(Key, String)>,
     step: Step,
     fate: Fate,
     sent: Time,
@@ -61,6 +68,14 @@ struct Writing {
     has_arrived: bool,
     /// Nobody waits for the answer any more.
     is_forgotten: bool,
+}
+
+/// So long kube-scheduler may still write what it decided on.
+pub const HANDOVER: Time = Time::from_secs(30);
+
+fn decider(around: &Surroundings) -> Decider {
+    let handover = if around.has(Bug::NoHandover) { Time::ZERO } else { HANDOVER };
+    Decider::new(DRIVER).with_handover(handover)
 }
 
 /// A replica.
@@ -74,6 +89,8 @@ pub struct Replica {
     pub view: BTreeMap<(Kind, Key), Arc<Object>>,
     writings: Vec<Writing>,
     leads_until: Time,
+    /// Whether the loop was told that it leads.
+    is_told: bool,
     has_led: bool,
     next_lease: Time,
     next_round: Time,
@@ -91,12 +108,13 @@ impl Replica {
         Replica {
             number,
             watch: server.watch(around),
-            decider: Decider::new(DRIVER),
+            decider: decider(around),
             state: State::Up,
             missing: KINDS.into(),
             view: BTreeMap::new(),
             writings: Vec::new(),
             leads_until: Time::ZERO,
+            is_told: false,
             has_led: false,
             next_lease: Time::ZERO,
             next_round: Time::ZERO,
@@ -127,7 +145,7 @@ impl Replica {
             return;
         }
         self.elect(around, lease);
-        self.round(around, lease);
+        self.round(around, server, lease);
     }
 
     fn crash(&mut self, around: &mut Surroundings) {
@@ -145,7 +163,8 @@ impl Replica {
         around.note(|| format!("replica {} starts", self.number));
         self.state = State::Up;
         server.watch_anew(around, self.watch);
-        self.decider = Decider::new(DRIVER);
+        self.decider = decider(around);
+        self.is_told = false;
         self.missing = KINDS.into();
         self.view.clear();
         self.allocated.clear();
@@ -173,9 +192,9 @@ impl Replica {
                     let is_hidden = around.bug.is_some_and(|bug| bug.hides_deletion(kind));
                     (!is_hidden).then_some(Observation::Deleted(kind, key))
                 }
-                Seen::Complete(kind) => {
+                Seen::Complete(kind, asked_at) => {
                     self.missing.remove(&kind);
-                    None
+                    (kind == Kind::ResourceClaim).then_some(Observation::ClaimsListed { asked_at })
                 }
             };
             if let Some(observation) = observation {
@@ -206,6 +225,7 @@ impl Replica {
         if is_free && !around.fault(25) {
             if lease.holder != Some(self.number) || !self.may_write(around) {
                 self.is_new = true;
+                self.is_told = false;
                 around.note(|| format!("replica {} leads", self.number));
             }
             *lease = Lease { holder: Some(self.number), renewed: around.now };
@@ -214,10 +234,16 @@ impl Replica {
         }
     }
 
-    fn round(&mut self, around: &mut Surroundings, lease: &Lease) {
+    fn round(&mut self, around: &mut Surroundings, server: &mut Server, lease: &Lease) {
+        if !self.may_write(around) && std::mem::take(&mut self.is_told) {
+            self.decider.follow();
+        }
         let is_complete = self.missing.is_empty() || around.has(Bug::DecidesBeforeTheListIsComplete);
         if !is_complete || !self.may_write(around) {
             return;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            self.decider.lead(around.now, &format!("{}-{}", self.number, around.now.as_millis()));
         }
         let wakes = self.decider.wake().is_some_and(|wake| wake <= around.now);
         let is_due = self.is_new
@@ -238,36 +264,62 @@ impl Replica {
         for intent in self.decider.decide(around.now) {
             around.note(|| format!("replica {}: {intent:?}", self.number));
             self.last_intent = around.now;
-            self.take(around, lease, intent);
+            self.take(around, server, lease, intent);
         }
         if self.decider.wake().is_some_and(|wake| wake <= around.now) {
             around.violated(|| "it wants to be called again at once".to_owned());
         }
     }
 
-    fn take(&mut self, around: &mut Surroundings, lease: &Lease, intent: Intent) {
+    fn take(&mut self, around: &mut Surroundings, server: &mut Server, lease: &Lease, intent: Intent) {
         let step = match &intent {
             Intent::Tell { .. } => return,
             Intent::Release { .. } if around.has(Bug::ReleaseDropped) => return,
             Intent::Release { .. } => Step::Lift,
             Intent::Steer { .. } if around.has(Bug::GateLiftedFirst) => Step::Lift,
             Intent::Steer { .. } => Step::Nominate,
+            Intent::Allocate { claims, .. } if claims.is_empty() => Step::Nominate,
+            Intent::Allocate { .. } => Step::Mark(0),
+            Intent::Fence { claims, .. } if around.has(Bug::FenceSkipped) => {
+                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                return self.observe(around, Observation::ClaimsWritten { claims, is_done: true });
+            }
+            Intent::Fence { .. } => Step::Mark(0),
+            Intent::Clear { .. } => Step::Status(0),
+            Intent::NoteRefusals { .. } => Step::Note,
+            Intent::ListClaims if around.has(Bug::ListNotAsked) => {
+                return self.observe(around, Observation::ClaimsListed { asked_at: around.now });
+            }
+            Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
         };
-        let is_twice = |writing: &Writing| !writing.is_forgotten && writing.intent.pod() == intent.pod();
-        if self.writings.iter().any(is_twice) {
+        let is_about =
+            |intent: &Intent| !matches!(intent, Intent::NoteRefusals { .. } | Intent::Clear { .. });
+        let is_twice = |writing: &Writing| {
+            !writing.is_forgotten
+                && is_about(&writing.intent)
+                && writing.intent.pod().is_some_and(|pod| intent.pod() == Some(pod))
+        };
+        if is_about(&intent) && self.writings.iter().any(is_twice) {
             around.violated(|| format!("{intent:?} while the one before it is still carried out"));
         }
         checks::intent(around, self, &intent);
         if let Intent::Steer { pod, node, .. } = &intent {
             self.sent.insert(pod.clone(), node.clone());
         }
-        self.send(around, lease, intent, step);
+        self.send(around, lease, intent, step, Vec::new());
     }
 
     /// Starts a write.
-    fn send(&mut self, around: &mut Surroundings, lease: &Lease, intent: Intent, step: Step) {
+    fn send(
+        &mut self,
+        around: &mut Surroundings,
+        lease: &Lease,
+        intent: Intent,
+        step: Step,
+        versions: Vec<(Key, String)>,
+    ) {
         if !self.may_write(around) {
-            return self.finish(around, &intent, false);
+            return self.finish(around, &intent, false, versions);
         }
         if lease.holder != Some(self.number) {
             around.violated(|| format!("replica {} writes while another leads", self.number));
@@ -287,6 +339,7 @@ impl Replica {
         };
         self.writings.push(Writing {
             intent,
+            versions,
             step,
             fate,
             sent: around.now,
@@ -307,8 +360,40 @@ impl Replica {
             let answer = match (writing.fate, &writing.intent, writing.step) {
                 (Fate::RequestLost, ..) => continue,
                 (Fate::Refused(answer), ..) => answer,
-                (_, Intent::Steer { pod, node, .. }, Step::Nominate) => server.nominate(around, pod, node),
-                (_, intent, _) => server.lift(around, intent.pod(), matches!(intent, Intent::Steer { .. })),
+                (_, Intent::Steer { pod, node, .. } | Intent::Allocate { pod, node, .. }, Step::Nominate) => {
+                    server.nominate(around, pod, node)
+                }
+                (_, Intent::Fence { claims, epoch }, Step::Mark(number)) => {
+                    server.mark(around, &claims[number], epoch)
+                }
+                (_, Intent::Allocate { claims, epoch, .. }, Step::Mark(number)) => {
+                    let claim = &claims[number].claim;
+                    let answer = server.mark(around, claim, epoch);
+                    let version =
+                        server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
+                    writing.versions.push((claim.key.clone(), version.unwrap_or_default()));
+                    answer
+                }
+                (_, Intent::Allocate { claims, .. }, Step::Status(number)) => {
+                    let ClaimAllocation { claim, allocation } = &claims[number];
+                    let marked = writing.versions.pop().map(|(_, version)| version).unwrap_or_default();
+                    let claim = ClaimReference { resource_version: marked, ..claim.clone() };
+                    let answer = server.allocate(around, &claim, allocation);
+                    let version =
+                        server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
+                    if answer == Answer::Done {
+                        writing.versions.push((claim.key, version.unwrap_or_default()));
+                    }
+                    answer
+                }
+                (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
+                    server.clear(around, &claims[number])
+                }
+                (_, Intent::NoteRefusals { pod, nodes }, _) => server.note_refusals(around, pod, nodes),
+                (_, intent, _) => {
+                    let is_steer = matches!(intent, Intent::Steer { .. });
+                    intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer))
+                }
             };
             if writing.fate != Fate::AnswerLost {
                 writing.answer = Some(answer);
@@ -328,6 +413,7 @@ impl Replica {
                 continue;
             }
             let (intent, step, answer) = (writing.intent.clone(), writing.step, writing.answer);
+            let mut versions = writing.versions.clone();
             if writing.has_arrived {
                 self.writings.swap_remove(number);
             } else {
@@ -340,7 +426,26 @@ impl Replica {
             let is_gone = answer == Some(Answer::Conflict) && around.has(Bug::ConflictTakenForGone);
             let is_done = answer == Some(Answer::Done) || is_gone;
             let goes_on = (is_done && !is_gone) || around.has(Bug::NominationFailureIgnored);
+            if !is_done && matches!(step, Step::Mark(_) | Step::Status(_)) {
+                // What was written of the claim before is not its allocation.
+                if let (Intent::Allocate { claims, .. }, Step::Mark(number) | Step::Status(number)) =
+                    (&intent, step)
+                {
+                    versions.retain(|(key, _)| *key != claims[number].claim.key);
+                }
+            }
             let next = match (step, &intent) {
+                (Step::Mark(number), Intent::Allocate { .. }) => Some(Step::Status(number)),
+                (Step::Mark(number), Intent::Fence { claims, .. }) => {
+                    (number + 1 < claims.len()).then_some(Step::Mark(number + 1))
+                }
+                (Step::Status(number), Intent::Allocate { claims, .. }) if number + 1 < claims.len() => {
+                    Some(Step::Mark(number + 1))
+                }
+                (Step::Status(_), Intent::Allocate { is_gated, .. }) => is_gated.then_some(Step::Nominate),
+                (Step::Status(number), Intent::Clear { claims, .. }) => {
+                    (number + 1 < claims.len()).then_some(Step::Status(number + 1))
+                }
                 (Step::Lift, Intent::Steer { .. }) if around.has(Bug::GateLiftedFirst) => {
                     Some(Step::Nominate)
                 }
@@ -348,23 +453,38 @@ impl Replica {
                 _ => None,
             };
             match next {
-                Some(next) if goes_on => self.send(around, lease, intent, next),
-                _ => self.finish(around, &intent, is_done),
+                Some(next) if goes_on => self.send(around, lease, intent, next, versions),
+                _ => self.finish(around, &intent, is_done, versions),
             }
         }
     }
 
-    fn finish(&mut self, around: &mut Surroundings, intent: &Intent, is_done: bool) {
-        around.note(|| format!("replica {}: {} done: {is_done}", self.number, intent.pod().key.1));
-        if !is_done {
-            checks::failed(self, intent.pod());
-        }
-        if around.has(Bug::ResultNotReported) {
-            return;
-        }
-        let is_done = is_done || around.has(Bug::FailureReportedAsDone);
-        self.observe(around, Observation::Carried { pod: intent.pod().clone(), is_done });
+    fn finish(
+        &mut self,
+        around: &mut Surroundings,
+        intent: &Intent,
+        is_done: bool,
+        versions: Vec<(Key, String)>,
+    ) {
+        around.note(|| format!("replica {}: {intent:?} done: {is_done}", self.number));
         self.is_new = true;
+        match intent {
+            Intent::Fence { claims, .. } | Intent::Clear { claims, .. } => {
+                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                self.observe(around, Observation::ClaimsWritten { claims, is_done });
+            }
+            Intent::NoteRefusals { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
+            Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
+                if !is_done {
+                    checks::failed(self, pod);
+                }
+                if around.has(Bug::ResultNotReported) {
+                    return;
+                }
+                let is_done = is_done || around.has(Bug::FailureReportedAsDone);
+                self.observe(around, Observation::Carried { pod: pod.clone(), is_done, versions });
+            }
+        }
     }
 
     /// Whether anything is still on its way to the API server.

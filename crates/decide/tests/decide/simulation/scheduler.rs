@@ -29,8 +29,9 @@ struct Binding {
     pod: Key,
     uid: String,
     node: String,
-    claims: Vec<(Key, Option<AllocationResult>)>,
-    /// Writes done: the allocation of each claim, then its consumer, then the binding.
+    /// Claims, with what they are to get, or have.
+    claims: Vec<(Key, AllocationResult, bool)>,
+    /// Writes done: devices for each claim that has none, then its user, then the binding.
     done: usize,
     at: Time,
 }
@@ -120,7 +121,7 @@ impl Scheduler {
                         self.not_before.remove(&key);
                     }
                 }
-                Seen::Complete(_) => {}
+                Seen::Complete(..) => {}
             }
         }
         let (cluster, assumed) = (&mut self.cluster, &mut self.assumed);
@@ -168,10 +169,12 @@ impl Scheduler {
                 claim
             });
             self.cluster.assume(key, &pod, name, with_devices.collect()).expect("good quantities");
-            let claims = subject.claims.iter().map(|wanted| {
+            let claims = subject.claims.iter().filter_map(|wanted| {
                 let claim = tessera_cluster::key(&wanted.claim.metadata);
                 let new = fit.iter().find(|(claim, _)| claim.metadata.uid == wanted.claim.metadata.uid);
-                (claim, new.map(|(_, allocation)| allocation.clone()))
+                let held = wanted.claim.status.as_ref().and_then(|status| status.allocation.clone());
+                let allocation = new.map(|(_, allocation)| allocation.clone()).or(held)?;
+                Some((claim, allocation, new.is_some()))
             });
             let binding = Binding {
                 pod: key.clone(),
@@ -229,17 +232,17 @@ impl Scheduler {
         let count = binding.claims.len();
         let is_done = !around.fault(4)
             && if binding.done < count {
-                let (claim, new) = binding.claims[binding.done].clone();
-                new.is_none_or(|allocation| allocate(around, server, &claim, allocation))
+                let (claim, allocation, is_new) = binding.claims[binding.done].clone();
+                !is_new || allocate(around, server, &claim, allocation, &binding)
             } else if binding.done < 2 * count {
-                let (claim, _) = &binding.claims[binding.done - count];
-                reserve(around, server, claim, &binding)
+                let (claim, allocation, _) = &binding.claims[binding.done - count];
+                reserve(around, server, claim, allocation, &binding)
             } else {
                 bind(around, server, &binding)
             };
         if !is_done {
             around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.1));
-            for (claim, _) in &binding.claims {
+            for (claim, ..) in &binding.claims {
                 server.update_claim(around, claim, |claim| {
                     let users = &mut claim.status.get_or_insert_default().reserved_for;
                     users.iter_mut().for_each(|users| users.retain(|user| user.uid != binding.uid));
@@ -261,33 +264,53 @@ impl Scheduler {
     }
 }
 
-fn allocate(around: &mut Surroundings, server: &mut Server, key: &Key, allocation: AllocationResult) -> bool {
+/// Devices and their user, in one write.
+fn allocate(
+    around: &mut Surroundings,
+    server: &mut Server,
+    key: &Key,
+    allocation: AllocationResult,
+    binding: &Binding,
+) -> bool {
     let Some(claim) = server.claim(key) else { return false };
     if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
         return false;
     }
     server.update_claim(around, key, |claim| {
-        claim.status.get_or_insert_default().allocation = Some(allocation);
+        let status = claim.status.get_or_insert_default();
+        status.allocation = Some(allocation);
+        status.reserved_for.get_or_insert_default().push(user(binding));
     });
     true
 }
 
-fn reserve(around: &mut Surroundings, server: &mut Server, key: &Key, binding: &Binding) -> bool {
+fn reserve(
+    around: &mut Surroundings,
+    server: &mut Server,
+    key: &Key,
+    allocation: &AllocationResult,
+    binding: &Binding,
+) -> bool {
     let status = server.claim(key).and_then(|claim| claim.status.as_ref());
-    if status.is_none_or(|status| status.allocation.is_none()) {
+    // Somebody may have taken the devices back, and given others.
+    if status.is_none_or(|status| status.allocation.as_ref() != Some(allocation)) {
         return false;
     }
     server.update_claim(around, key, |claim| {
         let users = claim.status.get_or_insert_default().reserved_for.get_or_insert_default();
         users.retain(|user| user.uid != binding.uid);
-        users.push(ResourceClaimConsumerReference {
-            name: binding.pod.1.clone(),
-            uid: binding.uid.clone(),
-            resource: "pods".to_owned(),
-            ..ResourceClaimConsumerReference::default()
-        });
+        users.push(user(binding));
     });
     true
+}
+
+fn user(binding: &Binding) -> ResourceClaimConsumerReference {
+    ResourceClaimConsumerReference {
+        name: binding.pod.1.clone(),
+        uid: binding.uid.clone(),
+        resource: "pods".to_owned(),
+        ..ResourceClaimConsumerReference::default()
+    }
 }
 
 fn bind(around: &mut Surroundings, server: &mut Server, binding: &Binding) -> bool {

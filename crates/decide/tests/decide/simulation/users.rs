@@ -31,8 +31,21 @@ pub const TEMPLATES: [(&str, &str, usize); 6] = [
 pub struct Users {
     /// Cards of each node.
     cards: BTreeMap<&'static str, usize>,
-    is_steered: BTreeMap<&'static str, bool>,
+    allocation: BTreeMap<&'static str, &'static str>,
+    /// Until when cards that are managed no longer stay tainted, by node.
+    tainted: BTreeMap<&'static str, Time>,
     next: Time,
+}
+
+/// How long the plugin leaves the taint on cards that are managed no longer.
+const TAINTED: Time = Time::from_secs(60);
+
+fn allocation(around: &mut Surroundings) -> &'static str {
+    match around.rng.u32(0..100) {
+        0..45 => "Steered",
+        45..60 => "Native",
+        _ => "Managed",
+    }
 }
 
 fn template(name: &str, class: &str, count: usize) -> ResourceClaimTemplate {
@@ -51,11 +64,16 @@ impl Users {
         for (name, class, count) in TEMPLATES.into_iter().filter(|(name, ..)| *name != "late") {
             server.apply(around, template(name, class, count));
         }
-        let mut users = Users { cards: BTreeMap::new(), is_steered: BTreeMap::new(), next: Time::ZERO };
+        let mut users = Users {
+            cards: BTreeMap::new(),
+            allocation: BTreeMap::new(),
+            tainted: BTreeMap::new(),
+            next: Time::ZERO,
+        };
         for node in ["a", "b", "c"] {
-            let (cards, is_steered) = (around.rng.usize(1..=4), !around.percent(20));
+            let cards = around.rng.usize(1..=4);
             users.cards.insert(node, cards);
-            users.is_steered.insert(node, is_steered);
+            users.allocation.insert(node, allocation(around));
             server.apply(around, objects::node(node));
             users.publish(around, server, node);
         }
@@ -73,9 +91,23 @@ impl Users {
     }
 
     fn publish(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
-        let pool = if self.is_steered[node] { objects::steered() } else { json!({ "pool": "main" }) };
-        for slice in objects::slices(node, self.cards[node], pool) {
+        let pool = json!({ "pool": "main", "allocation": self.allocation[node] });
+        let is_tainted = self.allocation[node] == "Managed" || self.tainted.contains_key(node);
+        for slice in objects::slices_with(node, self.cards[node], pool, is_tainted) {
             server.apply(around, slice);
+        }
+    }
+
+    /// Takes taints away whose time has come.
+    pub fn untaint(&mut self, around: &mut Surroundings, server: &mut Server) {
+        let due: Vec<&str> =
+            self.tainted.iter().filter(|(_, until)| **until <= around.now).map(|(node, _)| *node).collect();
+        for node in due {
+            self.tainted.remove(node);
+            if server.get(Kind::ResourceSlice, &(String::new(), format!("{node}-1-devices"))).is_some() {
+                around.note(|| format!("{node} is tainted no longer"));
+                self.publish(around, server, node);
+            }
         }
     }
 
@@ -192,9 +224,11 @@ impl Users {
                 self.withdraw(around, server, node);
             }
             4 if exists => {
-                let is_steered = around.percent(60);
-                around.note(|| format!("{node} is steered: {is_steered}"));
-                self.is_steered.insert(node, is_steered);
+                let new = allocation(around);
+                around.note(|| format!("{node} is {new}"));
+                if self.allocation.insert(node, new) == Some("Managed") && new != "Managed" {
+                    self.tainted.insert(node, around.now + TAINTED);
+                }
                 self.publish(around, server, node);
             }
             _ => self.bring_back(around, server, node),
@@ -224,7 +258,9 @@ impl Users {
             server.get(Kind::ResourceSlice, &slice("1-devices")).is_some()
         };
         let published: Vec<&str> = self.cards.keys().copied().filter(|node| is_published(node)).collect();
-        if published.len() < self.cards.len() || published.iter().any(|node| !self.is_steered[node]) {
+        if published.len() < self.cards.len()
+            || published.iter().any(|node| self.allocation[node] != "Steered")
+        {
             around.only_steered_since = None;
         } else if around.only_steered_since.is_none() {
             around.only_steered_since = Some(around.now);
@@ -245,6 +281,10 @@ impl Users {
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         for key in keys {
             remove_gate(around, server, &key);
+            // A pod that kube-scheduler refuses for ever is tried again every five minutes.
+            server.update_pod(around, &key, |pod| {
+                pod.metadata.labels.get_or_insert_default().remove("dislikes");
+            });
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Devices that we gave to claims of which no pod is left: claims that somebody made and named, for those of a pod go with it.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::{Key, key};
+
+use super::Decider;
+use super::managed_pods::{is_unused, reference_of};
+use super::pod::has_ended;
+use crate::intent::Intent;
+
+impl Decider {
+    /// Takes back what no pod will use.
+    pub(super) fn clear_unclaimed(&mut self) -> Vec<Intent> {
+        if self.term.is_none() {
+            return Vec::new();
+        }
+        let mut intents = Vec::new();
+        for name in std::mem::take(&mut self.unclaimed) {
+            let Some(claim) = self.cluster.objects().claims.get(&name) else { continue };
+            let mut owners = claim.metadata.owner_references.iter().flatten();
+            if !is_unused(claim) || owners.any(|owner| owner.kind == "Pod") || self.has_pod(&name) {
+                continue;
+            }
+            let claims = vec![reference_of(claim)];
+            if self.clearing.insert(name) {
+                let why = "no pod that uses the claim is left".to_owned();
+                intents.push(Intent::Clear { pod: None, claims, why });
+            }
+        }
+        intents
+    }
+
+    fn has_pod(&self, claim: &Key) -> bool {
+        let first = (claim.0.clone(), String::new());
+        let pods = self
+            .cluster
+            .objects()
+            .pods
+            .range(first..)
+            .take_while(|((namespace, _), _)| *namespace == claim.0);
+        pods.into_iter().any(|(_, pod)| !has_ended(pod) && names(pod).any(|name| *name == claim.1))
+    }
+
+    /// A pod is gone or at its end: its claims may be left without any.
+    pub(super) fn see_end(&mut self, pod: &Pod) {
+        let namespace = key(&pod.metadata).0;
+        self.unclaimed.extend(names(pod).map(|name| (namespace.clone(), name.clone())));
+    }
+}
+
+/// The claims that the pod names.
+fn names(pod: &Pod) -> impl Iterator<Item = &String> {
+    let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    references.into_iter().filter_map(|reference| reference.resource_claim_name.as_ref())
+}

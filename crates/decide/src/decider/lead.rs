@@ -1,0 +1,191 @@
+//! Terms of leadership, fresh lists of claims, and cards that are handed over by kube-scheduler.
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_allocator::claim::Claim;
+use tessera_api::managed::EPOCH_ANNOTATION;
+use tessera_cluster::Key;
+
+use super::Decider;
+use super::managed_pods::{has_devices, reference_of};
+use crate::Time;
+use crate::intent::{ClaimReference, Intent};
+use crate::promises::Written;
+use crate::term::Term;
+
+/// Pause after a write to claims that failed.
+const PAUSE: Time = Time::from_secs(2);
+
+/// So long after the beginning of a term a claim may become known that an earlier leader knew.
+const LATE: Time = Time::from_secs(60);
+
+/// Claims in one intent.
+const AT_ONCE: usize = 64;
+
+impl Decider {
+    /// From now on this replica leads. `epoch` differs from that of every other term. Without this, nothing of managed cards
+    /// is allocated.
+    pub fn lead(&mut self, now: Time, epoch: &str) {
+        self.term = Some(Term::new(epoch.to_owned(), now));
+        self.clearing.clear();
+        self.unclaimed = self.cluster.objects().claims.keys().cloned().collect();
+        self.queue.extend(self.waiting.keys().cloned());
+    }
+
+    /// From now on this replica does not lead.
+    pub fn follow(&mut self) {
+        self.term = None;
+    }
+
+    /// Until when cards must have been tainted to be given out now.
+    pub(super) fn handed_over(&self) -> Option<Time> {
+        self.lists.fresh?.checked_sub(self.handover)
+    }
+
+    /// Whether this term may allocate.
+    pub(super) fn may_allocate(&self) -> bool {
+        self.term.as_ref().is_some_and(|term| term.is_fenced && self.lists.are_as_of(term.since))
+    }
+
+    /// Asks for what is missing before managed cards are allocated.
+    pub(super) fn prepare_term(&mut self, now: Time) -> Vec<Intent> {
+        let Some(term) = &self.term else { return Vec::new() };
+        if !self.fleet.has_managed() {
+            return Vec::new();
+        }
+        let since = term.since;
+        let mut intents = Vec::new();
+        let is_due = self.fleet.next_handover().is_some_and(|tainted| tainted + self.handover <= now);
+        let is_stale = !self.lists.are_as_of(since) || is_due;
+        if is_stale && !self.lists.is_asked {
+            self.lists.is_asked = true;
+            intents.push(Intent::ListClaims);
+        }
+        if self.lists.are_as_of(since) {
+            intents.extend(self.fence(now));
+            intents.extend(self.settle(now));
+        }
+        intents
+    }
+
+    /// Makes sure that writes of which nobody knows what became do not arrive any more.
+    fn settle(&mut self, now: Time) -> Vec<Intent> {
+        let Some(term) = self.term.as_mut().filter(|_| self.lists.not_before <= now) else {
+            return Vec::new();
+        };
+        let mut intents = Vec::new();
+        for key in self.promises.unsure() {
+            let Some(claim) = self.cluster.objects().claims.get(key) else { continue };
+            if !has_devices(claim) && term.fencing.insert(key.clone()) {
+                term.settled += 1;
+                let epoch = format!("{}#{}", term.epoch, term.settled);
+                intents.push(Intent::Fence { claims: vec![reference_of(claim)], epoch });
+            }
+        }
+        intents
+    }
+
+    /// Has the epoch written on claims without devices that an earlier leader may have known.
+    fn fence(&mut self, now: Time) -> Vec<Intent> {
+        if self.term.as_ref().is_none_or(|term| term.is_closed) {
+            return Vec::new();
+        }
+        let claims: Vec<ResourceClaim> =
+            self.cluster.objects().claims.values().filter(|claim| self.needs_fence(claim)).cloned().collect();
+        let open: Vec<ClaimReference> =
+            claims.iter().filter(|claim| self.may_be_ours(claim)).map(reference_of).collect();
+        let Some(term) = &mut self.term else { return Vec::new() };
+        if open.is_empty() {
+            term.is_closed = now >= term.since + LATE;
+            if !std::mem::replace(&mut term.is_fenced, true) {
+                self.queue.extend(self.waiting.keys().cloned());
+            }
+            return Vec::new();
+        }
+        term.is_fenced = false;
+        if self.lists.not_before > now {
+            return Vec::new();
+        }
+        let epoch = term.epoch.clone();
+        let fresh: Vec<ClaimReference> =
+            open.into_iter().filter(|claim| term.fencing.insert(claim.key.clone())).collect();
+        let groups = fresh.chunks(AT_ONCE);
+        groups.map(|claims| Intent::Fence { claims: claims.to_vec(), epoch: epoch.clone() }).collect()
+    }
+
+    fn needs_fence(&self, claim: &ResourceClaim) -> bool {
+        let Some(term) = &self.term else { return false };
+        let annotations = claim.metadata.annotations.as_ref();
+        let epoch = annotations.and_then(|all| all.get(EPOCH_ANNOTATION));
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        !has_devices(claim)
+            && claim.metadata.deletion_timestamp.is_none()
+            && !term.wrote(epoch)
+            && !term.fenced.contains(uid)
+    }
+
+    /// Whether any managed card is what the claim asks for.
+    fn may_be_ours(&mut self, claim: &ResourceClaim) -> bool {
+        let form = serde_json::to_string(&claim.spec).unwrap_or_default();
+        if let Some(known) = self.term.as_ref().and_then(|term| term.asks.get(&form)) {
+            return *known;
+        }
+        let Ok(asked) = Claim::try_from(claim) else { return false };
+        let nodes: Vec<String> = self.fleet.managed_nodes().map(|node| node.name.clone()).collect();
+        let asks = nodes.iter().any(|node| {
+            let node = self.cluster.objects().nodes.get(&(String::new(), node.clone()));
+            let claims = std::slice::from_ref(&asked);
+            node.is_some_and(|node| {
+                self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(true)
+            })
+        });
+        if let Some(term) = &mut self.term {
+            term.asks.insert(form, asks);
+        }
+        asks
+    }
+
+    pub(super) fn claims_listed(&mut self, asked_at: Time) {
+        self.lists.is_asked = false;
+        self.lists.fresh = self.lists.fresh.max(Some(asked_at));
+        if let Some(then) = asked_at.checked_sub(self.handover) {
+            self.fleet.hand_over(then);
+        }
+    }
+
+    pub(super) fn claims_written(&mut self, now: Time, claims: &[Key], is_done: bool) {
+        for claim in claims {
+            let uid = self.cluster.objects().claims.get(claim).and_then(|claim| claim.metadata.uid.clone());
+            if let Some(term) = &mut self.term
+                && term.fencing.remove(claim)
+                && is_done
+            {
+                term.fenced.extend(uid);
+                if self.promises.claims.get(claim).is_some_and(|promise| promise.written == Written::Unsure) {
+                    self.forget_promise(claim);
+                    self.see_claim(now, claim);
+                }
+            }
+            if self.clearing.remove(claim) {
+                self.unclaimed.insert(claim.clone());
+                self.see_claim(now, claim);
+            }
+        }
+        if !is_done {
+            self.lists.not_before = now + PAUSE;
+        }
+    }
+
+    /// When to go on with what is missing.
+    pub(super) fn next_of_term(&self) -> Option<Time> {
+        let term = self.term.as_ref().filter(|_| self.fleet.has_managed())?;
+        let handover = self.fleet.next_handover().map(|tainted| tainted + self.handover);
+        let is_first = !self.lists.are_as_of(term.since);
+        let list = handover.filter(|_| !is_first).or(is_first.then_some(Time::ZERO));
+        let list = list.filter(|_| !self.lists.is_asked);
+        let fence = (!is_first && !term.is_fenced && term.fencing.is_empty()).then_some(Time::ZERO);
+        let is_unsure = self.promises.unsure().any(|claim| !term.fencing.contains(claim));
+        let settle = (!is_first && is_unsure).then_some(Time::ZERO);
+        let write = fence.into_iter().chain(settle).min().map(|next| next.max(self.lists.not_before));
+        list.into_iter().chain(write).min()
+    }
+}

@@ -1,0 +1,219 @@
+//! Pods that get devices of managed cards.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
+use tessera_api::managed::EPOCH_ANNOTATION;
+use tessera_cluster::subject::Wanted;
+use tessera_cluster::{Key, key};
+
+use super::Decider;
+use super::pod::{is_gated, is_refused, node_name, reference, verdict};
+use crate::Time;
+use crate::demand::Demand;
+use crate::intent::{ClaimAllocation, ClaimReference, Intent};
+use crate::promises::{Promise, Written};
+use crate::ranking::Way;
+use crate::refusals;
+use crate::steers::{ManagedSteer, Steer};
+
+/// How long kube-scheduler may say of a pod with devices that it finds no node, for it may not have seen them yet.
+const MAY_BE_LATE: Time = Time::from_secs(5);
+
+/// How long a pod with devices may wait with what kube-scheduler said before.
+pub(super) const UNTIL_BOUND: Time = Time::from_secs(30);
+
+impl Decider {
+    /// Gives the pod's claims devices of managed cards on the node.
+    pub(super) fn allocate(
+        &mut self,
+        now: Time,
+        key: &Key,
+        pod: &Pod,
+        demand: &Demand,
+        chosen: (&str, usize),
+    ) -> Option<Intent> {
+        let (node, suitable) = chosen;
+        let term = self.term.as_ref().filter(|_| self.may_allocate())?;
+        let epoch = term.epoch.clone();
+        if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
+            return self.waits(now, key, pod, "its ResourceClaims do not exist yet".to_owned(), false);
+        }
+        let fit = self.fit(demand, Way::Managed, node)?;
+        let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()))?;
+        let (wanted, _) = demand.on(object);
+        let ours =
+            wanted.iter().zip(&fit.allocations).zip(&fit.is_managed).filter(|(_, is_managed)| **is_managed);
+        let claims = ours.map(|((wanted, allocation), _)| ClaimAllocation {
+            claim: reference_of(&wanted.claim),
+            allocation: allocation.clone(),
+        });
+        let claims: Vec<ClaimAllocation> = claims.collect();
+        self.send(key, pod, demand, node, fit);
+        self.promise(pod, node, &claims);
+        let managed = ManagedSteer { verdict_before: verdict(pod), due: now + UNTIL_BOUND };
+        if let Some(steer) = self.steers.get_mut(key) {
+            steer.managed = Some(managed);
+        }
+        Some(Intent::Allocate {
+            pod: reference(pod),
+            node: node.to_owned(),
+            claims,
+            epoch,
+            is_gated: is_gated(pod),
+            why: format!("of {suitable} suitable nodes, {node} loses least by it"),
+        })
+    }
+
+    /// Counts the devices as taken, whatever becomes of the pod.
+    fn promise(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation]) {
+        for ClaimAllocation { claim, allocation } in claims {
+            let Some(known) = self.cluster.objects().claims.get(&claim.key) else { continue };
+            let status = ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() };
+            let allocated = ResourceClaim { status: Some(status), ..known.clone() };
+            // Cannot fail: the allocator wrote the quantities.
+            let _ = self.cluster.assume_claim(allocated);
+            let promise = Promise {
+                uid: claim.uid.clone(),
+                pod: reference(pod),
+                written: Written::NotYet,
+                node: node.to_owned(),
+            };
+            self.promises.claims.insert(claim.key.clone(), promise);
+        }
+    }
+
+    /// What became of the write is known.
+    pub(super) fn forget_promise(&mut self, claim: &Key) {
+        if let Some(promise) = self.promises.claims.remove(claim) {
+            self.cluster.forget_claim(claim);
+            self.fleet.mark(&promise.node);
+        }
+    }
+
+    /// A claim was seen, or seen to be gone: what was promised to it may have arrived.
+    pub(super) fn see_promise(&mut self, key: &Key) {
+        let Some(promise) = self.promises.claims.get(key) else { return };
+        let claim = self.cluster.objects().claims.get(key);
+        let is_known = claim.is_none_or(|claim| {
+            let version = claim.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+            let is_later = match &promise.written {
+                Written::Done(written) => version > written.parse::<u128>().ok(),
+                Written::NotYet | Written::Unsure => false,
+            };
+            claim.metadata.uid.as_deref() != Some(&promise.uid) || has_devices(claim) || is_later
+        });
+        if is_known {
+            self.forget_promise(key);
+        }
+    }
+
+    /// What to do with a pod that has all its devices, some of them from us, and is on no way that this process knows.
+    pub(super) fn go_on(&mut self, now: Time, key: &Key, pod: &Pod, demand: &Demand) -> Option<Intent> {
+        let ours: Vec<&Wanted> =
+            demand.subject.claims.iter().filter(|wanted| is_unused(&wanted.claim)).collect();
+        let node = ours.iter().find_map(|wanted| node_of(&wanted.claim))?;
+        if self.refusals.contains(&refusals::owner(pod), &node, now) {
+            return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
+        }
+        let managed = ManagedSteer { verdict_before: None, due: now + UNTIL_BOUND };
+        // Cannot fail: there are no claims in it.
+        let _ = self.cluster.assume(key, pod, &node, Vec::new());
+        self.fleet.mark(&node);
+        let steer = Steer { node, shared: Vec::new(), is_allocated: true, managed: Some(managed) };
+        self.steers.insert(key.clone(), steer);
+        None
+    }
+
+    /// Takes back what the pod has of us and nobody has reserved.
+    pub(super) fn take_back(&mut self, key: &Key, pod: &Pod, demand: &Demand, why: &str) -> Option<Intent> {
+        self.term.as_ref()?;
+        let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim).filter(|claim| is_unused(claim));
+        let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
+        let claims: Vec<ClaimReference> =
+            claims.into_iter().filter(|claim| self.clearing.insert(claim.key.clone())).collect();
+        if claims.is_empty() {
+            return None;
+        }
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            why.clone_into(&mut waiting.why);
+        }
+        Some(Intent::Clear { pod: Some(reference(pod)), claims, why: why.to_owned() })
+    }
+
+    /// Whether devices of the pod's claims are being written or taken back.
+    pub(super) fn is_being_written(&self, demand: &Demand) -> bool {
+        demand.subject.claims.iter().any(|wanted| {
+            let key = key(&wanted.claim.metadata);
+            self.clearing.contains(&key) || self.promises.claims.contains_key(&key)
+        })
+    }
+
+    /// What kube-scheduler says of a pod with devices from us: where it finds no node, that is soon believed.
+    pub(super) fn hear_verdict(&mut self, now: Time, key: &Key, pod: &Pod) {
+        let Some(managed) = self.steers.get_mut(key).and_then(|steer| steer.managed.as_mut()) else { return };
+        if is_refused(pod) && verdict(pod) != managed.verdict_before {
+            managed.due = managed.due.min(now + MAY_BE_LATE);
+        }
+    }
+
+    /// Gives up nodes on which pods with devices were not bound in time.
+    pub(super) fn give_up_overdue(&mut self, now: Time) {
+        for key in self.steers.overdue(now) {
+            let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
+            if is_refused(&pod) && node_name(&pod).is_none() && !is_gated(&pod) {
+                self.refused(now, &key, &pod);
+            } else if let Some(managed) = self.steers.get_mut(&key).and_then(|steer| steer.managed.as_mut()) {
+                // kube-scheduler has not looked at it.
+                managed.due = now + UNTIL_BOUND;
+            }
+        }
+    }
+
+    /// The node of a pod with devices from us does not suit kube-scheduler.
+    pub(super) fn refused(&mut self, now: Time, key: &Key, pod: &Pod) {
+        let Some(node) = self.steers.get(key).map(|steer| steer.node.clone()) else { return };
+        self.refusals.add(refusals::owner(pod), &node, now);
+        self.forget_steer(key);
+        self.to_note.insert(key.clone());
+        self.queue.insert(key.clone());
+    }
+
+    /// Writes down what a restart must not forget.
+    pub(super) fn note_refusals(&mut self) -> Vec<Intent> {
+        let keys = std::mem::take(&mut self.to_note);
+        let pods = keys.iter().filter_map(|key| self.cluster.objects().pods.get(key));
+        let notes = pods.map(|pod| Intent::NoteRefusals {
+            pod: reference(pod),
+            nodes: self.refusals.to_note(&refusals::owner(pod)),
+        });
+        notes.collect()
+    }
+}
+
+pub(super) fn has_devices(claim: &ResourceClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+}
+
+/// Whether this controller gave it devices that nobody has reserved.
+pub(super) fn is_unused(claim: &ResourceClaim) -> bool {
+    let is_ours = claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
+    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten()).count();
+    is_ours && has_devices(claim) && users == 0
+}
+
+pub(super) fn reference_of(claim: &ResourceClaim) -> ClaimReference {
+    ClaimReference {
+        key: key(&claim.metadata),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// The one node of an allocation.
+fn node_of(claim: &ResourceClaim) -> Option<String> {
+    let selector = claim.status.as_ref()?.allocation.as_ref()?.node_selector.as_ref()?;
+    let fields = selector.node_selector_terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let name =
+        fields.filter(|field| field.key == "metadata.name").find_map(|field| field.values.as_ref()?.first());
+    name.cloned()
+}
