@@ -133,9 +133,10 @@ fn ready(summary: &PoolSummary, before: &[Condition], now: Timestamp) -> Conditi
 /// Whether all is well, the reason in one word, and in words.
 fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     if let Some((error, nodes)) = summary.errors.iter().max_by_key(|(_, nodes)| **nodes) {
-        let others = summary.errors.len() - 1;
-        let more = if others > 0 { format!(" (and {others} other errors)") } else { String::new() };
-        return (false, condition::SELECTOR_FAILS, format!("on {nodes} nodes: {error}{more}"));
+        let others = (summary.errors.len() - 1) as u64;
+        let more =
+            if others > 0 { format!(" (and {})", counted(others, "other error")) } else { String::new() };
+        return (false, condition::SELECTOR_FAILS, format!("on {}: {error}{more}", counted(*nodes, "node")));
     }
     let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if summary.cards == 0 && !summary.outranked_by.is_empty() {
@@ -152,21 +153,24 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     }
     if summary.waits_for > 0 {
         let message = format!(
-            "{} devices are no longer offered and end with the claims that hold them",
-            summary.waits_for
+            "{} no longer offered, until the claims end that hold them",
+            counted(summary.waits_for, "device")
         );
         return (false, condition::WAITS_FOR_CLAIMS, message);
     }
+    let decides =
+        format!("decides on {} of {}", counted(summary.cards, "card"), counted(summary.nodes, "node"));
     let message = match others() {
-        others if others.is_empty() => {
-            format!("decides on {} cards of {} nodes", summary.cards, summary.nodes)
-        }
-        others => format!(
-            "decides on {} cards of {} nodes; others that it selects belong to {others}",
-            summary.cards, summary.nodes
-        ),
+        others if others.is_empty() => decides,
+        others => format!("{decides}; others that it selects belong to {others}"),
     };
     (true, condition::AS_WANTED, message)
+}
+
+/// `1 node`, `2 nodes`.
+fn counted(count: impl Into<u64>, what: &str) -> String {
+    let count = count.into();
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -185,8 +189,11 @@ mod tests {
         let outranked = PoolSummary { outranked_by: ["b".to_owned()].into(), ..PoolSummary::default() };
         assert_eq!(reason(&outranked), condition::OUTRANKED);
         assert_eq!(reason(&PoolSummary { waits_for: 1, ..well.clone() }), condition::WAITS_FOR_CLAIMS);
-        let errors = BTreeMap::from([("no such key".to_owned(), 3)]);
-        assert_eq!(reason(&PoolSummary { errors, ..well }), condition::SELECTOR_FAILS);
+        let errors = BTreeMap::from([("no such key".to_owned(), 3), ("no such field".to_owned(), 1)]);
+        let errs = PoolSummary { errors, ..well.clone() };
+        assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
+        assert_eq!(verdict(&errs).2, "on 3 nodes: no such key (and 1 other error)");
+        assert_eq!(verdict(&well).2, "decides on 2 cards of 1 node");
     }
 
     #[test]

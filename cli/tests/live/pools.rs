@@ -29,7 +29,7 @@ async fn says_what_is_known_of_pools() {
         "observedGeneration": made.metadata.generation,
         "nodes": 1, "cards": 4, "offered": 4, "allocated": "1.50", "unallocatable": "0.00",
         "conditions": [{ "type": "Ready", "status": "True", "reason": "AsWanted",
-            "message": "decides on 4 cards of 1 nodes", "lastTransitionTime": "2026-11-20T10:00:00Z" }],
+            "message": "decides on 4 cards of 1 node", "lastTransitionTime": "2026-11-20T10:00:00Z" }],
     } });
     let parameters = kube::api::PatchParams::default();
     pools.patch_status("cli-pool", &parameters, &kube::api::Patch::Merge(&status)).await.unwrap();
