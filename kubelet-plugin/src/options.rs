@@ -96,12 +96,6 @@ pub struct Options {
     #[arg(long, env = "DEV_ROOT", value_name = "DIRECTORY", value_parser = absolute)]
     dev_root: Option<PathBuf>,
 
-    /// The `nvidia-ctk` to run for the list of the driver's files. [default: searched below --driver-root]
-    ///
-    /// A path as this process sees it. Without the tool the plugin finds the driver's files itself.
-    #[arg(long, env = "NVIDIA_CTK", value_name = "FILE", value_parser = absolute)]
-    pub nvidia_ctk: Option<PathBuf>,
-
     /// Directory of mps-host, which runs the daemons of cards that are shared by MPS.
     ///
     /// The same in the pod as on the node.
