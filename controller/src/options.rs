@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_kube_util::arguments::{driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
 /// Proposes a node for each GPU pod that opted in, and writes the status of GpuPools.
@@ -20,7 +21,7 @@ pub struct Options {
     pub command: Option<Command>,
 
     /// Name of the DRA driver.
-    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = DEFAULT_DRIVER_NAME, global = true)]
+    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = DEFAULT_DRIVER_NAME, value_parser = driver_name, global = true)]
     pub driver_name: String,
 
     /// Kubeconfig file with access to the API server.
@@ -30,15 +31,15 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
 
     /// Namespace of the Lease by which replicas agree on who leads.
-    #[arg(long, env = "NAMESPACE", value_name = "NAME", default_value = "default")]
+    #[arg(long, env = "NAMESPACE", value_name = "NAME", default_value = "default", value_parser = object_name)]
     pub namespace: String,
 
     /// Name of that Lease.
-    #[arg(long, env = "LEASE_NAME", value_name = "NAME", default_value = "tessera-controller")]
+    #[arg(long, env = "LEASE_NAME", value_name = "NAME", default_value = "tessera-controller", value_parser = object_name)]
     pub lease_name: String,
 
     /// Name of this replica in the Lease; in a pod, its name from the downward API.
-    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    #[arg(long, env = "POD_NAME", value_name = "NAME", value_parser = object_name)]
     pub pod_name: Option<String>,
 
     /// Where to serve metrics and probes.
@@ -75,7 +76,7 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Ungate {
     /// Name of a MutatingAdmissionPolicyBinding to delete first, so that no new pod gets the gate; repeat for several.
-    #[arg(long = "binding", value_name = "NAME")]
+    #[arg(long = "binding", value_name = "NAME", value_parser = object_name)]
     pub bindings: Vec<String>,
 }
 
@@ -88,6 +89,42 @@ impl Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: u64 = text.parse().map_err(|_| "write a number of seconds".to_owned())?;
-    if (1..=600).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err("1 to 600".to_owned()) }
+    match text.parse::<u64>() {
+        Ok(seconds) if (1..=600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err("not a number of seconds from 1 to 600".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (option, value) in [
+            ("--driver-name", "GPU.example.com"),
+            ("--driver-name", ""),
+            ("--namespace", "Bad_Name"),
+            ("--namespace", ""),
+            ("--lease-name", "a/b"),
+            ("--pod-name", ""),
+            ("--http-address", "8080"),
+            ("--log-level", "loud=everything=yes"),
+            ("--log-format", "xml"),
+            ("--shutdown-timeout", "0"),
+        ] {
+            let error = Options::try_parse_from(["controller", &format!("{option}={value}")]).unwrap_err();
+            assert!(error.to_string().contains(option), "{option} {value}: {error}");
+        }
+        // An empty name would be a request to delete all bindings.
+        let error = Options::try_parse_from(["controller", "ungate", "--binding="]).unwrap_err();
+        assert!(error.to_string().contains("--binding"), "{error}");
+    }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, ListParams, Patch, PatchParams};
+use kube::core::Object;
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tessera_api::gpu_pool::condition::{self, Condition};
 use tessera_api::gpu_pool::{GpuPool, GpuPoolStatus, UnmetDemand};
 use tessera_decide::PoolSummary;
@@ -23,6 +24,10 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Longest message of a condition, in characters; the API server allows 32,768 bytes.
 const LONGEST_MESSAGE: usize = 1024;
 
+/// A pool, whatever is in its spec: what plugins say of it is told also where it is of a later version of Tessera, and one
+/// such pool must not keep the others' status from being written.
+type Pool = Object<Value, GpuPoolStatus>;
+
 /// Writes statuses until `shutdown`.
 pub async fn run(
     client: Client,
@@ -30,7 +35,7 @@ pub async fn run(
     may_write: MayWrite,
     shutdown: CancellationToken,
 ) {
-    let pools: Api<GpuPool> = Api::all(client);
+    let pools: Api<Pool> = Api::all_with(client, &ApiResource::erase::<GpuPool>(&()));
     let mut told = String::new();
     loop {
         let known = summaries.borrow_and_update().clone();
@@ -55,14 +60,15 @@ pub async fn run(
 }
 
 async fn write_all(
-    pools: &Api<GpuPool>,
+    pools: &Api<Pool>,
     known: &BTreeMap<String, PoolSummary>,
     may_write: &MayWrite,
 ) -> Result<(), kube::Error> {
     let none = PoolSummary::default();
     for pool in pools.list(&ListParams::default()).await? {
         let name = pool.name_any();
-        let wanted = status(&pool, known.get(&name).unwrap_or(&none), Timestamp::now());
+        let summary = known.get(&name).unwrap_or(&none);
+        let wanted = status(pool.metadata.generation, pool.status.as_ref(), summary, Timestamp::now());
         if pool.status.as_ref() == Some(&wanted) || !may_write() {
             continue;
         }
@@ -83,21 +89,27 @@ async fn write_all(
     Ok(())
 }
 
-/// The status that a pool should have. `now` is the time of conditions that change.
+/// The status that a pool of this generation should have after the status `before`. `now` is the time of conditions that
+/// change.
 #[must_use]
-pub fn status(pool: &GpuPool, summary: &PoolSummary, now: Timestamp) -> GpuPoolStatus {
-    let before = pool.status.clone().unwrap_or_default();
+pub fn status(
+    generation: Option<i64>,
+    before: Option<&GpuPoolStatus>,
+    summary: &PoolSummary,
+    now: Timestamp,
+) -> GpuPoolStatus {
+    let conditions = before.map_or(&[][..], |before| &before.conditions);
     let cards = |thousandths: u64| format!("{}.{:02}", thousandths / 1000, thousandths % 1000 / 10);
     let unmet = summary.unmet.iter().map(|shape| UnmetDemand { shape: shape.text.clone(), pods: shape.pods });
     GpuPoolStatus {
-        observed_generation: pool.metadata.generation,
+        observed_generation: generation,
         nodes: summary.nodes,
         cards: summary.cards,
         offered: summary.offered,
         allocated: cards(summary.allocated),
         unallocatable: cards(summary.unallocatable),
         unmet_demand: unmet.collect(),
-        conditions: vec![ready(summary, &before.conditions, now)],
+        conditions: vec![ready(summary, conditions, now)],
     }
 }
 
@@ -121,9 +133,10 @@ fn ready(summary: &PoolSummary, before: &[Condition], now: Timestamp) -> Conditi
 /// Whether all is well, the reason in one word, and in words.
 fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     if let Some((error, nodes)) = summary.errors.iter().max_by_key(|(_, nodes)| **nodes) {
-        let others = summary.errors.len() - 1;
-        let more = if others > 0 { format!(" (and {others} other errors)") } else { String::new() };
-        return (false, condition::SELECTOR_FAILS, format!("on {nodes} nodes: {error}{more}"));
+        let others = (summary.errors.len() - 1) as u64;
+        let more =
+            if others > 0 { format!(" (and {})", counted(others, "other error")) } else { String::new() };
+        return (false, condition::SELECTOR_FAILS, format!("on {}: {error}{more}", counted(*nodes, "node")));
     }
     let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if summary.cards == 0 && !summary.outranked_by.is_empty() {
@@ -140,33 +153,32 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     }
     if summary.waits_for > 0 {
         let message = format!(
-            "{} devices are no longer offered and end with the claims that hold them",
-            summary.waits_for
+            "{} no longer offered, until the claims end that hold them",
+            counted(summary.waits_for, "device")
         );
         return (false, condition::WAITS_FOR_CLAIMS, message);
     }
+    let decides =
+        format!("decides on {} of {}", counted(summary.cards, "card"), counted(summary.nodes, "node"));
     let message = match others() {
-        others if others.is_empty() => {
-            format!("decides on {} cards of {} nodes", summary.cards, summary.nodes)
-        }
-        others => format!(
-            "decides on {} cards of {} nodes; others that it selects belong to {others}",
-            summary.cards, summary.nodes
-        ),
+        others if others.is_empty() => decides,
+        others => format!("{decides}; others that it selects belong to {others}"),
     };
     (true, condition::AS_WANTED, message)
+}
+
+/// `1 node`, `2 nodes`.
+fn counted(count: impl Into<u64>, what: &str) -> String {
+    let count = count.into();
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pool() -> GpuPool {
-        GpuPool::new("a", tessera_api::GpuPoolSpec::default())
-    }
-
     fn reason(summary: &PoolSummary) -> String {
-        status(&pool(), summary, Timestamp::UNIX_EPOCH).conditions[0].reason.clone()
+        status(None, None, summary, Timestamp::UNIX_EPOCH).conditions[0].reason.clone()
     }
 
     #[test]
@@ -177,20 +189,22 @@ mod tests {
         let outranked = PoolSummary { outranked_by: ["b".to_owned()].into(), ..PoolSummary::default() };
         assert_eq!(reason(&outranked), condition::OUTRANKED);
         assert_eq!(reason(&PoolSummary { waits_for: 1, ..well.clone() }), condition::WAITS_FOR_CLAIMS);
-        let errors = BTreeMap::from([("no such key".to_owned(), 3)]);
-        assert_eq!(reason(&PoolSummary { errors, ..well }), condition::SELECTOR_FAILS);
+        let errors = BTreeMap::from([("no such key".to_owned(), 3), ("no such field".to_owned(), 1)]);
+        let errs = PoolSummary { errors, ..well.clone() };
+        assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
+        assert_eq!(verdict(&errs).2, "on 3 nodes: no such key (and 1 other error)");
+        assert_eq!(verdict(&well).2, "decides on 2 cards of 1 node");
     }
 
     #[test]
     fn the_time_of_a_condition_is_that_of_its_last_change() {
         let well = PoolSummary { nodes: 1, cards: 2, allocated: 1250, ..PoolSummary::default() };
-        let mut pool = pool();
-        pool.status = Some(status(&pool, &well, Timestamp::UNIX_EPOCH));
+        let first = status(Some(1), None, &well, Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
-        let again = status(&pool, &well, later);
-        assert_eq!(pool.status.as_ref(), Some(&again));
+        let again = status(Some(1), Some(&first), &well, later);
+        assert_eq!(again, first);
         assert_eq!(again.allocated, "1.25");
-        let ill = status(&pool, &PoolSummary::default(), later);
+        let ill = status(Some(1), Some(&first), &PoolSummary::default(), later);
         assert_eq!(ill.conditions[0].last_transition_time, "1970-01-01T00:01:00Z");
     }
 }

@@ -14,6 +14,6 @@ mod known;
 mod known_file;
 mod resolve;
 
-pub use follow::PoolFollower;
+pub use follow::{PoolFollower, Reading};
 pub use known::{Known, KnownPool};
 pub use resolve::{Resolution, resolve};

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
-use tessera_kube_util::arguments::absolute;
+use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
 use tessera_dra_kubelet::socket_paths::plugin_directory;
@@ -37,7 +37,7 @@ pub struct Options {
     /// Name of this node's Node object.
     ///
     /// In a pod, take it from the downward API (`spec.nodeName`).
-    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = node_name)]
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = object_name)]
     pub node_name: String,
 
     /// UID of the pod this instance runs in.
@@ -95,12 +95,6 @@ pub struct Options {
     /// Where the NVIDIA device nodes are: `<directory>/dev/nvidia0` and so on. [default: --driver-root]
     #[arg(long, env = "DEV_ROOT", value_name = "DIRECTORY", value_parser = absolute)]
     dev_root: Option<PathBuf>,
-
-    /// The `nvidia-ctk` to run for the list of the driver's files. [default: searched below --driver-root]
-    ///
-    /// A path as this process sees it. Without the tool the plugin finds the driver's files itself.
-    #[arg(long, env = "NVIDIA_CTK", value_name = "FILE", value_parser = absolute)]
-    pub nvidia_ctk: Option<PathBuf>,
 
     /// Directory of mps-host, which runs the daemons of cards that are shared by MPS.
     ///
@@ -181,33 +175,6 @@ impl Options {
     pub fn log_filter(&self) -> String {
         log_filter(&self.log_level)
     }
-}
-
-fn driver_name(text: &str) -> Result<String, String> {
-    subdomain(text, 63)
-}
-
-fn node_name(text: &str) -> Result<String, String> {
-    subdomain(text, 253)
-}
-
-/// Checks a DNS subdomain of RFC 1123, as Kubernetes validates names.
-fn subdomain(text: &str, longest: usize) -> Result<String, String> {
-    let label = |label: &str| {
-        !label.is_empty()
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-    };
-    if text.len() > longest {
-        return Err(format!("{} characters, at most {longest} are allowed", text.len()));
-    }
-    if !text.split('.').all(label) {
-        return Err("not a DNS subdomain: lower-case letters, digits, '-' and '.', each part beginning and ending with \
-                    a letter or digit"
-            .to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 fn pod_uid(text: &str) -> Result<String, String> {

@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     discovery::{self, DiscoveryOptions, XidMemory},
     driver::DriverKeeper,
-    gpu_pools::PoolFollower,
+    gpu_pools::{PoolFollower, Reading},
     options::Options,
 };
 use free_threads::FreeThreads;
@@ -140,6 +140,7 @@ async fn start(
         node_labels::follow(client.clone(), node_name.clone(), labels_sender, shutdown.clone()),
     );
     let (resolution_sender, resolution) = watch::channel(None);
+    let (reading_sender, reading) = watch::channel(Reading::default());
     let follower = PoolFollower {
         driver_name: driver_name.clone(),
         client: client.clone(),
@@ -148,6 +149,7 @@ async fn start(
         labels,
         machines: machines.clone(),
         resolution: resolution_sender,
+        reading: reading_sender,
     };
     tasks.spawn("the GPU pools", follower.run(shutdown.clone()));
 
@@ -178,6 +180,7 @@ async fn start(
         hardware: hardware.clone(),
         hardware_reason,
         looks: looks.clone(),
+        pools: reading,
         published,
     };
     let observed = http::Observed {

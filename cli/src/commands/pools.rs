@@ -208,7 +208,7 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
         (view.cards, &view.allocated, &view.unallocatable)
     {
         text += &format!(
-            "  of {cards} cards' worth, claims hold {allocated}; {unallocatable} is free and of no use to waiting pods\n"
+            "  of {cards} cards, claims hold {allocated}; {unallocatable} is free on cards of which nothing can be allocated\n"
         );
     }
     if !view.unmet_demand.is_empty() {

@@ -92,8 +92,8 @@ fn text(topology: &Topology, paint: Paint) -> String {
         text += &format!(
             "\n{}\n",
             paint.hint(
-                "how the cards are connected is not known: no slice of the node has the annotation \
-                 gpu.tessera.dev/node-report with it, which the kubelet plugin of this version writes"
+                "how the cards are connected is not known: the kubelet plugin of this version tells it in the annotation \
+                 gpu.tessera.dev/node-report of the node's first slice, and no slice has one that can be read"
             )
         );
     }

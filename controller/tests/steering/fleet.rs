@@ -1,25 +1,73 @@
-//! Nodes with published cards, all in a steered pool.
+//! The cluster that all tests share, one after the other, and nodes with published cards, all in a steered pool.
 
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, CustomResourceExt as _, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_harness::{Cluster, ClusterOptions};
+use tessera_api::gpu_pool::GpuPool;
+use tessera_fakes::poll;
+use tessera_harness::{Cluster, shared};
+use tokio::sync::{Mutex, MutexGuard};
 
 pub const DRIVER: &str = "gpu.tessera.dev";
+const NAMESPACE: &str = "default";
 
-/// A control plane, nodes `n00`, `n01`, … with so many cards each, and the class `gpu`.
-pub async fn start(nodes: usize, cards: usize) -> Cluster {
-    let cluster = Cluster::start(ClusterOptions::scheduler_tier(0)).await.unwrap();
+/// The cluster, for one test at a time: nodes, cards and who leads concern all of it.
+pub struct Turn {
+    cluster: &'static Cluster,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Turn {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        self.cluster
+    }
+}
+
+/// The cluster without anything of an earlier test, with the kind GpuPool, the class `gpu` and templates of claims for
+/// so many cards: `gpus-4`.
+pub async fn cluster(counts: &[usize]) -> Turn {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = Turn { _turn: TURN.lock().await, cluster: shared::scheduler_tier().await.unwrap() };
+    let crd = GpuPool::crd();
+    apply(&turn, &[serde_json::to_value(crd).unwrap()]).await;
+    let kind = ["wait", "--for=condition=Established", "crd/gpupools.gpu.tessera.dev", "--timeout=60s"];
+    turn.kubectl(&kind).await.unwrap();
+    // Whatever the test before left, also where it failed.
+    delete_workloads(&turn).await;
+    let client = turn.client().await.unwrap();
+    delete_all(Api::<ResourceClaimTemplate>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<Lease>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<Event>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<Node>::all(client.clone())).await;
+    delete_all(Api::<ResourceSlice>::all(client.clone())).await;
+    delete_all(Api::<DeviceClass>::all(client.clone())).await;
+    delete_all(Api::<GpuPool>::all(client)).await;
+    let whole = format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'");
     let mut manifests = vec![json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": { "name": "gpu" },
-        "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == '{DRIVER}'") } }] },
+        "spec": { "selectors": [{ "cel": { "expression": whole } }] },
     })];
-    let crd = <tessera_api::gpu_pool::GpuPool as kube::CustomResourceExt>::crd();
-    manifests.push(serde_json::to_value(crd).unwrap());
-    for count in [1, cards / 2, cards] {
-        manifests.push(template(count));
-    }
-    apply(&cluster, &manifests).await;
+    manifests.extend(counts.iter().map(|count| template(*count)));
+    apply(&turn, &manifests).await;
+    turn
+}
+
+/// [`cluster`] with nodes `n00`, `n01`, … with so many cards each.
+pub async fn start(nodes: usize, cards: usize) -> Turn {
+    let cluster = cluster(&[1, cards / 2, cards]).await;
     let names: Vec<String> = (0..nodes).map(|number| format!("n{number:02}")).collect();
     for name in &names {
         cluster.add_node_object(name).await.unwrap();
@@ -29,12 +77,33 @@ pub async fn start(nodes: usize, cards: usize) -> Cluster {
     cluster
 }
 
+/// Deletes what makes pods, then pods and their claims, and waits until they are gone.
+pub async fn delete_workloads(cluster: &Cluster) {
+    let client = cluster.client().await.unwrap();
+    delete_all(Api::<Deployment>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<ReplicaSet>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<Job>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<Pod>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<ResourceClaim>::namespaced(client, NAMESPACE)).await;
+}
+
+async fn delete_all<K>(api: Api<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    poll::until_async(&format!("no {} is left", K::plural(&())), async || {
+        // Again and again: a controller may just have made another.
+        api.delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
+        api.list_metadata(&ListParams::default()).await.unwrap().items.is_empty()
+    })
+    .await;
+}
+
 pub async fn apply(cluster: &Cluster, manifests: &[Value]) {
     let text: Vec<String> = manifests.iter().map(Value::to_string).collect();
     cluster.apply(&text.join("\n---\n")).await.unwrap();
 }
 
-/// A claim template for so many cards: `gpus-4`.
 fn template(count: usize) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1",

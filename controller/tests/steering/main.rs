@@ -1,9 +1,11 @@
-//! The controller against a real control plane: twenty nodes of published slices, real kube-scheduler and
-//! kube-controller-manager; pods do not run.
+//! The controller against a real control plane: twenty nodes of published slices, by real plugins in one of the
+//! tests, real kube-scheduler and kube-controller-manager; pods do not run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod fleet;
 mod instance;
+mod load;
+mod plugins;
 mod pods;
 mod pools;
 mod steered;

@@ -16,3 +16,38 @@ pub fn absolute(text: &str) -> Result<PathBuf, String> {
     }
     Ok(path)
 }
+
+/// The name of a DRA driver, for clap: a DNS subdomain of at most 63 characters.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn driver_name(text: &str) -> Result<String, String> {
+    subdomain(text, 63)
+}
+
+/// The name of a Kubernetes object, for clap: a DNS subdomain of at most 253 characters.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn object_name(text: &str) -> Result<String, String> {
+    subdomain(text, 253)
+}
+
+/// Checks a DNS subdomain of RFC 1123, as Kubernetes validates names.
+fn subdomain(text: &str, longest: usize) -> Result<String, String> {
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    if text.len() > longest {
+        return Err(format!("{} characters, at most {longest} are allowed", text.len()));
+    }
+    if !text.split('.').all(label) {
+        return Err("not a DNS subdomain: lower-case letters, digits, '-' and '.', each part beginning and ending with \
+                    a letter or digit"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}

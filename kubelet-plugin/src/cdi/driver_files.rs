@@ -41,16 +41,15 @@ pub enum DriverFilesSource {
 /// Finds the files of the driver `version` (as the driver writes it, `580.95.05`). Takes up to a minute the first
 /// time for a version, milliseconds afterwards.
 ///
-/// `nvidia_ctk` is the path of the tool; `None` searches for it below the driver root. `cache` is the file for its
-/// answer. Never fails: what is not found is not mounted, and that is logged.
+/// `cache` is the file for the answer of `nvidia-ctk`, which is searched below the driver root. Never fails: what is not
+/// found is not mounted, and that is logged.
 pub async fn find_driver_files(
     roots: &Roots,
     version: &str,
-    nvidia_ctk: Option<&Path>,
     cache: &Path,
     file_system: Arc<dyn FileSystem>,
 ) -> DriverFiles {
-    if let Some(tool) = nvidia_ctk::find(roots, nvidia_ctk) {
+    if let Some(tool) = nvidia_ctk::find(roots) {
         let key = cache::Key::new(&tool, version, roots);
         if let Some(edits) = cache::read(&*file_system, cache, &key) {
             return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk };

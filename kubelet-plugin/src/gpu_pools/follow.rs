@@ -31,6 +31,8 @@ const BOTH: Duration = Duration::from_secs(5);
 /// How long to wait before the file is written again after that failed.
 const WRITE_AGAIN: Duration = Duration::from_secs(30);
 
+const NO_KIND: &str = "the cluster has no kind GpuPool: every card is offered as if there were no pools";
+
 /// Follows the pools.
 pub struct PoolFollower {
     /// The DRA driver: the domain of the attributes that selectors read.
@@ -47,6 +49,17 @@ pub struct PoolFollower {
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Receives what the pools say of the machine.
     pub resolution: watch::Sender<Option<Arc<Resolution>>>,
+    /// Receives how reading them goes.
+    pub reading: watch::Sender<Reading>,
+}
+
+/// How reading the pools and the node's labels goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether both are known, now or from earlier; nothing is published before that.
+    pub is_known: bool,
+    /// Why the pools cannot be read at present.
+    pub trouble: Option<String>,
 }
 
 /// What goes on between two events.
@@ -81,6 +94,12 @@ impl PoolFollower {
             state.labels.clone_from(&self.labels.borrow_and_update());
             state.settle(waited);
             state.keep();
+            self.reading.send_if_modified(|reading| {
+                let now = state.reading();
+                let is_new = *reading != now;
+                *reading = now;
+                is_new
+            });
             let machine = self.machines.borrow_and_update().clone();
             if let Some(machine) = machine
                 && let Some(next) = resolve(&self.driver_name, &state.known, &machine, self.has_layouts)
@@ -156,11 +175,9 @@ impl State {
                     return;
                 }
                 if code == Some(404) && self.known.pools.is_none() && !self.lost {
-                    tracing::warn!(
-                        "the cluster has no kind GpuPool: every card is offered as if there were no pools"
-                    );
+                    tracing::warn!("{NO_KIND}");
                     self.pools.pools = Some(BTreeMap::new());
-                    self.told = Some(String::new());
+                    self.told = Some(NO_KIND.to_owned());
                     return;
                 }
                 let first = self.told.is_none();
@@ -173,6 +190,11 @@ impl State {
                 self.told.get_or_insert(message);
             }
         }
+    }
+
+    fn reading(&self) -> Reading {
+        let Known { labels, pools } = &self.known;
+        Reading { is_known: labels.is_some() && pools.is_some(), trouble: self.told.clone() }
     }
 
     /// Writes down what is known.

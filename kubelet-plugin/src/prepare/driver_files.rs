@@ -56,9 +56,8 @@ impl Files {
             let version = calls.ask_driver(move || driver.driver_version()).await?;
             let version = version.map_err(PrepareError::Driver)?;
             let cache = options.state_directory.join("driver-files.json");
-            let tool = options.nvidia_ctk.as_deref();
             let files =
-                find_driver_files(&options.roots, &version, tool, &cache, options.file_system.clone()).await;
+                find_driver_files(&options.roots, &version, &cache, options.file_system.clone()).await;
             tracing::info!(version, source = ?files.source, mounts = files.edits.mounts.len(),
                 hooks = files.edits.hooks.len(), "driver files found");
             Ok(Arc::new(files))

@@ -29,8 +29,6 @@ pub struct PrepareOptions {
     pub cdi_directory: PathBuf,
     /// Where the driver's files and device nodes are.
     pub roots: Roots,
-    /// `nvidia-ctk`, as this process sees it; `None` searches for it below the driver root.
-    pub nvidia_ctk: Option<PathBuf>,
     /// Longest time from a call of Prepare to its answer that is spent waiting for obstacles that pass by themselves.
     /// The kubelet gives a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a
     /// minute or more later.
@@ -74,7 +72,6 @@ impl PrepareOptions {
             kubelet_directory: kubelet_directory.to_owned(),
             cdi_directory: "/var/run/cdi".into(),
             roots: Roots::default(),
-            nvidia_ctk: None,
             answer_within: Duration::from_secs(40),
             answer_at_the_latest: Duration::from_secs(43),
             driver_answers_within: Duration::from_secs(20),

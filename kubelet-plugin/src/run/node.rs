@@ -165,7 +165,6 @@ impl NodePart {
                 sysfs: self.options.sysfs_root.clone(),
                 proc: self.options.proc_root.clone(),
             },
-            nvidia_ctk: self.options.nvidia_ctk.clone(),
             mps_directory: self.options.mps_directory.clone(),
             resolution: self.resolution.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::discovery::Looks;
 use crate::driver::Driver;
+use crate::gpu_pools::Reading;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{PublishStatus, Role};
 
@@ -27,6 +28,8 @@ pub struct Readiness {
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// When the hardware was looked at.
     pub looks: watch::Receiver<Looks>,
+    /// How reading the GPU pools goes.
+    pub pools: watch::Receiver<Reading>,
     /// What is published.
     pub published: watch::Receiver<PublishStatus>,
 }
@@ -61,6 +64,7 @@ impl Readiness {
             condition("sockets", listening),
             condition("hardware", hardware),
             cards_read(&self.looks.borrow()),
+            pools_known(&self.pools.borrow()),
             condition("registered with the kubelet", registration(&self.registration.borrow())),
             condition("ResourceSlices published", published(&self.published.borrow())),
         ]
@@ -87,6 +91,19 @@ fn cards_read(looks: &Looks) -> Condition {
         Some(_) => None,
     };
     Condition { name: "cards read", missing, note }
+}
+
+/// Whether the GPU pools are known. What was known last holds where they cannot be read, which is no reason to take the
+/// node out of service.
+fn pools_known(reading: &Reading) -> Condition {
+    let name = "GpuPools known";
+    match (reading.is_known, reading.trouble.clone()) {
+        (true, trouble) => Condition { name, missing: None, note: trouble.unwrap_or_default() },
+        (false, trouble) => {
+            let not_yet = || "the API server has not told them and the node's labels yet".to_owned();
+            Condition { name, missing: Some(trouble.unwrap_or_else(not_yet)), note: String::new() }
+        }
+    }
 }
 
 fn registration(state: &RegistrationState) -> Option<String> {
@@ -129,6 +146,18 @@ mod tests {
         assert_eq!(one.note, "last complete look 600 s ago; a call of the driver hangs about 0000:01:00.0");
         looks.cards.insert(card(2), ago(121));
         assert_eq!(cards_read(&looks).missing.unwrap(), "the last answer of any card came 121 s ago");
+    }
+
+    #[test]
+    fn pools_that_cannot_be_read_are_red_only_where_none_are_known() {
+        let read = |is_known, trouble: Option<&str>| {
+            let condition = pools_known(&Reading { is_known, trouble: trouble.map(str::to_owned) });
+            (condition.missing.is_some(), condition.missing.unwrap_or(condition.note))
+        };
+        assert_eq!(read(true, None), (false, String::new()));
+        assert_eq!(read(true, Some("403")), (false, "403".to_owned()));
+        assert_eq!(read(false, Some("403")), (true, "403".to_owned()));
+        assert!(read(false, None).0, "every instance begins like this");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tessera_api::{NodeReport, node_report};
+use tessera_harness::{Cluster, ClusterOptions};
 
 use crate::node::{Node, cluster};
 use crate::plugin::{LONG, Plugin};
@@ -160,6 +161,7 @@ async fn what_was_known_last_holds_over_restarts() {
     // Never known: nothing is published.
     let plugin = Plugin::start(node.directory(), &forbidden);
     plugin.logged("cannot read GpuPools: nothing is published yet").await;
+    plugin.ready_line("[-] GpuPools known: ").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(node.devices().await, [""; 0]);
     plugin.terminate().await;
@@ -175,6 +177,13 @@ async fn what_was_known_last_holds_over_restarts() {
     let plugin = Plugin::start(node.directory(), &forbidden);
     plugin.logged("cannot read GpuPools: what was known last holds").await;
     plugin.ready_line("[+] ResourceSlices published").await;
+    // Told, and no reason to take the node out of service.
+    plugin.ready_line("[+] GpuPools known: ").await;
+    assert!(
+        plugin.get("/readyz").1.contains("gpupools.gpu.tessera.dev is forbidden"),
+        "{}",
+        plugin.get("/readyz").1
+    );
     until(&node, &plugin, &[("timeslice", Some("slices"), cards)]).await;
     plugin.terminate().await;
 
@@ -199,5 +208,34 @@ async fn what_was_known_last_holds_over_restarts() {
     let plugin = node.plugin(None);
     until(&node, &plugin, &[("gpu", Some("slices"), cards)]).await;
     assert!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap()["pools"].is_object());
+    plugin.terminate().await;
+}
+
+/// A cluster of its own: the others' has the kind.
+#[tokio::test]
+async fn without_the_kind_there_are_no_pools_and_later_the_last_known_hold() {
+    cluster().await;
+    let own = Cluster::start(ClusterOptions::scheduler_tier(0)).await.unwrap();
+    let node = Node::of(&own, "kind", "t4").await;
+    let cards = node.machine.cards().len();
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    until(&node, &plugin, &[("gpu", None, cards)]).await;
+    plugin.ready_line("[+] GpuPools known: the cluster has no kind GpuPool").await;
+
+    node.pool_in(&own, "slices", json!({"offer": slices(3)})).await;
+    until(&node, &plugin, &[("timeslice", Some("slices"), cards)]).await;
+    plugin
+        .until("no trouble", || plugin.get("/readyz").1.lines().any(|line| line == "[+] GpuPools known"))
+        .await;
+    plugin.terminate().await;
+    drop(registered);
+
+    own.kubectl(&["delete", "crd", "gpupools.gpu.tessera.dev"]).await.unwrap();
+    let plugin = node.plugin(None);
+    plugin.logged("cannot read GpuPools: what was known last holds").await;
+    plugin.ready_line("[+] ResourceSlices published").await;
+    until(&node, &plugin, &[("timeslice", Some("slices"), cards)]).await;
     plugin.terminate().await;
 }

@@ -49,7 +49,12 @@ pub async fn cluster() -> &'static Cluster {
 
 impl Node {
     pub async fn new(name: &str, hardware: &str) -> Self {
-        let kubeconfig = cluster().await.kubeconfig();
+        Self::of(cluster().await, name, hardware).await
+    }
+
+    /// A node of this cluster.
+    pub async fn of(cluster: &Cluster, name: &str, hardware: &str) -> Self {
+        let kubeconfig = cluster.kubeconfig();
         let file = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         // Not the cluster's own client, whose background task runs in the runtime of another test.
@@ -91,13 +96,18 @@ impl Node {
     }
 
     /// Makes or changes a GpuPool of this node alone, with this name in front of the node's.
-    pub async fn pool(&self, name: &str, mut spec: Value) {
+    pub async fn pool(&self, name: &str, spec: Value) {
+        self.pool_in(cluster().await, name, spec).await;
+    }
+
+    /// [`Node::pool`], in the cluster of this node.
+    pub async fn pool_in(&self, cluster: &Cluster, name: &str, mut spec: Value) {
         spec["nodeSelector"] = json!({"matchLabels": {POOL_LABEL: self.name}});
         let pool = json!({
             "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool",
             "metadata": {"name": self.pool_name(name)}, "spec": spec,
         });
-        installation::make_pools(cluster().await, &[pool.to_string()]).await.unwrap();
+        installation::make_pools(cluster, &[pool.to_string()]).await.unwrap();
     }
 
     pub fn pool_name(&self, name: &str) -> String {

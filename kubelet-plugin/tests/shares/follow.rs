@@ -45,6 +45,18 @@ pub fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
     node.api.put_status(claim, status);
 }
 
+/// A node with one card, whose preparer follows mps-host and has prepared a share of the card.
+pub async fn with_share() -> (Node, Preparer, Following, ClaimReference) {
+    let node = Node::new("t4");
+    let preparer = node.start().await;
+    let following = Following::start(&preparer);
+    following.is_connected().await;
+    let share = claim("share");
+    allocate(&node, &share, "4Gi");
+    prepare(&preparer, &share).await.unwrap();
+    (node, preparer, following, share)
+}
+
 /// The Events with this reason: kind and name of their objects, with their notes.
 fn events(node: &Node, reason: &str) -> Vec<(String, String)> {
     let events = node.api.events();
@@ -165,13 +177,7 @@ async fn limits_go_down_with_the_largest_share() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_will_not_leave_is_ended_in_its_time_and_its_pod_told() {
-    let node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
+    let (node, preparer, following, share) = with_share().await;
     let mut program = Container::of(&node.spec(&share)).run(&node.host);
     let since = Instant::now();
     unprepare(&preparer, &share).await.unwrap();

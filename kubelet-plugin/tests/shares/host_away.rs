@@ -8,19 +8,13 @@ use rustix::process::Signal;
 use tessera_fakes::poll::until_async;
 
 use crate::container::Container;
-use crate::follow::{Following, allocate};
+use crate::follow::{Following, with_share};
 use crate::host::kill;
 use crate::node::{Node, claim, prepare, unprepare};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
-    let mut node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
+    let (mut node, preparer, _following, share) = with_share().await;
     let supervisor = node.host.supervisor().unwrap();
     kill(node.host.reaper(), Signal::STOP);
     kill(supervisor, Signal::KILL);
@@ -36,13 +30,7 @@ async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_card() {
-    let node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
+    let (node, preparer, _following, share) = with_share().await;
     // mps-host hangs: it neither answers nor ends.
     let supervisor = node.host.supervisor().unwrap();
     kill(supervisor, Signal::STOP);
@@ -55,13 +43,7 @@ async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_c
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cards_of_an_mps_host_that_is_killed_at_once_are_closed_until_the_next_one_runs() {
-    let mut node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
+    let (mut node, preparer, _following, share) = with_share().await;
     let container = Container::of(&node.spec(&share));
     node.host.end_pod();
     until_async("closed", async || node.host.card(0)["computeMode"] == 2).await;
@@ -76,13 +58,7 @@ async fn the_cards_of_an_mps_host_that_is_killed_at_once_are_closed_until_the_ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn daemons_that_outlive_mps_host_keep_their_cards_open() {
-    let node = Node::new("t4");
-    let preparer = node.start().await;
-    let following = Following::start(&preparer);
-    following.is_connected().await;
-    let share = claim("share");
-    allocate(&node, &share, "4Gi");
-    prepare(&preparer, &share).await.unwrap();
+    let (node, preparer, following, share) = with_share().await;
     let (supervisor, reaper) = (node.host.supervisor().unwrap(), node.host.reaper());
     kill(reaper, Signal::STOP);
     kill(supervisor, Signal::KILL);

@@ -1,10 +1,14 @@
-//! `cargo xtask bench controller`: what steering adds to a pod's start beside kube-scheduler alone, and what a decision takes
-//! on a large fleet.
+//! `cargo xtask bench controller`: what steering adds to a pod's start beside kube-scheduler alone, what a decision takes
+//! on a large fleet, and what the program takes of memory there.
 
 mod fleet;
+mod memory;
+mod objects;
 mod pods;
+mod process;
+mod stand_in;
 
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -15,7 +19,9 @@ use serde_json::Value;
 use tessera_harness::{Cluster, ClusterOptions, workspace};
 
 use super::quantiles::Quantiles;
+use memory::Memory;
 use pods::Started;
+use process::Controller;
 
 /// Arguments of `cargo xtask bench controller`.
 #[derive(Args)]
@@ -32,6 +38,10 @@ pub struct ControllerArguments {
     /// Nodes of the fleet without an API server, with 208 devices each; 0 leaves that part out.
     #[arg(long, default_value_t = 5_000)]
     fleet: usize,
+    /// Nodes with 208 devices each that a stand-in for the API server has, for the memory of the controller's program; 0
+    /// leaves that part out.
+    #[arg(long, default_value_t = 5_000)]
+    stand_in: usize,
     /// `json` prints one line of JSON instead of a table.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -51,6 +61,8 @@ struct Report {
     /// What the example `measure` of `crates/decide` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
 }
 
 /// On the real control plane.
@@ -79,7 +91,8 @@ const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 pub async fn run(arguments: &ControllerArguments) -> Result<ExitCode> {
     let live = if arguments.nodes > 0 { Some(live(arguments).await?) } else { None };
     let fleet = if arguments.fleet > 0 { Some(measure(arguments.fleet)?) } else { None };
-    let report = Report { live, fleet };
+    let memory = if arguments.stand_in > 0 { Some(memory::measure(arguments.stand_in).await?) } else { None };
+    let report = Report { live, fleet, memory };
     match arguments.output {
         Output::Json => println!("{}", serde_json::to_string(&report)?),
         Output::Table => print(&report),
@@ -100,14 +113,14 @@ fn measure(nodes: usize) -> Result<Value> {
 }
 
 async fn live(arguments: &ControllerArguments) -> Result<Live> {
-    workspace::build(&["--profile", "node", "-p", "tessera-controller", "--bin", "controller"])?;
+    Controller::build()?;
     let mut options = ClusterOptions::scheduler_tier(0);
     options.extra.scheduler = QPS.map(str::to_owned).to_vec();
     options.extra.controller_manager = QPS.map(str::to_owned).to_vec();
     let cluster = Cluster::start(options).await?;
     eprintln!("publishing {} nodes with 8 cards each", arguments.nodes);
     fleet::publish(&cluster, arguments.nodes).await?;
-    let controller = Controller::start(&cluster)?;
+    let controller = Controller::start(&cluster.kubeconfig())?;
     let pause = Duration::from_millis(arguments.pause);
     // The first pods wait until the controller has seen everything.
     pods::start(&cluster, "warm", 5, pause).await?;
@@ -128,55 +141,6 @@ async fn live(arguments: &ControllerArguments) -> Result<Live> {
         processor_ms_per_pod: processor / arguments.pods as f64,
         resident_mib,
     })
-}
-
-/// A running controller; it is killed when dropped.
-struct Controller {
-    child: Child,
-}
-
-impl Controller {
-    fn start(cluster: &Cluster) -> Result<Self> {
-        let program = workspace::target()?.join("node/controller");
-        let child = Command::new(&program)
-            .args([
-                "--http-address",
-                "127.0.0.1:0",
-                "--pod-name",
-                "bench",
-                "--log-level",
-                "warn",
-                "--kubeconfig",
-            ])
-            .arg(cluster.kubeconfig())
-            .stdin(Stdio::null())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        Ok(Self { child })
-    }
-
-    /// Time of processors so far, in ms: user and system.
-    fn processor_ms(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-        let ticks: u64 =
-            fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        // USER_HZ is 100 on every Linux that Rust runs on.
-        Ok(ticks as f64 * 10.0)
-    }
-
-    fn resident_mib(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>().unwrap_or(0.0) / 1024.0)
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn print(report: &Report) {
@@ -220,6 +184,22 @@ fn print(report: &Report) {
             number("decide_max_ms"),
             number("resident_mib_of_fleet"),
             number("resident_mib_at_end"),
+        );
+    }
+    if let Some(memory) = &report.memory {
+        println!(
+            "{} nodes, {} devices, {} pods with a card, a stand-in for the API server (etcd cannot hold it here): the program \
+             reads {:.0} MiB, proposes nodes for {} pods {:.1} s after its start ({:.1} s of processor time); resident \
+             {:.0} MiB, at most {:.0} MiB",
+            memory.nodes,
+            memory.devices,
+            memory.running,
+            memory.listed_mib,
+            memory.waiting,
+            memory.all_proposed_s,
+            memory.processor_s,
+            memory.resident_mib,
+            memory.most_resident_mib,
         );
     }
 }

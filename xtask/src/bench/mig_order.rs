@@ -8,7 +8,7 @@
 
 mod kubernetes;
 mod mix;
-mod model;
+pub mod model;
 mod one_card;
 mod published;
 mod report;

@@ -41,14 +41,9 @@ pub(super) enum NvidiaCtkError {
 }
 
 /// The path of the tool, as this process sees it.
-pub(super) fn find(roots: &Roots, given: Option<&Path>) -> Option<PathBuf> {
-    match given {
-        Some(path) => Some(path.to_owned()),
-        None => DIRECTORIES
-            .iter()
-            .map(|directory| roots.driver.join(directory).join("nvidia-ctk"))
-            .find(|path| path.is_file()),
-    }
+pub(super) fn find(roots: &Roots) -> Option<PathBuf> {
+    let paths = DIRECTORIES.iter().map(|directory| roots.driver.join(directory).join("nvidia-ctk"));
+    paths.into_iter().find(|path| path.is_file())
 }
 
 /// Runs the tool to learn what containers need of the driver.

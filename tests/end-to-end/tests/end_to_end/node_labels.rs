@@ -1,11 +1,44 @@
 //! A label of the node selects a pool for it.
 
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
+use tessera_harness::Cluster;
 
 use crate::{
     shares::{share, time_slice},
     stage::{POOL_LABEL, play},
 };
+
+/// A node with the label that the pool of notebooks selects. Other tests use the node, so it loses the label also when
+/// this one fails.
+struct Labelled<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+}
+
+impl<'a> Labelled<'a> {
+    async fn new(cluster: &'a Cluster, node: &'a str) -> Self {
+        // Made first: the label may be there although kubectl failed.
+        let labelled = Self { cluster, node };
+        cluster.kubectl(&["label", "node", node, &format!("{POOL_LABEL}=notebooks")]).await.unwrap();
+        labelled
+    }
+}
+
+impl Drop for Labelled<'_> {
+    fn drop(&mut self) {
+        let kubectl = Command::new(self.cluster.program("kubectl").unwrap())
+            .args(["label", "node", self.node, &format!("{POOL_LABEL}-")])
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        if !kubectl.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            eprintln!("the label of {} stays: {kubectl:?}", self.node);
+        }
+    }
+}
 
 fn count(devices: &[Value], kind: &str) -> usize {
     devices.iter().filter(|device| device["attributes"]["type"]["string"] == kind).count()
@@ -14,15 +47,13 @@ fn count(devices: &[Value], kind: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_running_pods() {
     play("a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_running_pods", async |scene| {
-        let kubectl = &scene.stage.cluster;
-        let node = scene.stage.node().name();
         scene.template("share", &[share("share", &json!({}))]).await;
         scene.template("slice", &[time_slice("slice")]).await;
         scene.program_from_template("share", "share", &["--hold"]).await;
         scene.ready("share").await;
         let shared = scene.device_of("share").await.device;
 
-        kubectl.kubectl(&["label", "node", node, &format!("{POOL_LABEL}=notebooks")]).await.unwrap();
+        let labelled = Labelled::new(&scene.stage.cluster, scene.stage.node().name()).await;
         // Four slots on each card. No other device is published, except the one in use, which is tainted.
         scene
             .published("only time-slices, and what is in use", |devices| {
@@ -54,7 +85,7 @@ async fn a_label_of_the_node_changes_what_it_offers_and_takes_nothing_from_runni
         assert_eq!(scene.stage.card_use(&sliced).time_slice, 0, "notebooks have the driver's own interval");
         scene.ready("share").await;
 
-        kubectl.kubectl(&["label", "node", node, &format!("{POOL_LABEL}-")]).await.unwrap();
+        drop(labelled);
         scene
             .published("everything again", |devices| {
                 (count(devices, "gpu"), count(devices, "mps"), count(devices, "timeslice")) == (8, 24, 8)

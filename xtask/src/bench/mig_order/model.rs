@@ -49,22 +49,37 @@ impl Model {
             .with_context(|| format!("there is no model {name}; there are {known}"))
     }
 
-    /// What a node with this many of these cards publishes, all of them in MIG mode.
+    /// A machine with this many of these cards, all of them in MIG mode, of which nothing else is known.
     ///
     /// # Errors
-    /// When something is left out, or there are more cards than addresses.
-    pub fn pool(&self, cards: usize, order: PlacementOrder) -> Result<Pool> {
+    /// There are more cards than addresses.
+    pub fn machine(&self, cards: usize) -> Result<Machine> {
         let mig = Mig { mode: true, pending_mode: true, profiles: self.profiles.clone(), ..Mig::default() };
         let card = |position: usize| -> Result<Card> {
             let address = PciBusId::new(0, u8::try_from(position + 1)?, 0, 0)?;
             Ok(Card { mig_capable: Some(true), mig: Some(mig.clone()), ..Card::new(address) })
         };
-        let machine = Machine { cards: (0..cards).map(card).collect::<Result<_>>()?, ..Machine::default() };
+        Ok(Machine { cards: (0..cards).map(card).collect::<Result<_>>()?, ..Machine::default() })
+    }
+
+    /// What a node with this many of these cards publishes.
+    ///
+    /// # Errors
+    /// When something is left out, or there are more cards than addresses.
+    pub fn pool(&self, cards: usize, order: PlacementOrder) -> Result<Pool> {
+        Self::publish(&self.machine(cards)?, order).with_context(|| self.name)
+    }
+
+    /// What is published of a machine.
+    ///
+    /// # Errors
+    /// When something is left out.
+    pub fn publish(machine: &Machine, order: PlacementOrder) -> Result<Pool> {
         let mut options = PoolOptions::new(DEFAULT_DRIVER_NAME);
         options.offers.others_mut().partitioning.placement_order = order;
-        let pool = Pool::new(&machine, &options);
+        let pool = Pool::new(machine, &options);
         if let [warning, ..] = pool.warnings.as_slice() {
-            bail!("{}: {warning}", self.name);
+            bail!("{warning}");
         }
         Ok(pool)
     }

@@ -1,0 +1,66 @@
+//! The controller as a process.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use tessera_harness::workspace;
+
+/// A running controller; it is killed when dropped.
+pub struct Controller {
+    child: Child,
+}
+
+impl Controller {
+    /// Builds it as the image has it.
+    pub fn build() -> Result<()> {
+        Ok(workspace::build(&["--profile", "node", "-p", "tessera-controller", "--bin", "controller"])?)
+    }
+
+    /// Starts it; it must have been built.
+    pub fn start(kubeconfig: &Path) -> Result<Self> {
+        let program = workspace::target()?.join("node/controller");
+        let child = Command::new(&program)
+            .args(["--http-address", "127.0.0.1:0", "--pod-name", "bench", "--log-level", "warn"])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        Ok(Self { child })
+    }
+
+    /// Time of processors so far, in ms: user and system.
+    pub fn processor_ms(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+        let ticks: u64 =
+            fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        // USER_HZ is 100 on every Linux that Rust runs on.
+        Ok(ticks as f64 * 10.0)
+    }
+
+    /// Resident memory now.
+    pub fn resident_mib(&self) -> Result<f64> {
+        self.status_mib("VmRSS:")
+    }
+
+    /// The most that has been resident.
+    pub fn most_resident_mib(&self) -> Result<f64> {
+        self.status_mib("VmHWM:")
+    }
+
+    fn status_mib(&self, name: &str) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib: f64 = line.context("the controller has ended")?.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
