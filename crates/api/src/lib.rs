@@ -15,6 +15,7 @@ mod device_type;
 pub mod facts;
 pub mod gpu_pool;
 pub mod limits;
+pub mod managed;
 pub mod node_report;
 pub mod offer;
 mod partition_name;
