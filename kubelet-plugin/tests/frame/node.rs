@@ -34,6 +34,7 @@ pub struct Node {
     pub name: String,
     pub client: Client,
     pub machine: EmulatedMachine,
+    cluster: &'static Cluster,
     kubeconfig: PathBuf,
     directory: TempDir,
 }
@@ -49,7 +50,11 @@ pub async fn cluster() -> &'static Cluster {
 
 impl Node {
     pub async fn new(name: &str, hardware: &str) -> Self {
-        let kubeconfig = cluster().await.kubeconfig();
+        Self::in_cluster(cluster().await, name, hardware).await
+    }
+
+    pub async fn in_cluster(cluster: &'static Cluster, name: &str, hardware: &str) -> Self {
+        let kubeconfig = cluster.kubeconfig();
         let file = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         // Not the cluster's own client, whose background task runs in the runtime of another test.
@@ -59,7 +64,7 @@ impl Node {
         let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
         Api::<NodeObject>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
         let directory = tempfile::Builder::new().prefix("f").rand_bytes(5).tempdir_in("/tmp").unwrap();
-        Self { name, client, machine: EmulatedMachine::new(hardware), kubeconfig, directory }
+        Self { name, client, machine: EmulatedMachine::new(hardware), cluster, kubeconfig, directory }
     }
 
     pub fn directory(&self) -> &Path {
@@ -97,7 +102,7 @@ impl Node {
             "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool",
             "metadata": {"name": self.pool_name(name)}, "spec": spec,
         });
-        installation::make_pools(cluster().await, &[pool.to_string()]).await.unwrap();
+        installation::make_pools(self.cluster, &[pool.to_string()]).await.unwrap();
     }
 
     pub fn pool_name(&self, name: &str) -> String {
