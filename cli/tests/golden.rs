@@ -246,6 +246,15 @@ fn explain_shares_counters_taints_and_constraints() {
     golden("explain-json", &["explain", "claim/wants-whole", "-f", "../sharing.yaml", "-o", "json"], "");
 }
 
+/// No claim may tolerate the taint of managed cards, so that is no change that would help.
+#[test]
+fn explain_says_who_allocates_managed_cards() {
+    for claim in ["one", "two"] {
+        let name = format!("explain-managed-{claim}");
+        golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../managed.yaml"], "");
+    }
+}
+
 #[test]
 fn documents_that_are_no_objects_are_placed() {
     let slices =

@@ -69,6 +69,13 @@ true
 {{- end -}}
 {{- end }}
 
+{{- /* Whether the controller may allocate claims: "true" or empty. Taints of devices are on by default since Kubernetes 1.36. */}}
+{{- define "tessera.managed" -}}
+{{- if and .Values.controller.enabled .Values.managed.enabled (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+true
+{{- end -}}
+{{- end }}
+
 {{- /* Security of a container that needs nothing of the node. */}}
 {{- define "tessera.unprivileged" -}}
 runAsNonRoot: true

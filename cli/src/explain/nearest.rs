@@ -95,7 +95,7 @@ impl Search<'_> {
                 changes.push((format!("the constraint on {name} goes"), changed));
             }
         }
-        let taints: Vec<String> = diagnosis
+        let taints: Vec<(String, String)> = diagnosis
             .requests
             .iter()
             .flat_map(|request| &request.verdicts)
@@ -111,13 +111,15 @@ impl Search<'_> {
             for claim in &mut changed {
                 for request in &mut claim.requests {
                     for_each_request(&mut request.ask, |request| {
-                        request.tolerations.push(DeviceToleration {
+                        request.tolerations.extend(taints.iter().map(|(key, _)| DeviceToleration {
+                            key: Some(key.clone()),
                             operator: Some("Exists".to_owned()),
                             ..DeviceToleration::default()
-                        });
+                        }));
                     });
                 }
             }
+            let taints: Vec<&str> = taints.iter().map(|(_, taint)| taint.as_str()).collect();
             changes.push((format!("it tolerates {}", taints.join(", ")), changed));
         }
         for (claim, number) in fewer {

@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tessera_allocator::explain::Reason;
-use tessera_api::Quantity;
+use tessera_api::{Quantity, managed};
 
 use super::fleet::Users;
 
@@ -25,6 +25,9 @@ impl Obstacle {
             Reason::Selector { .. } => format!("not `{}` ({})", self.expression(), self.owner()),
             Reason::InUse(_) => "in use".to_owned(),
             Reason::NotForNode => "for other nodes".to_owned(),
+            Reason::Taint { key, .. } if key == managed::TAINT_KEY => {
+                "managed: the controller allocates it".to_owned()
+            }
             Reason::Taint { .. } => format!("taint {} is not tolerated", self.message()),
             _ => self.message(),
         }
@@ -50,9 +53,13 @@ impl Obstacle {
         matches!(self.reason, Reason::Selector { .. } | Reason::SelectorFails(_))
     }
 
-    /// The taint that is not tolerated: `key=value:effect`.
-    pub fn taint(&self) -> Option<String> {
-        matches!(self.reason, Reason::Taint { .. }).then(|| self.message())
+    /// The taint that is not tolerated, its key and `key=value:effect`. Not that of managed cards, which no claim may
+    /// tolerate.
+    pub fn taint(&self) -> Option<(String, String)> {
+        match &self.reason {
+            Reason::Taint { key, .. } if key != managed::TAINT_KEY => Some((key.clone(), self.message())),
+            _ => None,
+        }
     }
 
     /// The false part of the selector, or all of it.
@@ -116,6 +123,7 @@ impl Serialize for Obstacle {
             Reason::NoSuchCapacity(_) | Reason::Policy { .. } | Reason::Capacity { .. } => {
                 ("capacity", Some("message"))
             }
+            Reason::Taint { key, .. } if key == managed::TAINT_KEY => ("managed", Some("taint")),
             Reason::Taint { .. } => ("taint", Some("taint")),
             Reason::InUse(_) => ("inUse", None),
             Reason::Counter { .. } => ("counter", Some("message")),

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use tessera_api::GpuPoolSpec;
-use tessera_api::gpu_pool::{Allocation, GpuPool};
+use tessera_api::gpu_pool::{Allocation, GpuPool, Placement, TopologyPolicy};
 
 use crate::fleet;
 use crate::instance::Instance;
@@ -29,10 +29,11 @@ async fn pools_say_how_they_are() {
     let pools: Api<GpuPool> = Api::all(cluster.client().await.unwrap());
     let spec = GpuPoolSpec { allocation: Allocation::Steered, ..GpuPoolSpec::default() };
     pools.create(&PostParams::default(), &GpuPool::new("main", spec.clone())).await.unwrap();
-    pools.create(&PostParams::default(), &GpuPool::new("other", spec)).await.unwrap();
-    let managed = GpuPoolSpec { allocation: Allocation::Managed, ..GpuPoolSpec::default() };
-    let refused = pools.create(&PostParams::default(), &GpuPool::new("managed", managed)).await.unwrap_err();
-    assert!(refused.to_string().contains("not available in this version"), "{refused}");
+    pools.create(&PostParams::default(), &GpuPool::new("other", spec.clone())).await.unwrap();
+    let placement = Placement { topology: TopologyPolicy::Required, ..Placement::default() };
+    let settles = GpuPoolSpec { placement, ..spec.clone() };
+    let refused = pools.create(&PostParams::default(), &GpuPool::new("settles", settles)).await.unwrap_err();
+    assert!(refused.to_string().contains("needs allocation Managed"), "{refused}");
     let long = GpuPool::new(&"p".repeat(64), GpuPoolSpec::default());
     assert!(pools.create(&PostParams::default(), &long).await.is_err());
 

@@ -18,6 +18,13 @@ pub use status::{GpuPoolStatus, UnmetDemand, condition};
 #[cfg_attr(feature = "crd", derive(kube::CustomResource, schemars::JsonSchema))]
 #[cfg_attr(
     feature = "crd",
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self.placement.topology != 'Required' || self.allocation == 'Managed'",
+        "message": "placement.topology Required needs allocation Managed: only who allocates can wait for the best cards",
+    }]))
+)]
+#[cfg_attr(
+    feature = "crd",
     kube(
         group = "gpu.tessera.dev",
         version = "v1alpha1",
@@ -54,15 +61,9 @@ pub struct GpuPoolSpec {
     /// What is offered of the cards.
     pub offer: Offer,
     /// Who allocates claims for them.
-    #[cfg_attr(
-        feature = "crd",
-        schemars(extend("x-kubernetes-validations" = [{
-            "rule": "self != 'Managed'",
-            "message": "allocation Managed is not available in this version; use Steered or Native",
-        }]))
-    )]
     pub allocation: Allocation,
-    /// How the controller chooses among nodes. Without meaning where the allocation is Native.
+    /// How the controller chooses among nodes, and among cards where it allocates. Without meaning where the allocation is
+    /// Native.
     pub placement: Placement,
 }
 
@@ -125,11 +126,12 @@ pub enum Allocation {
     Native,
     /// kube-scheduler, on the node that the controller proposes.
     Steered,
-    /// The controller.
+    /// The controller. All devices of the cards have the taint [`crate::managed::TAINT_KEY`], with which kube-scheduler
+    /// allocates none of them.
     Managed,
 }
 
-/// How the controller chooses among nodes.
+/// How the controller chooses among nodes, and among cards where it allocates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -155,9 +157,12 @@ pub enum Strategy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub enum TopologyPolicy {
-    /// Nodes whose cards are better connected come first.
+    /// The best connected cards come first.
     #[default]
     Preferred,
+    /// The best connected cards that the machine has, or none: it never settles for less, and the pod waits for them. Only
+    /// where the allocation is [`Allocation::Managed`].
+    Required,
     /// Connections do not count.
     Ignored,
 }

@@ -119,7 +119,7 @@ impl PackedPool {
             publisher.publish(rank, *position, cards[*position]);
         }
         let Publisher { mut tiers, mut warnings, .. } = publisher;
-        let no_longer_offered = tiers.add_held(&options.held, &options.driver_name, &mut warnings);
+        let no_longer_offered = tiers.add_held(options, &mut warnings);
         Self { slices: tiers.into_slices(), warnings, no_longer_offered }
     }
 }
@@ -140,7 +140,8 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
             None => Grid::whole(),
         };
         let set = counters::of_card(card.pci, &grid);
-        let description = Description::new(card, &versions, driver_name, None, &mut warnings);
+        let description =
+            Description::new(card, &versions, driver_name, &CardOffer::default(), &mut warnings);
         (card.pci, makers.device(position, card, &description, &grid, &set, &mut warnings))
     });
     cards.collect()
@@ -160,7 +161,8 @@ impl Publisher<'_> {
     /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
         let PoolOptions { driver_name, offers, held } = self.options;
-        let CardOffer { pool, offer } = offers.of(card.pci);
+        let card_offer = offers.of(card.pci);
+        let offer = &card_offer.offer;
         let warnings = &mut self.warnings;
         let grid = match &card.mig {
             Some(mig) => Grid::new(card.pci, mig, offer.partitioning.placement_order, warnings),
@@ -173,7 +175,7 @@ impl Publisher<'_> {
         if is_as_before {
             warnings.push(Warning::OldCounters(card.pci));
         }
-        let description = Description::new(card, &self.versions, driver_name, pool.as_deref(), warnings);
+        let description = Description::new(card, &self.versions, driver_name, card_offer, warnings);
 
         let partitions = if possible == Possible::Existing {
             partition::existing(card, &grid, &set, warnings)

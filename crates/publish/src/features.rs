@@ -107,6 +107,13 @@ pub fn is_used_by(feature: Feature, device: &Device) -> bool {
     device_without(&[feature].into(), device).as_ref() != Some(device)
 }
 
+/// Whether `device` has a taint that keeps the scheduler's allocator away.
+#[must_use]
+pub fn is_kept_away(device: &Device) -> bool {
+    let blocks = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
+    device.taints.iter().flatten().any(|taint| blocks(&taint.effect))
+}
+
 fn device_without(missing: &BTreeSet<Feature>, device: &Device) -> Option<Device> {
     let mut device = device.clone();
     for feature in missing {
@@ -127,11 +134,10 @@ fn device_without(missing: &BTreeSet<Feature>, device: &Device) -> Option<Device
                 }
             }
             Feature::DeviceTaints => {
-                let blocks = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
-                if device.taints.take().is_some_and(|taints| taints.iter().any(|taint| blocks(&taint.effect)))
-                {
+                if is_kept_away(&device) {
                     return None;
                 }
+                device.taints = None;
             }
             Feature::BindingConditions => {
                 if device.binding_conditions.take().is_some_and(|conditions| !conditions.is_empty()) {

@@ -49,6 +49,8 @@ pub struct Session {
     generation: Option<i64>,
     /// Whether it is known which features the server keeps, by a dry run or by its answers to writes.
     probed: bool,
+    /// Whether a dry run has told if the server keeps taints.
+    knows_taints: bool,
     /// The slices were as desired: any difference now was made by somebody else.
     synced: bool,
     backoff: Backoff,
@@ -92,6 +94,7 @@ impl Session {
             owner: None,
             generation: None,
             probed: false,
+            knows_taints: false,
             synced: false,
             backoff: Backoff::default(),
             conflicts: 0,
@@ -180,8 +183,10 @@ impl Session {
                 self.owner = None;
                 continue;
             }
-            if !std::mem::replace(&mut self.probed, true) && self.store.iter().next().is_some() {
-                // Do not replace what a predecessor published by something that the server does not keep.
+            // Do not replace what a predecessor published by something that the server does not keep, and do not let the
+            // scheduler see a device for a moment that it is to be kept away from.
+            let replaces = !std::mem::replace(&mut self.probed, true) && self.store.iter().next().is_some();
+            if replaces || !self.knows_taints && self.target.keeps_away() {
                 if let Err(failure) = self.probe_target().await {
                     self.probed = false;
                     return self.retry(failure);
@@ -248,6 +253,7 @@ impl Session {
                 Err(failure) => return Err(failure),
             },
         };
+        self.knows_taints |= self.target.keeps_away();
         for message in self.target.learn_from_probe(dropped) {
             tracing::warn!("{message}");
         }

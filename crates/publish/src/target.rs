@@ -176,6 +176,12 @@ impl Target {
         }
     }
 
+    /// Whether the scheduler's allocator is to be kept away from a device.
+    #[must_use]
+    pub fn keeps_away(&self) -> bool {
+        self.full.iter().any(|slice| slice.contents.devices().iter().any(features::is_kept_away))
+    }
+
     /// A slice for a dry run that shows what the server keeps: for each feature, the first device that uses it. `None` if the
     /// hardware uses no feature.
     #[must_use]

@@ -56,7 +56,11 @@ pub fn resolve(
         .iter()
         .filter_map(|(name, pool)| {
             let spec = pool.spec.as_ref().filter(|spec| spec.selects_node(labels))?;
-            let offer = CardOffer { pool: Some(name.clone()), offer: Arc::new(spec.offer.clone()) };
+            let offer = CardOffer {
+                pool: Some(name.clone()),
+                offer: Arc::new(spec.offer.clone()),
+                allocation: spec.allocation,
+            };
             let compile = |text: &String| {
                 Selector::compile_new(text, Features::default()).map_err(|error| error.to_string())
             };

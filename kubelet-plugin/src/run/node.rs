@@ -87,6 +87,7 @@ impl NodePart {
             preparer: preparer.clone(),
             pools: self.pools.clone(),
             published_before: self.published_before.clone(),
+            published: self.published.clone(),
             health: health_sender.clone(),
             looks: self.looks.clone(),
             registration: self.registration.subscribe(),

@@ -1,16 +1,30 @@
 //! What the node tells the controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, limits, node_report};
 use tessera_inventory::{Machine, Topology};
 
 use crate::gpu_pools::Resolution;
 
+/// What a pool's report says where its cards would have taints that the API server does not keep.
+pub const NEEDS_TAINTS: &str = "allocation Managed needs the feature gate DRADeviceTaints in kube-apiserver and kube-scheduler \
+                            (on by default since Kubernetes 1.36), and it is off: its cards are not published";
+
 /// The annotations of the first slice: the report of the node. `waits` are the devices that are published only because
-/// claims hold them.
-pub fn annotations(resolution: &Resolution, waits: &[String]) -> BTreeMap<String, String> {
+/// claims hold them; `taints_are_kept` says whether the API server keeps taints of devices, as far as is known.
+pub fn annotations(
+    resolution: &Resolution,
+    waits: &[String],
+    taints_are_kept: bool,
+) -> BTreeMap<String, String> {
     let mut report = node_report(resolution, waits);
+    if !taints_are_kept {
+        for pool in managed_pools(resolution) {
+            report.pools.entry(pool).or_default().error.get_or_insert_with(|| NEEDS_TAINTS.to_owned());
+        }
+    }
     let mut text = json(&report);
     if text.len() + node_report::ANNOTATION.len() > limits::ANNOTATIONS_BYTES {
         tracing::warn!(
@@ -21,6 +35,12 @@ pub fn annotations(resolution: &Resolution, waits: &[String]) -> BTreeMap<String
         text = json(&report);
     }
     BTreeMap::from([(node_report::ANNOTATION.to_owned(), text)])
+}
+
+/// The pools by which the controller allocates cards of this node.
+pub fn managed_pools(resolution: &Resolution) -> BTreeSet<String> {
+    let managed = resolution.cards.values().filter(|card| card.allocation == Allocation::Managed);
+    managed.filter_map(|card| card.pool.clone()).collect()
 }
 
 fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
@@ -99,13 +119,32 @@ mod tests {
     fn a_report_has_connections_and_what_is_waited_for() {
         let resolution = resolution(3);
         let waits = ["gpu-02-00".to_owned(), "gpu-09-00".to_owned(), "no name".to_owned()];
-        let annotations = annotations(&resolution, &waits);
+        let annotations = annotations(&resolution, &waits, true);
         let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
         assert_eq!(report.links, [(pci(1), pci(2), 4)]);
         assert_eq!(report.pcie, [(pci(1), pci(2), "PIX".to_owned())]);
         assert_eq!(report.other_pairs.as_deref(), Some("SYS"));
         assert_eq!(report.cards.len(), 3);
         assert_eq!(report.cards[&pci(2)].waits_for, ["gpu-02-00"]);
+    }
+
+    #[test]
+    fn managed_pools_are_told_that_taints_are_not_kept() {
+        let mut resolution = resolution(3);
+        for (bus, pool, allocation) in
+            [(1, "steered", Allocation::Steered), (2, "managed", Allocation::Managed)]
+        {
+            let pool = Some(pool.to_owned());
+            resolution.cards.insert(pci(bus), CardReport { pool, allocation, ..CardReport::default() });
+        }
+        let errors = |taints_are_kept| {
+            let annotations = annotations(&resolution, &[], taints_are_kept);
+            let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
+            let errors = report.pools.into_iter().map(|(pool, report)| (pool, report.error.unwrap()));
+            errors.collect::<Vec<_>>()
+        };
+        assert_eq!(errors(true), []);
+        assert_eq!(errors(false), [("managed".to_owned(), NEEDS_TAINTS.to_owned())]);
     }
 
     #[test]
@@ -123,7 +162,7 @@ mod tests {
                 );
             }
         }
-        let annotations = annotations(&resolution, &[]);
+        let annotations = annotations(&resolution, &[], true);
         let text = &annotations[node_report::ANNOTATION];
         let report: NodeReport = serde_json::from_str(text).unwrap();
         assert!(

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_report::{HealthSender, report};
 use super::metrics::Metrics;
-use super::node_report::annotations;
+use super::node_report::{NEEDS_TAINTS, annotations, managed_pools};
 use crate::{discovery::Looks, gpu_pools::Resolution, layout::LayoutStatus, prepare::Preparer};
 use tessera_dra_kubelet::registration::RegistrationState;
-use tessera_publish::PoolIdentity;
+use tessera_publish::{Feature, PoolIdentity, PublishStatus};
 
 /// How often to see whether devices that are no longer offered are still held.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -42,6 +42,8 @@ pub struct PoolMaker {
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
     /// What was published when this instance began; `None` until that is known.
     pub published_before: watch::Receiver<Option<Arc<[tessera_publish::Contents]>>>,
+    /// What the API server does not keep of it.
+    pub published: watch::Receiver<PublishStatus>,
     /// Receives the devices' health.
     pub health: HealthSender,
     /// When each card was last looked at.
@@ -66,6 +68,8 @@ impl PoolMaker {
         let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
         let (mut layouts, mut resolutions) = (self.layouts, self.resolution);
         let mut before = self.published_before;
+        let mut status_of_published = self.published;
+        let mut taints_are_kept = true;
         // What was last published: by the previous instance, then by this one.
         let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
@@ -90,14 +94,15 @@ impl PoolMaker {
                 layouts_settled |= status.settled;
                 let pool = PackedPool::new(&status.offered(machine), &options);
                 recheck = !pool.no_longer_offered.is_empty();
-                tell(&pool.warnings, &mut told);
+                tell(warnings(&pool.warnings, &resolution, taints_are_kept), &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
                 let report = report(&identity.pool_name, &pool, machine, &looks.borrow());
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    let wanted = to_publish(&pool, annotations(&resolution, &pool.no_longer_offered));
+                    let annotations = annotations(&resolution, &pool.no_longer_offered, taints_are_kept);
+                    let wanted = to_publish(&pool, annotations);
                     let new = pools.send_if_modified(|sent| {
                         let changed = sent.as_deref() != Some(&wanted);
                         if changed {
@@ -118,6 +123,11 @@ impl PoolMaker {
                 }
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
+                status = status_of_published.wait_for(|status| keeps_taints(status) != taints_are_kept) => {
+                    // The sender lives as long as the plugin: an error means that the plugin is ending.
+                    let Ok(status) = status else { return };
+                    taints_are_kept = keeps_taints(&status);
+                }
                 () = &mut waited, if !layouts_settled => layouts_settled = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }
@@ -168,9 +178,23 @@ fn packed(published: &tessera_publish::Contents) -> PackedContents {
     }
 }
 
+/// Whether the API server keeps taints of devices, as far as is known.
+fn keeps_taints(status: &PublishStatus) -> bool {
+    !status.missing_features.contains(&Feature::DeviceTaints)
+}
+
+/// What is to be logged: what could not be published of the machine, and what the API server does not keep of it.
+fn warnings(of_machine: &[Warning], resolution: &Resolution, taints_are_kept: bool) -> BTreeSet<String> {
+    let mut warnings: BTreeSet<String> = of_machine.iter().map(ToString::to_string).collect();
+    if !taints_are_kept {
+        let pools = managed_pools(resolution).into_iter();
+        warnings.extend(pools.map(|pool| format!("GPU pool {pool}: {NEEDS_TAINTS}")));
+    }
+    warnings
+}
+
 /// Logs each warning once while it lasts.
-fn tell(warnings: &[Warning], told: &mut BTreeSet<String>) {
-    let now: BTreeSet<String> = warnings.iter().map(ToString::to_string).collect();
+fn tell(now: BTreeSet<String>, told: &mut BTreeSet<String>) {
     for warning in now.difference(told) {
         tracing::warn!("{warning}");
     }

@@ -66,7 +66,7 @@ impl Readiness {
             cards_read(&self.looks.borrow()),
             pools_known(&self.pools.borrow()),
             condition("registered with the kubelet", registration(&self.registration.borrow())),
-            condition("ResourceSlices published", published(&self.published.borrow())),
+            slices(&self.published.borrow()),
         ]
     }
 }
@@ -112,6 +112,13 @@ fn registration(state: &RegistrationState) -> Option<String> {
         RegistrationState::Registered => None,
         RegistrationState::Refused(error) => Some(format!("the kubelet refused: {error}")),
     }
+}
+
+/// Whether it has published, and what of it the API server does not keep.
+fn slices(status: &PublishStatus) -> Condition {
+    let missing = published(status);
+    let note = status.last_error.clone().filter(|_| missing.is_none()).unwrap_or_default();
+    Condition { name: "ResourceSlices published", missing, note }
 }
 
 /// Whether it has published. An instance that has, and is on standby now, is ready: its successor publishes.
@@ -179,5 +186,7 @@ mod tests {
         assert_eq!(published(&superseded), None);
         assert_eq!(published(&status(Role::Publishing, false, Some("403"))).unwrap(), "403");
         assert!(published(&status(Role::WaitingForHardware, false, None)).is_some());
+        let left_out = slices(&status(Role::Publishing, true, Some("gate G is off")));
+        assert_eq!((left_out.missing, &*left_out.note), (None, "gate G is off"));
     }
 }

@@ -283,10 +283,17 @@ async fn a_pool_with_a_mistake_is_refused() {
     tessera_harness::installation::make_pools(cluster, &[pool(&json!({})).to_string()])
         .await
         .expect("accepted");
+    for spec in [
+        json!({"allocation": "Managed"}),
+        json!({"allocation": "Managed", "placement": {"topology": "Required"}}),
+    ] {
+        cluster.apply(&pool(&spec).to_string()).await.expect("accepted");
+    }
     for (spec, part) in [
         (json!({"prority": 1}), "prority"),
         (json!({"cards": ""}), "spec.cards"),
-        (json!({"allocation": "Managed"}), "not available"),
+        (json!({"placement": {"topology": "Required"}}), "needs allocation Managed"),
+        (json!({"allocation": "Steered", "placement": {"topology": "Required"}}), "needs allocation Managed"),
         (json!({"offer": {"sharing": {"timeSlicing": {"replicas": 1}}}}), "replicas"),
         (json!({"offer": {"sharing": {"mps": {"defaultShares": 101}}}}), "defaultShares"),
         (json!({"offer": {"sharing": {"mps": {"cards": false}}}}), "shares neither"),

@@ -41,7 +41,7 @@ async fn until(node: &Node, plugin: &Plugin, expected: &[(&str, Option<&str>, us
 }
 
 /// The report, once it is as wanted.
-async fn report(node: &Node, wanted: impl Fn(&NodeReport) -> bool) -> NodeReport {
+pub async fn report(node: &Node, wanted: impl Fn(&NodeReport) -> bool) -> NodeReport {
     let since = Instant::now();
     loop {
         let slices = node.slices().await;

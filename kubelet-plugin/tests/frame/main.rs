@@ -8,6 +8,7 @@ mod gpu_pools;
 mod hung_card;
 mod instances;
 mod layouts;
+mod managed;
 mod node;
 mod partitions;
 mod plugin;

@@ -19,6 +19,7 @@ const CONTROLLERS: &[&str] = &[
     "taint-eviction-controller",
     "device-taint-eviction-controller",
     "resourceclaim-controller",
+    "validatingadmissionpolicy-status-controller",
     "daemonset-controller",
     "deployment-controller",
     "replicaset-controller",

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::{Quantity, attribute, version};
 
 use super::attributes::{AttributeMap, Attributes, semantic_version};
-use super::taints;
+use super::{CardOffer, taints};
 use crate::machine::{Card, Machine};
 use crate::warning::Warning;
 
@@ -19,7 +19,7 @@ pub struct Versions {
 pub struct Description {
     /// Attributes.
     pub attributes: AttributeMap,
-    /// The taint of a card that does not work.
+    /// The taints of a card that does not work, or that the controller allocates.
     pub taints: Option<Vec<DeviceTaint>>,
     /// The card's memory in bytes, if Kubernetes can hold that number.
     pub memory: Option<i64>,
@@ -35,12 +35,11 @@ impl Versions {
 }
 
 impl Description {
-    /// `gpu_pool` is the GpuPool that decides on the card.
     pub fn new(
         card: &Card,
         versions: &Versions,
         driver_name: &str,
-        gpu_pool: Option<&str>,
+        CardOffer { pool, allocation, .. }: &CardOffer,
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let memory = card.memory_bytes.and_then(|bytes| {
@@ -51,7 +50,7 @@ impl Description {
             memory
         });
         let mut attributes = Attributes::new(card.pci, warnings);
-        attributes.string(attribute::GPU_POOL, gpu_pool);
+        attributes.string(attribute::GPU_POOL, pool.as_deref());
         attributes.string(attribute::PRODUCT_NAME, card.product_name.as_deref());
         attributes.string(attribute::BRAND, card.brand.as_deref());
         attributes.string(attribute::ARCHITECTURE, card.architecture.as_deref());
@@ -64,11 +63,9 @@ impl Description {
         attributes.string(attribute::PCI_BUS_ID, Some(&card.pci.to_string()));
         attributes.string(attribute::PCIE_ROOT, card.pcie_root.as_deref());
         attributes.int(attribute::NUMA_NODE, card.numa_node);
-        Self {
-            attributes: attributes.into_map(),
-            taints: taints::of_health(driver_name, &card.health).map(|taint| vec![taint]),
-            memory,
-        }
+        let taints = [taints::of_health(driver_name, &card.health), taints::of_allocation(*allocation)];
+        let taints: Vec<DeviceTaint> = taints.into_iter().flatten().collect();
+        Self { attributes: attributes.into_map(), taints: (!taints.is_empty()).then_some(taints), memory }
     }
 }
 

@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
-use tessera_api::{attribute, limits};
+use tessera_api::{DeviceName, attribute};
 
-use super::{Contents, PackedContents, counters, taints};
+use super::{Contents, PackedContents, PoolOptions, counters, taints};
 use crate::warning::Warning;
 
 /// Devices held by allocated or prepared claims, with the counter sets they draw on, as last published.
@@ -80,11 +80,12 @@ impl Held {
         published.unwrap_or(fresh)
     }
 
-    /// The held devices that are not `offered`, tainted. Their counter sets are added to `counter_sets` where missing.
+    /// The held devices that are not `offered`, tainted for that and as their cards are. Their counter sets are added to
+    /// `counter_sets` where missing.
     pub(super) fn not_offered(
         &self,
         offered: &BTreeSet<&str>,
-        driver_name: &str,
+        PoolOptions { driver_name, offers, .. }: &PoolOptions,
         counter_sets: &mut Vec<CounterSet>,
         warnings: &mut Vec<Warning>,
     ) -> Vec<Device> {
@@ -106,7 +107,10 @@ impl Held {
                     warnings.push(Warning::HeldWithoutCounters(device.name.clone()));
                 }
             }
-            add_taint(&mut device, driver_name);
+            if let Ok(name) = device.name.parse::<DeviceName>() {
+                taints::set_allocation(&mut device, offers.of(name.card()).allocation);
+            }
+            taints::add(&mut device, taints::not_offered(driver_name));
             devices.push(device);
         }
         devices
@@ -115,14 +119,4 @@ impl Held {
 
 fn is_covered(consumption: &DeviceCounterConsumption, counter_sets: &[CounterSet]) -> bool {
     counter_sets.iter().any(|set| counters::covers(set, consumption))
-}
-
-/// Adds the taint that the device is not offered, unless it has it.
-fn add_taint(device: &mut Device, driver_name: &str) {
-    let added = taints::not_offered(driver_name);
-    let taints = device.taints.get_or_insert_default();
-    if !taints.iter().any(|taint| (&taint.key, &taint.effect) == (&added.key, &added.effect)) {
-        taints.truncate(limits::TAINTS_PER_DEVICE - 1);
-        taints.push(added);
-    }
 }

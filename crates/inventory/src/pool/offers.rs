@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tessera_api::gpu_pool::Allocation;
 use tessera_api::{Offer, PciBusId};
 
 /// What is offered of one card.
@@ -12,6 +13,8 @@ pub struct CardOffer {
     pub pool: Option<String>,
     /// What is offered.
     pub offer: Arc<Offer>,
+    /// Who allocates it.
+    pub allocation: Allocation,
 }
 
 /// What is offered of each card of a node. Of a card that was not [set](CardOffers::set), the default.
@@ -42,7 +45,7 @@ impl CardOffers {
 impl From<Offer> for CardOffers {
     /// The same of all cards, by no pool.
     fn from(offer: Offer) -> Self {
-        let others = CardOffer { pool: None, offer: Arc::new(offer) };
+        let others = CardOffer { offer: Arc::new(offer), ..CardOffer::default() };
         Self { others, cards: BTreeMap::new() }
     }
 }

@@ -98,7 +98,9 @@ fn a_held_device_keeps_its_gpu_pool_and_others_get_the_new_one() {
         let mut options = PoolOptions { held, ..whole_cards() };
         for card in &hgx_h100().cards {
             let offer = options.offers.of(card.pci).offer.clone();
-            options.offers.set(card.pci, CardOffer { pool: pool.map(str::to_owned), offer });
+            options
+                .offers
+                .set(card.pci, CardOffer { pool: pool.map(str::to_owned), offer, ..CardOffer::default() });
         }
         Pool::new(&hgx_h100(), &options)
     };

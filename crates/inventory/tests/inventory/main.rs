@@ -6,6 +6,7 @@ mod any_machine;
 mod api_limits;
 mod held;
 mod layout;
+mod managed;
 mod mig;
 mod mig_models;
 mod nvidia_names;
