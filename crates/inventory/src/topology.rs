@@ -12,9 +12,11 @@ mod groups;
 mod link_groups;
 mod links;
 mod order;
+mod report;
 mod ring;
 mod square;
 
+pub use align::Nested;
 pub use card_set::CardSet;
 pub use groups::{Group, Groups};
 
@@ -79,6 +81,19 @@ impl Topology {
     #[must_use]
     pub fn groups(&self) -> Groups {
         groups::find(self)
+    }
+
+    /// The best nested pairs and quads: what [`Self::groups`] publishes for claims that prefer alignment, except on a
+    /// machine whose pairs of cards are all alike. For at most [`MAX_CARDS`] cards; takes milliseconds from twelve on.
+    #[must_use]
+    pub fn nested(&self) -> Nested {
+        align::nested(self)
+    }
+
+    /// The NUMA node of the card at a position, where it is known.
+    #[must_use]
+    pub fn numa_node(&self, card: usize) -> Option<u32> {
+        self.numa_nodes[card]
     }
 
     /// The NVLink domain of each card: of its fabric, else the lowest PCI address of the cards it is connected to by

@@ -59,11 +59,17 @@ fn try_answer(
 
 /// A line of the allocate protocol, read.
 pub struct Case {
+    /// All devices.
     pub inventory: Inventory,
+    /// What is allocated.
     pub held: Held,
+    /// All classes.
     pub classes: Classes,
+    /// The claims to allocate.
     pub claims: Vec<Claim>,
+    /// The node.
     pub node: Node,
+    /// The gates that are on.
     pub features: Features,
 }
 
@@ -95,7 +101,13 @@ impl Case {
             inventory,
             held,
             classes: line.classes.iter().flatten().map(Class::from).collect(),
-            claims: line.claims.iter().flatten().map(Claim::try_from).collect::<Result<_, _>>().map_err(text)?,
+            claims: line
+                .claims
+                .iter()
+                .flatten()
+                .map(Claim::try_from)
+                .collect::<Result<_, _>>()
+                .map_err(text)?,
             node: line.node.as_ref().map(Node::from).unwrap_or_default(),
             features,
         })
