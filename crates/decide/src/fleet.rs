@@ -6,6 +6,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{NodeReport, node_report};
 use tessera_cluster::Cluster;
+use tessera_inventory::Topology;
 
 use crate::node_cards::{NodeCards, Parts};
 
@@ -29,6 +30,8 @@ pub(crate) struct FleetNode {
     pub name: String,
     /// What its plugin reports, with the name of the slice that says it.
     pub report: Option<(String, NodeReport)>,
+    /// How its cards are connected, by its report.
+    pub topology: Option<Topology>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
@@ -62,16 +65,18 @@ impl Fleet {
             Ok(report) => (report, Ok(())),
             Err(error) => (NodeReport::default(), Err(error)),
         };
-        self.nodes[index as usize].report = Some((name, report));
+        let node = &mut self.nodes[index as usize];
+        node.topology = Topology::from_report(&report);
+        node.report = Some((name, report));
         result
     }
 
     /// Forgets what a slice that is gone said of its node.
     pub fn delete_slice(&mut self, slice: &str, node: &str) {
         let Some(index) = self.by_name.get(node) else { return };
-        let report = &mut self.nodes[*index as usize].report;
-        if report.as_ref().is_some_and(|(name, _)| name == slice) {
-            *report = None;
+        let node = &mut self.nodes[*index as usize];
+        if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
+            (node.report, node.topology) = (None, None);
         }
     }
 
@@ -80,7 +85,8 @@ impl Fleet {
             return *index;
         }
         let index = self.nodes.len() as NodeIndex;
-        self.nodes.push(FleetNode { name: node.to_owned(), report: None, cards: None, parts: None });
+        let name = node.to_owned();
+        self.nodes.push(FleetNode { name, report: None, topology: None, cards: None, parts: None });
         self.by_name.insert(node.to_owned(), index);
         index
     }

@@ -23,6 +23,7 @@ mod refusals;
 mod score;
 mod steers;
 mod summary;
+pub mod value;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{Intent, PodReference};

@@ -58,6 +58,14 @@ impl Topology {
         &self.cards
     }
 
+    /// The set of these cards; those that are not of the machine, or behind the first [`MAX_CARDS`], are left out.
+    #[must_use]
+    pub fn set(&self, cards: impl IntoIterator<Item = PciBusId>) -> CardSet {
+        let position = |card: PciBusId| self.cards.binary_search(&card).ok();
+        let known = cards.into_iter().filter_map(position).filter(|position| *position < MAX_CARDS);
+        known.map(CardSet::single).collect()
+    }
+
     /// The NVLinks between the cards at two positions; 0 where they do not reach each other over NVLink.
     #[must_use]
     pub fn links(&self, one: usize, other: usize) -> u32 {
