@@ -44,11 +44,14 @@ pub(super) fn settle<'a, 's>(
         for request in 0..assignment.slots_of[claim].len() {
             let (first, _) = assignment.slots_of[claim][request];
             let place = (claim as u32, request as u32);
-            let mut settled = alternative_of(&chosen, place);
-            for earlier in 0..settled {
+            let known = alternative_of(&chosen, place);
+            let mut settled = known;
+            for earlier in 0..known {
                 assignment.slots_of[claim][request] = (first + earlier, 1);
+                // Half of what is left, so that something is left for finding the least cost.
+                let limit = steps + (step_limit - steps.min(step_limit)) / 2;
                 let answer;
-                (assignment, answer) = search(assignment, step_limit, &mut steps)?;
+                (assignment, answer) = search(assignment, limit, &mut steps)?;
                 match answer {
                     Answer::Found { picked: better, chosen: of_better } => {
                         (picked, chosen, settled) = (better, of_better, earlier);

@@ -5,6 +5,8 @@
 //! was tried is left out of what follows on that level, so each set comes up once, in whatever order its devices are
 //! found; the same goes for requests that are alike.
 
+use hashbrown::HashMap;
+
 use super::Pick;
 use super::alike::are_alike;
 use crate::error::AllocateError;
@@ -54,6 +56,8 @@ pub(super) struct Sets<'a, 's, C, F> {
     assignment: Assignment<'a, 's>,
     cost: F,
     wanted: Vec<Wanted>,
+    /// By slot: the devices that it selects and tolerates, in published order.
+    suitable: HashMap<u32, Vec<u32>>,
     levels: Vec<Level<C>>,
     picks: Vec<Pick<'a>>,
     best: Best<C>,
@@ -81,6 +85,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
             assignment,
             cost,
             wanted,
+            suitable: HashMap::new(),
             levels: Vec::new(),
             picks: Vec::new(),
             best,
@@ -152,15 +157,10 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
     /// Begins the next level; `false` if the steps are used up.
     fn enter(&mut self) -> bool {
         let wanted = self.wanted[self.levels.len()];
-        let before = self.levels.last();
-        let rest = |skipped: usize| -> Vec<u32> {
-            let options = before.map_or(&[][..], |level| &level.options[level.next - skipped..]);
-            options.iter().map(|(_, candidate)| *candidate).collect()
-        };
         let mut candidates = match wanted.from {
-            From::All => (0..self.assignment.candidates.len() as u32).collect(),
-            From::Rest => rest(0),
-            From::RestAndSame => rest(1),
+            From::All => self.suitable(wanted.slot),
+            From::Rest => self.rest(0),
+            From::RestAndSame => self.rest(1),
             From::One(candidate) => vec![candidate],
         };
         self.steps += candidates.len() as u64;
@@ -180,6 +180,28 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
         options.sort();
         self.levels.push(Level { options, next: 0, taken: None });
         true
+    }
+
+    /// The devices that the slot selects and tolerates.
+    fn suitable(&mut self, slot: u32) -> Vec<u32> {
+        if let Some(known) = self.suitable.get(&slot) {
+            return known.clone();
+        }
+        let mut suitable: Vec<u32> = (0..self.assignment.candidates.len() as u32).collect();
+        self.steps += suitable.len() as u64;
+        suitable.retain(|candidate| {
+            matches!(self.assignment.is_selectable(slot as usize, *candidate), Ok(true))
+                && !self.assignment.is_withheld(*candidate)
+                && !self.assignment.is_tainted(slot as usize, *candidate)
+        });
+        self.suitable.insert(slot, suitable.clone());
+        suitable
+    }
+
+    /// What the last level has left to try, and the last so many that it tried.
+    fn rest(&self, tried: usize) -> Vec<u32> {
+        let options = self.levels.last().map_or(&[][..], |level| &level.options[level.next - tried..]);
+        options.iter().map(|(_, candidate)| *candidate).collect()
     }
 
     /// Keeps the complete assignment that is taken if it is better than the best; its last device is of level `last`.

@@ -210,17 +210,13 @@ pub fn hide_but(request: &Value, found: &Found, is_pinned: bool) -> Value {
     hidden
 }
 
-/// Whether hiding left nothing in a slice whose devices say which nodes they are for: it no longer counts as a slice of
-/// this node, so the pool may look as if slices were missing.
+/// Whether hiding left fewer devices in a slice whose devices say which nodes they are for: without any for this node it
+/// no longer counts, so the pool may look as if slices were missing, or an older generation as if it were in force.
 pub fn changes_nodes(request: &Value, hidden: &Value) -> bool {
-    let has_devices = |slice: &Value| slice["spec"]["devices"].as_array().is_some_and(|all| !all.is_empty());
-    let both = request["slices"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .zip(hidden["slices"].as_array().into_iter().flatten());
-    both.into_iter().any(|(before, after)| {
-        before["spec"]["perDeviceNodeSelection"] == json!(true) && has_devices(before) && !has_devices(after)
+    let devices = |slice: &Value| slice["spec"]["devices"].as_array().map_or(0, Vec::len);
+    let slices = |of: &Value| of["slices"].as_array().cloned().unwrap_or_default();
+    slices(request).iter().zip(&slices(hidden)).any(|(before, after)| {
+        before["spec"]["perDeviceNodeSelection"] == json!(true) && devices(after) < devices(before)
     })
 }
 

@@ -14,10 +14,16 @@ use tessera_oracle::{Generator, Oracle, ours};
 
 use cases::{assigned, changes_nodes, device_sets, hide_but, place, without_bugs};
 
+/// Of the generated cases; `TESSERA_ORACLE_SEED` gives others.
+fn seed(of_test: u64) -> u64 {
+    let chosen = std::env::var("TESSERA_ORACLE_SEED").ok();
+    of_test + 100 * chosen.map_or(0, |text| text.parse::<u64>().expect("a number"))
+}
+
 /// With one cost for everything, placement finds what upstream finds, or an assignment that the user prefers.
 #[test]
 fn something_is_found_exactly_when_upstream_finds_something() {
-    let mut generator = Generator::new(81);
+    let mut generator = Generator::new(seed(81));
     let mut selectors = SelectorCache::new();
     let (mut same, mut preferred, mut unfit, mut passed_over) = (0, 0, 0, 0);
     for id in 0..4_000 {
@@ -56,7 +62,7 @@ fn something_is_found_exactly_when_upstream_finds_something() {
 /// What is left of Kubernetes' choice if only the chosen devices are there: exactly them.
 #[test]
 fn the_chosen_devices_are_found_if_all_others_are_hidden() {
-    let mut generator = Generator::new(82);
+    let mut generator = Generator::new(seed(82));
     let mut selectors = SelectorCache::new();
     let (mut unpinned, mut pinned) = (0, 0);
     for id in 0..4_000 {
@@ -91,7 +97,7 @@ fn the_chosen_devices_are_found_if_all_others_are_hidden() {
 /// The same with Kubernetes' own code.
 #[test]
 fn kubernetes_finds_the_chosen_devices() {
-    let mut generator = Generator::new(83);
+    let mut generator = Generator::new(seed(83));
     let mut selectors = SelectorCache::new();
     let mut oracle = Oracle::start();
     let (mut found, mut because_of_bugs) = (0, 0);
@@ -124,13 +130,13 @@ fn kubernetes_finds_the_chosen_devices() {
         because_of_bugs += 1;
     }
     println!("{found} found, {because_of_bugs} not because of bugs");
-    assert!(found > 200 && because_of_bugs < found / 20, "{found} {because_of_bugs}");
+    assert!(found > 200 && because_of_bugs < found / 10, "{found} {because_of_bugs}");
 }
 
 /// The first combination of alternatives that has any assignment is taken, and no set of devices costs less.
 #[test]
 fn trying_everything_finds_nothing_better() {
-    let mut generator = Generator::new(84);
+    let mut generator = Generator::new(seed(84));
     let mut selectors = SelectorCache::new();
     let (mut compared, mut lists, mut better_than_first) = (0, 0, 0);
     for id in 0..3_000 {
@@ -157,7 +163,11 @@ fn trying_everything_finds_nothing_better() {
         }
         assert!(placed.placed.is_best, "{request}");
         for set in sets {
-            let answer = without_bugs(&cases::only(&narrowed, &set), &mut selectors);
+            let hidden = cases::only(&narrowed, &set);
+            if changes_nodes(&narrowed, &hidden) {
+                continue;
+            }
+            let answer = without_bugs(&hidden, &mut selectors);
             if answer["allocations"].is_array() {
                 let cost = cost::of_answer(id, &answer["allocations"]);
                 assert!(placed.placed.cost <= cost, "{request}\n{answer}\n{:?}", placed.placed);
