@@ -198,7 +198,7 @@ impl<'a> Assignment<'a, '_> {
             });
         }
         if self.basis.features.device_taints
-            && let Some(taint) = untolerated(device, self.slots[slot].ask)
+            && let Some(taint) = untolerated(device, self.slots[slot].ask, self.basis.tolerated)
         {
             return Some(Reason::Taint {
                 key: taint.key.clone(),

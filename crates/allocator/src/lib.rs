@@ -16,6 +16,7 @@ pub mod held;
 pub mod inventory;
 pub mod names;
 pub mod node;
+pub mod placement;
 pub mod selectors;
 pub mod upstream;
 mod validity;

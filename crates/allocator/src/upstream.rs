@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::selectors::SelectorCache;
 use crate::validity::{Assignment, Basis};
 
-use search::{Limits, Search};
+pub(crate) use search::{Limits, Search};
 
 /// An allocator for one state of the cluster. Cheap: make one for every pod.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub struct Allocator<'a> {
 const EFFORT_LIMIT: u64 = 50_000_000;
 
 /// Most allocations need less.
-const PATIENCE: u64 = 128;
+pub(crate) const PATIENCE: u64 = 128;
 
 impl<'a> Allocator<'a> {
     /// An allocator like kube-scheduler 1.36.3 with default gates.
@@ -86,10 +86,7 @@ impl<'a> Allocator<'a> {
         if search.run()? {
             return search.assignment.allocation_results(share_id).map(Some);
         }
-        if search.assignment.pools.iter().any(|pool| pool.fault.is_some()) {
-            return Err(AllocateError::InvalidPools);
-        }
-        Ok(None)
+        search.assignment.why_none().map_or(Ok(None), Err)
     }
 
     /// Why each device is or is not available to each request on this node. Each device is looked at alone: what other
@@ -124,6 +121,6 @@ impl<'a> Allocator<'a> {
 
     fn basis(&self) -> Basis<'a> {
         let Allocator { inventory, held, classes, features, bugs, looks_at_all_counters, .. } = *self;
-        Basis { inventory, held, classes, features, bugs, looks_at_all_counters }
+        Basis { inventory, held, classes, features, bugs, tolerated: &[], looks_at_all_counters }
     }
 }

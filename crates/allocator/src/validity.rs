@@ -2,8 +2,8 @@
 //! Kubernetes 1.36.
 //!
 //! An [`Assignment`] begins empty and grows device by device ([`Assignment::take`], [`Assignment::undo`]); each step
-//! is allowed or not. An enumeration such as [`crate::upstream`] decides in which order devices are tried, and which
-//! complete assignment is the answer.
+//! is allowed or not. The enumerations, [`crate::upstream`] and [`crate::placement`], decide in which order devices are
+//! tried, and which complete assignment is the answer.
 
 mod assignment;
 mod basis;
@@ -18,8 +18,9 @@ mod slot;
 mod taints;
 mod take;
 
-pub(crate) use assignment::{Assignment, NO, Undo};
+pub(crate) use assignment::{Assignment, NO, Picked, Undo};
 pub(crate) use basis::Basis;
+pub(crate) use constraints::ConstraintState;
 pub(crate) use pools::Pool;
 pub(crate) use slot::{MOST_RESULTS, Slot};
 pub(crate) use taints::untolerated;

@@ -25,6 +25,12 @@ pub struct NodeReport {
     /// with fewer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<(PciBusId, PciBusId, u32)>,
+    /// MB/s of one NVLink in one direction, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_rate: Option<u32>,
+    /// Whether NVLinks go through switches, so that a card has the same links for all others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub through_switches: bool,
     /// How close two cards are on PCIe, as `nvidia-smi topo -m` says it; the lower address first. Pairs at the level of
     /// `other_pairs` are left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -41,6 +47,9 @@ pub struct CardReport {
     /// The GpuPool that decides on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The NUMA node, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
     /// Who allocates it.
     pub allocation: Allocation,
     /// How nodes are chosen.

@@ -53,6 +53,32 @@ impl ProfileSpelling {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Compute slices: of `1g10gb` and of `1c3g40gb` 1.
+    #[must_use]
+    pub fn compute_slices(&self) -> u32 {
+        self.numbers().next().unwrap_or(0)
+    }
+
+    /// The memory in its name, in GB: of `1c3g40gb` 40.
+    #[must_use]
+    pub fn memory_gigabytes(&self) -> u32 {
+        self.numbers().last().unwrap_or(0)
+    }
+
+    /// Whether words say what it has or lacks besides, as in `1g10gb-me`.
+    #[must_use]
+    pub fn has_attributes(&self) -> bool {
+        self.0.contains('-')
+    }
+
+    /// The numbers of its size.
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        let size = self.0.split('-').next().unwrap_or_default();
+        let numbers = size.split(|other: char| !other.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        // Saturates: `MAX_BYTES` leaves room for more digits than a u32 has.
+        numbers.map(|digits| digits.parse().unwrap_or(u32::MAX))
+    }
 }
 
 /// The spelling of a profile's name; `None` if it is not a profile's name.

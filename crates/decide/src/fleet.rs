@@ -6,6 +6,7 @@ use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
 use tessera_cluster::Cluster;
+use tessera_inventory::Topology;
 
 use crate::Time;
 use crate::node_cards::{NodeCards, Parts};
@@ -36,6 +37,8 @@ pub(crate) struct FleetNode {
     pub report: Option<(String, NodeReport)>,
     /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
     tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
+    /// How its cards are connected, by its report.
+    pub topology: Option<Topology>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
@@ -91,7 +94,9 @@ impl Fleet {
             Ok(report) => (report, Ok(())),
             Err(error) => (NodeReport::default(), Err(error)),
         };
-        self.nodes[index as usize].report = Some((name, report));
+        let node = &mut self.nodes[index as usize];
+        node.topology = Topology::from_report(&report);
+        node.report = Some((name, report));
         result
     }
 
@@ -164,9 +169,9 @@ impl Fleet {
 
     fn forget_report(&mut self, slice: &str, node: &str) {
         let Some(index) = self.by_name.get(node) else { return };
-        let report = &mut self.nodes[*index as usize].report;
-        if report.as_ref().is_some_and(|(name, _)| name == slice) {
-            *report = None;
+        let node = &mut self.nodes[*index as usize];
+        if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
+            (node.report, node.topology) = (None, None);
         }
     }
 
@@ -178,6 +183,7 @@ impl Fleet {
         self.nodes.push(FleetNode {
             name: node.to_owned(),
             report: None,
+            topology: None,
             tainted: BTreeMap::new(),
             cards: None,
             parts: None,

@@ -26,6 +26,7 @@ mod score;
 mod steers;
 mod summary;
 mod term;
+pub mod value;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference};

@@ -124,18 +124,19 @@ impl NodeCards {
 /// What a device takes of its card; `None` for a device whose name is not one of ours.
 fn part(device: DeviceRef<'_>) -> Option<Part> {
     let name: DeviceName = device.name().parse().ok()?;
-    let mut slices = 0;
-    for (_, counter, _) in device.counters() {
-        if let Some(number) = counter::memory_slice_number(counter) {
-            slices |= 1 << number.min(63);
-        }
-    }
+    let mut slices = memory_slices(device);
     // A card without counters has one part.
     if slices == 0 && name.device_type() != DeviceType::Mig {
         slices = 1;
     }
     let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
     Some(Part { card: name.card(), slices, is_tainted })
+}
+
+/// The memory slices that a device takes of its card, as bits.
+pub(crate) fn memory_slices(device: DeviceRef<'_>) -> u64 {
+    let numbers = device.counters().filter_map(|(_, counter, _)| counter::memory_slice_number(counter));
+    numbers.fold(0, |slices, number| slices | 1 << number.min(63))
 }
 
 /// Thousandths of the card.

@@ -196,9 +196,10 @@ pub(crate) fn fit(
     let before = view.fleet.cards(index, view.cluster, view.driver).clone();
     let mut after = before.clone();
     after.add(view.cluster, &allocations, view.driver);
-    let report = view.fleet.node(index).report.as_ref().map(|(_, report)| report);
+    let node = view.fleet.node(index);
     let score = Score::of(&Candidate {
-        report,
+        report: node.report.as_ref().map(|(_, report)| report),
+        topology: node.topology.as_ref(),
         before: &before,
         after: &after,
         claims: &claims,

@@ -5,8 +5,10 @@ use tessera_allocator::claim::{Ask, Claim};
 use tessera_api::gpu_pool::{Allocation, Placement, Strategy, TopologyPolicy};
 use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
 use tessera_cluster::outcome;
+use tessera_inventory::Topology;
 
 use crate::node_cards::NodeCards;
+use crate::value::ring_class;
 
 /// What a pod on a node costs; the least is best. Fields in the order of their weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +17,7 @@ pub(crate) struct Score {
     pub is_native: bool,
     /// How far down the lists of `firstAvailable` the node makes the pod go. The user's preference outranks ours.
     preference: u64,
-    /// Classes of link bandwidth below the best that exists, each about 10 %; 0 where it does not matter.
+    /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
     quality: u16,
     /// With Pack: how much less a large request can get here. With Spread: how much of the node is in use.
     loss: u64,
@@ -28,6 +30,7 @@ pub(crate) struct Score {
 /// A node before and after, to be scored.
 pub(crate) struct Candidate<'c> {
     pub report: Option<&'c NodeReport>,
+    pub topology: Option<&'c Topology>,
     pub before: &'c NodeCards,
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
@@ -55,8 +58,10 @@ impl Score {
         Score {
             is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
             preference: preference(candidate.claims, candidate.allocations),
-            quality: match (placement.topology, report) {
-                (TopologyPolicy::Preferred, Some(report)) if whole.len() > 1 => quality(report, &whole),
+            quality: match (placement.topology, candidate.topology) {
+                (TopologyPolicy::Preferred, Some(topology)) if whole.len() > 1 => {
+                    ring_class(topology.ring(topology.set(whole)))
+                }
                 _ => 0,
             },
             loss,
@@ -75,12 +80,10 @@ impl Candidate<'_> {
         self.names().next().map(|name| name.card())
     }
 
-    /// The whole cards among the devices, by address.
+    /// The whole cards among the devices.
     fn whole_cards(&self) -> Vec<PciBusId> {
         let whole = self.names().filter(|name| name.device_type() == DeviceType::Gpu);
-        let mut cards: Vec<PciBusId> = whole.map(|name| name.card()).collect();
-        cards.sort();
-        cards
+        whole.map(|name| name.card()).collect()
     }
 }
 
@@ -99,63 +102,4 @@ fn preference(claims: &[Claim], allocations: &[AllocationResult]) -> u64 {
         }
     }
     preference
-}
-
-/// The class of a set of cards by the links between them, 0 for the best: with ten times more links on average a set is
-/// some 24 classes better.
-fn quality(report: &NodeReport, cards: &[PciBusId]) -> u16 {
-    let mut weight = 0u64;
-    let mut pairs = 0u64;
-    for (place, one) in cards.iter().enumerate() {
-        for other in &cards[place + 1..] {
-            pairs += 1;
-            let links =
-                report.links.iter().find(|(a, b, _)| (a, b) == (one, other)).map_or(0, |(.., links)| *links);
-            let level =
-                report.pcie.iter().find(|(a, b, _)| (a, b) == (one, other)).map(|(.., level)| level.as_str());
-            weight +=
-                100 * u64::from(links) + closeness(level.or(report.other_pairs.as_deref()).unwrap_or("SYS"));
-        }
-    }
-    let mean = weight / pairs.max(1);
-    let mut class = 0;
-    let mut reached = BEST_WEIGHT;
-    while reached > mean.max(1) {
-        // A tenth less.
-        reached -= (reached / 10).max(1);
-        class += 1;
-    }
-    class
-}
-
-/// More than any pair has: 18 links of one card, and the same board.
-const BEST_WEIGHT: u64 = 2_000;
-
-/// Closeness on PCIe as go-gpuallocator scores it, by the name in `nvidia-smi topo -m`.
-fn closeness(level: &str) -> u64 {
-    match level {
-        "PIX" => 50,
-        "PXB" => 40,
-        "PHB" => 30,
-        "NODE" => 20,
-        _ => 10,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn better_links_are_a_better_class() {
-        let card = |bus: u8| format!("0000:{bus:02x}:00.0").parse::<PciBusId>().unwrap();
-        let mut report = NodeReport { other_pairs: Some("SYS".to_owned()), ..NodeReport::default() };
-        let two = [card(1), card(2)];
-        let far = quality(&report, &two);
-        report.pcie = vec![(card(1), card(2), "PIX".to_owned())];
-        let near = quality(&report, &two);
-        report.links = vec![(card(1), card(2), 4)];
-        let linked = quality(&report, &two);
-        assert!(linked < near && near < far, "{linked} {near} {far}");
-    }
 }

@@ -12,9 +12,11 @@ mod groups;
 mod link_groups;
 mod links;
 mod order;
+mod report;
 mod ring;
 mod square;
 
+pub use align::Nested;
 pub use card_set::CardSet;
 pub use groups::{Group, Groups};
 
@@ -56,6 +58,14 @@ impl Topology {
         &self.cards
     }
 
+    /// The set of these cards; those that are not of the machine, or behind the first [`MAX_CARDS`], are left out.
+    #[must_use]
+    pub fn set(&self, cards: impl IntoIterator<Item = PciBusId>) -> CardSet {
+        let position = |card: PciBusId| self.cards.binary_search(&card).ok();
+        let known = cards.into_iter().filter_map(position).filter(|position| *position < MAX_CARDS);
+        known.map(CardSet::single).collect()
+    }
+
     /// The NVLinks between the cards at two positions; 0 where they do not reach each other over NVLink.
     #[must_use]
     pub fn links(&self, one: usize, other: usize) -> u32 {
@@ -79,6 +89,19 @@ impl Topology {
     #[must_use]
     pub fn groups(&self) -> Groups {
         groups::find(self)
+    }
+
+    /// The best nested pairs and quads: what [`Self::groups`] publishes for claims that prefer alignment, except on a
+    /// machine whose pairs of cards are all alike. For at most [`MAX_CARDS`] cards; takes milliseconds from twelve on.
+    #[must_use]
+    pub fn nested(&self) -> Nested {
+        align::nested(self)
+    }
+
+    /// The NUMA node of the card at a position, where it is known.
+    #[must_use]
+    pub fn numa_node(&self, card: usize) -> Option<u32> {
+        self.numa_nodes[card]
     }
 
     /// The NVLink domain of each card: of its fabric, else the lowest PCI address of the cards it is connected to by

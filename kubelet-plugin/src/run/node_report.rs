@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{DeviceName, NodeReport, PciBusId, limits, node_report};
-use tessera_inventory::{Machine, Topology};
+use tessera_api::{DeviceName, NodeReport, limits, node_report};
+use tessera_inventory::Topology;
 
 use crate::gpu_pools::Resolution;
 
@@ -52,33 +52,9 @@ fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
             report.waits_for.push(name.clone());
         }
     }
-    let (links, pcie, other_pairs) = connections(&resolution.machine);
-    NodeReport { cards, pools: resolution.pools.clone(), links, pcie, other_pairs }
-}
-
-type Links = Vec<(PciBusId, PciBusId, u32)>;
-type Levels = Vec<(PciBusId, PciBusId, String)>;
-
-/// NVLinks and PCIe levels of all pairs, and the commonest level, whose pairs are left out.
-fn connections(machine: &Machine) -> (Links, Levels, Option<String>) {
-    let topology = Topology::new(machine);
-    let cards = topology.cards();
-    let pairs = || (0..cards.len()).flat_map(|one| (one + 1..cards.len()).map(move |other| (one, other)));
-    let links = pairs()
-        .map(|(one, other)| (cards[one], cards[other], topology.links(one, other)))
-        .filter(|(_, _, links)| *links > 0)
-        .collect();
-    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for (one, other) in pairs() {
-        *counts.entry(topology.pcie_level(one, other)).or_default() += 1;
-    }
-    let commonest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(level, _)| level);
-    let levels = pairs()
-        .map(|(one, other)| (cards[one], cards[other], topology.pcie_level(one, other)))
-        .filter(|(_, _, level)| Some(*level) != commonest)
-        .map(|(one, other, level)| (one, other, level.to_owned()))
-        .collect();
-    (links, levels, commonest.map(str::to_owned))
+    let mut report = NodeReport { cards, pools: resolution.pools.clone(), ..NodeReport::default() };
+    Topology::new(&resolution.machine).write_to(&mut report);
+    report
 }
 
 #[expect(clippy::expect_used, reason = "plain data with keys of text, which always serialises")]
@@ -90,7 +66,9 @@ fn json(report: &NodeReport) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use tessera_api::PciBusId;
     use tessera_api::node_report::CardReport;
+    use tessera_inventory::Machine;
     use tessera_inventory::machine::{Card, CommonAncestor, NvLink, NvLinkRemote, Pair};
 
     use super::*;

@@ -47,39 +47,80 @@ fn try_answer(
     selectors: &mut SelectorCache,
     configure: impl FnOnce(&mut Allocator<'_>),
 ) -> Result<Value, String> {
-    let line: Line =
-        serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
-    let mut features = Features::default();
-    if let Some(names) = &line.features {
-        features = Features::NONE;
-        for name in names {
-            features.enable(name)?;
-        }
-    }
-    let text = |error: tessera_allocator::convert::ConvertError| format!("bad request: {error}");
-    let mut inventory = Inventory::new();
-    for slice in line.slices.iter().flatten() {
-        inventory.add(slice).map_err(text)?;
-    }
-    let mut held = Held::new();
-    for claim in line.allocated.iter().flatten() {
-        held.add(&inventory, claim).map_err(text)?;
-    }
-    let classes: Classes = line.classes.iter().flatten().map(Class::from).collect();
-    let claims: Vec<Claim> =
-        line.claims.iter().flatten().map(Claim::try_from).collect::<Result<_, _>>().map_err(text)?;
-    let node = line.node.as_ref().map(Node::from).unwrap_or_default();
-    let mut allocator = Allocator::new(&inventory, &held, &classes);
-    allocator.features = features;
+    let case = Case::read(request)?;
+    let mut allocator = Allocator::new(&case.inventory, &case.held, &case.classes);
+    allocator.features = case.features;
     configure(&mut allocator);
+    let allocations = allocator
+        .allocate(&case.node, &case.claims, selectors, &mut share_ids())
+        .map_err(|error| error.to_string())?;
+    Ok(serde_json::to_value(allocations).expect("allocations are JSON"))
+}
+
+/// A line of the allocate protocol, read.
+pub struct Case {
+    /// All devices.
+    pub inventory: Inventory,
+    /// What is allocated.
+    pub held: Held,
+    /// All classes.
+    pub classes: Classes,
+    /// The claims to allocate.
+    pub claims: Vec<Claim>,
+    /// The node.
+    pub node: Node,
+    /// The gates that are on.
+    pub features: Features,
+}
+
+impl Case {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// The line is not of the protocol, or a quantity in it is none.
+    pub fn read(request: &Value) -> Result<Self, String> {
+        let line: Line =
+            serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
+        let mut features = Features::default();
+        if let Some(names) = &line.features {
+            features = Features::NONE;
+            for name in names {
+                features.enable(name)?;
+            }
+        }
+        let text = |error: tessera_allocator::convert::ConvertError| format!("bad request: {error}");
+        let mut inventory = Inventory::new();
+        for slice in line.slices.iter().flatten() {
+            inventory.add(slice).map_err(text)?;
+        }
+        let mut held = Held::new();
+        for claim in line.allocated.iter().flatten() {
+            held.add(&inventory, claim).map_err(text)?;
+        }
+        Ok(Case {
+            inventory,
+            held,
+            classes: line.classes.iter().flatten().map(Class::from).collect(),
+            claims: line
+                .claims
+                .iter()
+                .flatten()
+                .map(Claim::try_from)
+                .collect::<Result<_, _>>()
+                .map_err(text)?,
+            node: line.node.as_ref().map(Node::from).unwrap_or_default(),
+            features,
+        })
+    }
+}
+
+/// Ids of shares: `share-1`, `share-2` and so on.
+pub fn share_ids() -> impl FnMut() -> String {
     let mut shares = 0;
-    let mut share_id = || {
+    move || {
         shares += 1;
         format!("share-{shares}")
-    };
-    let allocations =
-        allocator.allocate(&node, &claims, selectors, &mut share_id).map_err(|error| error.to_string())?;
-    Ok(serde_json::to_value(allocations).expect("allocations are JSON"))
+    }
 }
 
 /// Texts of errors that need not agree to the letter: what upstream's parser says about syntax, where Go prints

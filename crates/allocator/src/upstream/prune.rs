@@ -239,7 +239,7 @@ impl Assignment<'_, '_> {
         let mut traits = vec![
             u64::from(self.is_shareable(candidate)),
             if can_be_had_twice { u64::from(local) + 1 } else { 0 },
-            u64::from(device.has_consumptions()),
+            u64::from(device.has_consumptions()) | u64::from(self.is_withheld(candidate)) << 1,
             // Consumed capacities of two devices never count as equal.
             held.map_or(0, |held| if held.shares > 0 { u64::from(candidate) + 2 } else { 1 }),
         ];

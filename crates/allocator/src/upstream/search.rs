@@ -6,7 +6,7 @@ use crate::validity::{Assignment, MOST_RESULTS, Undo};
 
 /// How long a search may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// See [`super::Allocator::effort_limit`].
     pub effort: u64,
     /// See [`super::Allocator::patience`].
@@ -67,7 +67,7 @@ enum Step {
 }
 
 /// The search for the first complete assignment.
-pub(super) struct Search<'a, 's> {
+pub(crate) struct Search<'a, 's> {
     pub assignment: Assignment<'a, 's>,
     limits: Limits,
     stack: Vec<Frame>,
@@ -161,8 +161,8 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Undoes everything and starts again, where possible without the parts that cannot succeed.
-    fn begin_again(&mut self) -> Step {
+    /// Undoes everything.
+    fn unwind(&mut self) {
         while let Some(frame) = self.stack.pop() {
             match frame {
                 Frame::One(one) => self.undo(one.taken),
@@ -170,6 +170,18 @@ impl<'a, 's> Search<'a, 's> {
                 Frame::ClaimDone | Frame::List { .. } | Frame::Begun(_) => {}
             }
         }
+        self.assignment.chosen.clear();
+    }
+
+    /// The assignment, empty again, and the number of devices tried.
+    pub fn release(mut self) -> (Assignment<'a, 's>, u64) {
+        self.unwind();
+        (self.assignment, self.effort)
+    }
+
+    /// Undoes everything and starts again, where possible without the parts that cannot succeed.
+    fn begin_again(&mut self) -> Step {
+        self.unwind();
         self.has_begun_again = true;
         if self.assignment.may_leave_out() {
             let Some(sums) = self.assignment.count_up() else { return Step::Return(Outcome::NotFound) };

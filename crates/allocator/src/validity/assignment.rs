@@ -74,6 +74,13 @@ pub(crate) struct Assignment<'a, 's> {
     pub counts: SmallVec<[u32; 4]>,
     /// Alternatives other than the first: claim, request, alternative.
     pub chosen: Vec<(u32, u32, u32)>,
+    /// By candidate: whether it is not given, though it may be free; empty where all are.
+    pub(super) withheld: Vec<bool>,
+    /// Whether a device for which a selector fails is passed over, and a request for all that a constraint forbids does
+    /// not end the search. kube-scheduler ends its attempt with the error.
+    is_lenient: bool,
+    /// The first error that was passed over.
+    fault: Option<AllocateError>,
 }
 
 impl<'a, 's> Assignment<'a, 's> {
@@ -119,7 +126,43 @@ impl<'a, 's> Assignment<'a, 's> {
             picked: Vec::new(),
             counts: SmallVec::from_elem(0, claims.len()),
             chosen: Vec::new(),
+            withheld: Vec::new(),
+            is_lenient: false,
+            fault: None,
         })
+    }
+
+    /// Withholds the devices for which `may_give` is false. A request for all that selects one cannot be met.
+    pub fn withhold(&mut self, may_give: impl Fn(DeviceRef<'a>) -> bool) {
+        let candidates = 0..self.candidates.len() as u32;
+        self.withheld = candidates.map(|candidate| !may_give(self.device(candidate))).collect();
+    }
+
+    /// From now on passes over what kube-scheduler would end its attempt with. For an enumeration that looks at devices
+    /// that kube-scheduler would not get to.
+    pub fn be_lenient(&mut self) {
+        self.is_lenient = true;
+    }
+
+    pub(super) fn is_lenient(&self) -> bool {
+        self.is_lenient
+    }
+
+    /// `false` instead of an error, where errors are passed over.
+    pub(super) fn passed_over(&mut self, result: Result<bool, AllocateError>) -> Result<bool, AllocateError> {
+        match result {
+            Err(error) if self.is_lenient => {
+                self.fault.get_or_insert(error);
+                Ok(false)
+            }
+            result => result,
+        }
+    }
+
+    /// Why there is no solution, where that is not just that it does not fit.
+    pub fn why_none(self) -> Option<AllocateError> {
+        let is_faulty = self.pools.iter().any(|pool| pool.fault.is_some());
+        self.fault.or_else(|| is_faulty.then_some(AllocateError::InvalidPools))
     }
 
     pub fn device(&self, candidate: u32) -> DeviceRef<'a> {

@@ -18,6 +18,8 @@ pub(crate) struct Basis<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
+    /// Keys of taints that every request tolerates.
+    pub tolerated: &'a [&'a str],
     /// See [`crate::upstream::Allocator::looks_at_all_counters`].
     pub looks_at_all_counters: bool,
 }

@@ -15,9 +15,19 @@ impl<'a> Assignment<'a, '_> {
         } else {
             self.is_in_use(candidate)
         };
-        Ok(!is_in_use
-            && self.is_selectable(slot, candidate)?
-            && (!self.basis.features.consumable_capacity || self.has_capacity(slot, candidate)?))
+        if is_in_use || self.is_withheld(candidate) || !self.is_selectable(slot, candidate)? {
+            return Ok(false);
+        }
+        if !self.basis.features.consumable_capacity {
+            return Ok(true);
+        }
+        let has_capacity = self.has_capacity(slot, candidate);
+        self.passed_over(has_capacity)
+    }
+
+    /// Whether the device is not to be given.
+    pub fn is_withheld(&self, candidate: u32) -> bool {
+        self.withheld.get(candidate as usize) == Some(&true)
     }
 
     pub(super) fn is_in_use(&self, candidate: u32) -> bool {
@@ -52,7 +62,9 @@ impl<'a> Assignment<'a, '_> {
             UNKNOWN => {}
             known => return Ok(known == YES),
         }
-        let is_match = self.selectors_match(slot, device)? && self.is_for_node(candidate)?;
+        let is_match = self.selectors_match(slot, device);
+        let is_match = is_match.and_then(|is_match| Ok(is_match && self.is_for_node(candidate)?));
+        let is_match = self.passed_over(is_match)?;
         self.slots[slot].matches[candidate as usize] = if is_match { YES } else { NO };
         Ok(is_match)
     }
@@ -158,6 +170,6 @@ impl<'a> Assignment<'a, '_> {
     /// Whether the device has a taint that the slot's request does not tolerate.
     pub fn is_tainted(&self, slot: usize, candidate: u32) -> bool {
         self.basis.features.device_taints
-            && untolerated(self.device(candidate), self.slots[slot].ask).is_some()
+            && untolerated(self.device(candidate), self.slots[slot].ask, self.basis.tolerated).is_some()
     }
 }

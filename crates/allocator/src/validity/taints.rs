@@ -3,9 +3,13 @@
 use crate::claim::DeviceRequest;
 use crate::inventory::{DeviceRef, Taint};
 
-/// The first taint that keeps the request from the device.
-pub(crate) fn untolerated<'i>(device: DeviceRef<'i>, ask: &DeviceRequest) -> Option<&'i Taint> {
-    device.taints().find(|taint| prevents(taint, ask))
+/// The first taint that keeps the request from the device; those with a key of `tolerated` keep none.
+pub(crate) fn untolerated<'i>(
+    device: DeviceRef<'i>,
+    ask: &DeviceRequest,
+    tolerated: &[&str],
+) -> Option<&'i Taint> {
+    device.taints().find(|taint| !tolerated.contains(&taint.key.as_str()) && prevents(taint, ask))
 }
 
 /// Whether a taint keeps the request from the device.

@@ -25,7 +25,7 @@ impl Assignment<'_, '_> {
         } else {
             self.is_in_use(candidate)
         };
-        if is_in_use {
+        if is_in_use || self.is_withheld(candidate) {
             return Ok(None);
         }
         let device = self.device(candidate);
@@ -51,7 +51,7 @@ impl Assignment<'_, '_> {
         for place in 0..self.constraints[claim].len() {
             if !self.constraints[claim][place].add(request, alternative, device) {
                 self.undo_part(undo, place);
-                if must {
+                if must && !self.is_lenient() {
                     return Err(AllocateError::Fatal(format!(
                         "claim {}, request {}: cannot add device {}/{}/{} because a claim constraint would not be \
                          satisfied",

@@ -10,7 +10,9 @@ const MILLION: u64 = 1_000_000;
 /// Disjoint quads, each of two of the pairs, then what is left: a pair, a single.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nested {
+    /// Sets of four.
     pub quads: Vec<CardSet>,
+    /// Sets of two.
     pub pairs: Vec<CardSet>,
 }
 

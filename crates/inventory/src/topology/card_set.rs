@@ -69,7 +69,7 @@ impl CardSet {
     }
 
     /// Every subset of `size` cards, in lexicographic order of positions.
-    pub(super) fn subsets(self, size: usize) -> impl Iterator<Item = Self> {
+    pub fn subsets(self, size: usize) -> impl Iterator<Item = Self> {
         let positions: Vec<usize> = self.iter().collect();
         let mut chosen: Option<Vec<usize>> = (size <= positions.len()).then(|| (0..size).collect());
         std::iter::from_fn(move || {

@@ -3,24 +3,46 @@
 use super::{CardSet, Topology};
 
 impl Topology {
-    /// Bandwidth of the best ring through two or four cards, MB/s in one direction; 0 for any other number of cards.
+    /// Bandwidth of the best ring through a set of cards, MB/s in one direction; 0 for fewer than two.
     ///
-    /// Exact: it equals the largest packing of directed Hamiltonian cycles in the graph of links, or
-    /// the best bottleneck with PCIe in between where that is more.
-    pub(super) fn ring(&self, set: CardSet) -> u64 {
-        let mut cards = set.iter();
-        match [cards.next(), cards.next(), cards.next(), cards.next()] {
-            [Some(one), Some(other), None, None] => self.edge(one, other),
-            [Some(a), Some(b), Some(c), Some(d)] => self.ring_of_four([a, b, c, d], set),
-            _ => 0,
-        }
-    }
-
-    fn ring_of_four(&self, [a, b, c, d]: [usize; 4], set: CardSet) -> u64 {
-        if self.is_switched(set) {
+    /// Exact for up to four cards, and for any number behind switches: it equals the largest packing of directed
+    /// Hamiltonian cycles in the graph of links, or the best bottleneck with PCIe in between where that is more. Five
+    /// and more cards that are linked directly have at most this, enough for ranking them.
+    #[must_use]
+    pub fn ring(&self, set: CardSet) -> u64 {
+        if set.len() > 2 && self.is_switched(set) {
             // Behind a switch a card has one set of links for all its peers: the weakest card decides.
             return self.pairs(set).map(|(one, other)| self.link_bandwidth(one, other)).min().unwrap_or(0);
         }
+        let mut cards = set.iter();
+        match [cards.next(), cards.next(), cards.next(), cards.next(), cards.next()] {
+            [_, None, ..] => 0,
+            [Some(one), Some(other), None, ..] => self.edge(one, other),
+            [Some(a), Some(b), Some(c), None, _] => self.ring_of_three([(a, b), (a, c), (b, c)]),
+            [Some(a), Some(b), Some(c), Some(d), None] => self.ring_of_four([a, b, c, d]),
+            _ => self.second_best_edges(set),
+        }
+    }
+
+    /// Both directions of the one cycle.
+    fn ring_of_three(&self, edges: [(usize, usize); 3]) -> u64 {
+        let links = edges.iter().map(|(one, other)| self.links(*one, *other)).min().unwrap_or(0);
+        let edge = edges.iter().map(|(one, other)| self.edge(*one, *other)).min().unwrap_or(0);
+        (2 * u64::from(links) * u64::from(self.link_rate)).max(edge)
+    }
+
+    /// A ring enters and leaves each card, over its two best edges at best.
+    fn second_best_edges(&self, set: CardSet) -> u64 {
+        let second_best = |card: usize| {
+            let mut edges: Vec<u64> =
+                set.iter().filter(|other| *other != card).map(|other| self.edge(card, other)).collect();
+            edges.sort_unstable();
+            edges.len().checked_sub(2).map_or(0, |second| edges[second])
+        };
+        set.iter().map(second_best).min().unwrap_or(0)
+    }
+
+    fn ring_of_four(&self, [a, b, c, d]: [usize; 4]) -> u64 {
         // A cycle of four is two of the three perfect matchings. Each matching carries twice (both directions) its
         // weaker edge.
         let matchings = [((a, b), (c, d)), ((a, c), (b, d)), ((a, d), (b, c))];
@@ -48,8 +70,10 @@ impl Topology {
         100 * u64::from(self.links(one, other)) + u64::from(*self.closeness.get(one, other))
     }
 
-    /// Closeness of a set: the sum over its pairs.
-    pub(super) fn weight(&self, set: CardSet) -> u64 {
+    /// Closeness of a set: the sum over its pairs of 100 for each link, plus closeness on PCIe from 10 to 60, as
+    /// go-gpuallocator scores it.
+    #[must_use]
+    pub fn weight(&self, set: CardSet) -> u64 {
         self.pairs(set).map(|(one, other)| self.pair_weight(one, other)).sum()
     }
 

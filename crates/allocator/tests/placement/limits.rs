@@ -1,0 +1,159 @@
+//! What the caller may restrict, and how long it may take.
+
+use serde_json::{Value, json};
+use tessera_allocator::error::AllocateError;
+use tessera_allocator::inventory::DeviceRef;
+use tessera_allocator::placement::{Pick, Placed, Placement};
+use tessera_allocator::selectors::SelectorCache;
+use tessera_oracle::ours::{Case, share_ids};
+
+use super::cases::results;
+
+fn request(devices: &[Value], requests: &[Value], constraints: Value) -> Value {
+    json!({
+        "id": 1, "node": {"metadata": {"name": "node-a"}}, "allocated": [],
+        "slices": [{"metadata": {"name": "s"}, "spec": {
+            "driver": "gpu.example.com", "nodeName": "node-a", "devices": devices,
+            "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
+        }}],
+        "classes": [{"metadata": {"name": "any"}, "spec": {}}],
+        "claims": [{"metadata": {"name": "c"}, "spec": {"devices": {
+            "requests": requests, "constraints": constraints,
+        }}}],
+    })
+}
+
+fn devices(count: usize) -> Vec<Value> {
+    let device = |index: usize| json!({"name": format!("d{index:03}"), "attributes": {"group": {"string": format!("g{}", index % 4)}}});
+    (0..count).map(device).collect()
+}
+
+fn exactly(name: &str, count: u32) -> Value {
+    json!({"name": name, "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": count}})
+}
+
+fn all(name: &str) -> Value {
+    json!({"name": name, "exactly": {"deviceClassName": "any", "allocationMode": "All"}})
+}
+
+/// Places with a changed planner; later devices cost less.
+fn place(
+    request: &Value,
+    change: impl FnOnce(&mut Placement<'_>),
+) -> Result<Option<Placed<i64>>, AllocateError> {
+    let case = Case::read(request).expect("a good case");
+    let mut placement = Placement::new(&case.inventory, &case.held, &case.classes);
+    change(&mut placement);
+    let cost = |picks: &[Pick<'_>]| {
+        let number = |pick: &Pick<'_>| pick.device.name()[1..].parse::<i64>().expect("a number");
+        -picks.iter().map(number).sum::<i64>()
+    };
+    placement.place(&case.node, &case.claims, &mut SelectorCache::new(), &mut share_ids(), cost)
+}
+
+fn names(placed: &Placed<i64>) -> Vec<String> {
+    let results = results(&serde_json::to_value(&placed.allocations).expect("JSON"));
+    let name = |device: String| device.rsplit('/').next().map(str::to_owned);
+    results.into_iter().flatten().filter_map(|(_, device)| name(device)).collect()
+}
+
+#[test]
+fn devices_that_may_not_be_given_are_left() {
+    let request = request(&devices(6), &[exactly("r", 2)], json!([]));
+    let placed = place(&request, |_| {}).expect("no error").expect("it fits");
+    assert_eq!((names(&placed), placed.is_best), (vec!["d004".to_owned(), "d005".to_owned()], true));
+    let placed = place(&request, |placement| {
+        placement.may_give = &|device: DeviceRef<'_>| device.name().ends_with(['0', '2', '4']);
+    })
+    .expect("no error");
+    assert_eq!(names(&placed.expect("it fits")), ["d002", "d004"]);
+}
+
+#[test]
+fn all_devices_are_not_given_if_one_of_them_may_not() {
+    let request = request(&devices(3), &[all("r")], json!([]));
+    let placed = place(&request, |_| {}).expect("no error").expect("it fits");
+    assert_eq!(names(&placed), ["d000", "d001", "d002"]);
+    let placed = place(&request, |placement| placement.may_give = &|device| device.name() == "d000");
+    assert_eq!(placed, Ok(None));
+}
+
+#[test]
+fn only_the_named_taints_are_tolerated() {
+    let mut devices = devices(3);
+    devices[1]["taints"] = json!([{"key": "gpu.tessera.dev/managed", "effect": "NoSchedule"}]);
+    devices[2]["taints"] = json!([
+        {"key": "gpu.tessera.dev/managed", "effect": "NoSchedule"}, {"key": "broken", "effect": "NoExecute"},
+    ]);
+    let request = request(&devices, &[exactly("r", 1)], json!([]));
+    assert_eq!(names(&place(&request, |_| {}).expect("no error").expect("it fits")), ["d000"]);
+    let tolerant = place(&request, |placement| placement.tolerated = &["gpu.tessera.dev/managed"]);
+    assert_eq!(names(&tolerant.expect("no error").expect("it fits")), ["d001"]);
+}
+
+/// Without the budget for the best, the greedy choice; without that for any choice, an error.
+#[test]
+fn steps_are_limited() {
+    let request = request(&devices(128), &[exactly("r", 31), exactly("s", 1)], json!([]));
+    let placed = place(&request, |placement| placement.step_limit = 10_000).expect("no error");
+    let placed = placed.expect("it fits");
+    assert_eq!(placed.cost, -(96..128).sum::<i64>(), "greedily all that costs least");
+    assert!(!placed.is_best && placed.steps <= 10_000 + 128, "{}", placed.steps);
+    let few = place(&request, |placement| placement.step_limit = 40).expect("no error");
+    assert_eq!(few.expect("the first").cost, -(0..32).sum::<i64>());
+    let none = place(&request, |placement| placement.step_limit = 3);
+    assert!(matches!(none, Err(AllocateError::TooLong(_))), "{none:?}");
+}
+
+/// Eight requests for one device each are one set of eight.
+#[test]
+fn requests_that_are_alike_are_no_permutations() {
+    let singles: Vec<Value> = (0..8).map(|index| exactly(&format!("r{index}"), 1)).collect();
+    let request = request(&devices(12), &singles, json!([]));
+    let placed = place(&request, |_| {}).expect("no error").expect("it fits");
+    assert_eq!(placed.cost, -(4..12).sum::<i64>());
+    assert!(placed.is_best && placed.steps < 20_000, "{} steps", placed.steps);
+    assert_eq!(names(&placed)[0], "d004", "in published order");
+}
+
+/// What upstream's own tests call pathological: nothing fits, and there are very many ways to find that out.
+#[test]
+fn pathological_requests_end_soon() {
+    let singles: Vec<Value> = (0..9).map(|index| exactly(&format!("r{index}"), 1)).collect();
+    let (same, different) = (
+        json!({"matchAttribute": "gpu.example.com/group"}),
+        json!({"distinctAttribute": "gpu.example.com/group"}),
+    );
+    for (requests, constraints) in [
+        (vec![exactly("r", 9)], json!([same])),
+        (singles.clone(), json!([same])),
+        (singles.clone(), json!([different])),
+        (singles, json!([same, different])),
+    ] {
+        let placed = place(&request(&devices(32), &requests, constraints), |_| {});
+        assert_eq!(placed, Ok(None));
+    }
+    let list = |name: &str| {
+        let alternative = |place: usize| json!({"name": format!("s{place}"), "deviceClassName": "any", "allocationMode": "ExactCount", "count": 8 - place});
+        json!({"name": name, "firstAvailable": (0..8).map(alternative).collect::<Vec<_>>()})
+    };
+    let lists: Vec<Value> = (0..16).map(|index| list(&format!("r{index}"))).collect();
+    let placed =
+        place(&request(&devices(20), &lists, json!([])), |_| {}).expect("no error").expect("it fits");
+    assert_eq!(names(&placed).len(), 20, "the first list gets the most of what the others leave");
+}
+
+/// A selector that fails for one device is no reason not to give another.
+#[test]
+fn devices_for_which_a_selector_fails_are_passed_over() {
+    let mut devices = devices(3);
+    devices[1]["attributes"]["good"] = json!({"bool": true});
+    let mut ask = exactly("r", 1);
+    ask["exactly"]["selectors"] =
+        json!([{"cel": {"expression": "device.attributes[\"gpu.example.com\"].good"}}]);
+    let request = request(&devices, &[ask.clone()], json!([]));
+    assert_eq!(names(&place(&request, |_| {}).expect("no error").expect("it fits")), ["d001"]);
+    let none = super::limits::request(&devices[2..], &[ask], json!([]));
+    let error = place(&none, |_| {}).expect_err("no device is good");
+    assert!(error.to_string().contains("no such key: good"), "{error}");
+}
