@@ -1,10 +1,12 @@
-//! What kube-scheduler would allocate: Kubernetes' structured allocator, with the same results, and why.
+//! What kube-scheduler would allocate: Kubernetes' structured allocator, with the same results, and why; and what to
+//! allocate in its place.
 //!
 //! Pure: no I/O, no clock, no threads; ids of shares come from the caller.
 //!
 //! Read slices with [`inventory::Inventory::add`], existing allocations with [`held::Held::add`], claims with
 //! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then call
-//! [`upstream::Allocator::allocate`].
+//! [`upstream::Allocator::allocate`] for what kube-scheduler would do, or [`placement::Placement::place`] for the devices that
+//! cost least.
 
 pub mod amount;
 pub mod claim;

@@ -3,7 +3,7 @@
 //!
 //! `validity` decides what is allowed together, for both. The user's order of `firstAvailable` comes before cost: of the
 //! combinations of alternatives, in the order in which upstream tries them, the first that has any assignment is
-//! settled ([`preference`]); among its assignments the one of least cost is looked for ([`sets`]), sets of devices once
+//! settled (`preference`); among its assignments the one of least cost is looked for (`sets`), sets of devices once
 //! each, greedily first, until all were seen or the steps are used up. Equal costs go to devices published earlier.
 //!
 //! Rules are those of the API's words, without the bugs of [`crate::features::UpstreamBugs`]: with them, the order in
@@ -71,7 +71,7 @@ pub struct Placed<C> {
     pub steps: u64,
 }
 
-/// Devices of more nodes and cards than any caller has need several times less to be seen once for each of 32 results.
+/// Enough for all sets of eight of sixteen cards, and for a greedy choice of 32 of all partitions of 64 cards.
 const STEP_LIMIT: u64 = 100_000;
 
 impl<'a> Placement<'a> {

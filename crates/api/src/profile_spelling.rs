@@ -213,6 +213,13 @@ mod tests {
             assert_eq!(spelling.parse(), Ok(spelled));
         }
         let narrow = ProfileSpelling::of_profile("3g.40gb").unwrap().with_compute_slices(1).unwrap();
+        assert_eq!(
+            (narrow.compute_slices(), narrow.memory_gigabytes(), narrow.has_attributes()),
+            (1, 40, false)
+        );
+        let with_engines = ProfileSpelling::of_profile("2g.48gb+me.all").unwrap();
+        assert_eq!((with_engines.compute_slices(), with_engines.memory_gigabytes()), (2, 48));
+        assert!(with_engines.has_attributes());
         assert_eq!(narrow, ProfileSpelling::of_profile("1c.3g.40gb").unwrap());
         assert!(narrow.with_compute_slices(1).is_err());
     }

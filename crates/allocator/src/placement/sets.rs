@@ -18,12 +18,12 @@ struct Wanted {
     slot: u32,
     /// Devices that its request still needs, this one included.
     left: usize,
-    from: From,
+    from: Source,
 }
 
 /// Which devices come into question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Source {
     /// All.
     All,
     /// Those behind the device of the level before, of the same request.
@@ -158,10 +158,10 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
     fn enter(&mut self) -> bool {
         let wanted = self.wanted[self.levels.len()];
         let mut candidates = match wanted.from {
-            From::All => self.suitable(wanted.slot),
-            From::Rest => self.rest(0),
-            From::RestAndSame => self.rest(1),
-            From::One(candidate) => vec![candidate],
+            Source::All => self.suitable(wanted.slot),
+            Source::Rest => self.rest(0),
+            Source::RestAndSame => self.rest(1),
+            Source::One(candidate) => vec![candidate],
         };
         self.steps += candidates.len() as u64;
         if self.steps > self.step_limit {
@@ -224,10 +224,10 @@ fn wanted(assignment: &Assignment<'_, '_>) -> Vec<Wanted> {
         let is_like_last = all.last().is_some_and(|last| are_alike(assignment, last.slot, *slot));
         for place in 0..count {
             let from = match of.all.get(place) {
-                Some(candidate) if of.is_all => From::One(*candidate),
-                _ if place > 0 => From::Rest,
-                _ if is_like_last => From::RestAndSame,
-                _ => From::All,
+                Some(candidate) if of.is_all => Source::One(*candidate),
+                _ if place > 0 => Source::Rest,
+                _ if is_like_last => Source::RestAndSame,
+                _ => Source::All,
             };
             let left = if of.is_all { 1 } else { count - place };
             all.push(Wanted { slot: *slot, left, from });
@@ -252,7 +252,7 @@ fn in_published_order(wanted: &[Wanted], picked: &[Picked]) -> Vec<(u32, u32)> {
     let mut start = 0;
     for place in 0..picked.len() {
         let is_run_over =
-            wanted.get(place + 1).is_none_or(|next| matches!(next.from, From::All | From::One(_)));
+            wanted.get(place + 1).is_none_or(|next| matches!(next.from, Source::All | Source::One(_)));
         if is_run_over {
             let mut candidates: Vec<u32> =
                 picked[start..=place].iter().map(|picked| picked.candidate).collect();

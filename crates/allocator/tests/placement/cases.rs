@@ -32,12 +32,37 @@ pub fn place(
     step_limit: u64,
     cost: impl FnMut(&[Pick<'_>]) -> u64,
 ) -> Result<Option<Found>, AllocateError> {
+    place_with(request, selectors, cost, |placement| placement.step_limit = step_limit)
+}
+
+/// What placement finds with a changed planner.
+pub fn place_with(
+    request: &Value,
+    selectors: &mut SelectorCache,
+    cost: impl FnMut(&[Pick<'_>]) -> u64,
+    change: impl FnOnce(&mut Placement<'_>),
+) -> Result<Option<Found>, AllocateError> {
     let case = Case::read(request).expect("a good case");
     let mut placement = Placement::new(&case.inventory, &case.held, &case.classes);
     placement.features = case.features;
-    placement.step_limit = step_limit;
+    change(&mut placement);
     let placed = placement.place(&case.node, &case.claims, selectors, &mut share_ids(), cost)?;
     Ok(placed.map(|placed| Found { placed }))
+}
+
+/// The request with devices changed, or taken away where `change` is false for them; it gets driver/pool/name, too.
+pub fn with_devices(request: &Value, mut change: impl FnMut(&str, &mut Value) -> bool) -> Value {
+    let mut request = request.clone();
+    for slice in request["slices"].as_array_mut().into_iter().flatten() {
+        let pool = format!("{}/{}", text(&slice["spec"]["driver"]), text(&slice["spec"]["pool"]["name"]));
+        if let Some(all) = slice["spec"]["devices"].as_array_mut() {
+            all.retain_mut(|device| {
+                let id = format!("{pool}/{}", text(&device["name"]));
+                change(&id, device)
+            });
+        }
+    }
+    request
 }
 
 /// What upstream would find without its bugs.
@@ -144,18 +169,8 @@ fn held(request: &Value) -> BTreeSet<String> {
 
 /// The request with those devices only, besides those that are held.
 pub fn only(request: &Value, devices: &BTreeSet<String>) -> Value {
-    let mut request = request.clone();
-    let held = held(&request);
-    for slice in request["slices"].as_array_mut().into_iter().flatten() {
-        let pool = format!("{}/{}", text(&slice["spec"]["driver"]), text(&slice["spec"]["pool"]["name"]));
-        if let Some(all) = slice["spec"]["devices"].as_array_mut() {
-            all.retain(|device| {
-                let id = format!("{pool}/{}", text(&device["name"]));
-                devices.contains(&id) || held.contains(&id)
-            });
-        }
-    }
-    request
+    let held = held(request);
+    with_devices(request, |id, _| devices.contains(id) || held.contains(id))
 }
 
 /// The request with its chosen alternatives, and all free devices hidden but those that were chosen; pinned, each

@@ -157,3 +157,64 @@ fn devices_for_which_a_selector_fails_are_passed_over() {
     let error = place(&none, |_| {}).expect_err("no device is good");
     assert!(error.to_string().contains("no such key: good"), "{error}");
 }
+
+/// Many devices with counters, and lists of alternatives of which the first ones nearly fit: an answer, in time.
+#[test]
+fn large_requests_on_large_nodes_end_soon() {
+    let (mut all, mut sets) = (Vec::new(), Vec::new());
+    for card in 0..48 {
+        let name = format!("card-{card:02}");
+        let slices = |from: usize, to: usize| -> serde_json::Map<String, Value> {
+            (from..to).map(|slice| (format!("slice-{slice}"), json!({"value": "1"}))).collect()
+        };
+        sets.push(json!({"name": name, "counters": slices(0, 8)}));
+        for (size, starts) in [(1, 0..7), (2, 0..6), (4, 0..5), (8, 0..1)] {
+            for start in starts.step_by(size) {
+                all.push(json!({
+                    "name": format!("d{card:02}{size}{start}"),
+                    "attributes": {"group": {"string": format!("g{}", card % 3)}},
+                    "consumesCounters": [{"counterSet": name, "counters": slices(start, (start + size).min(8))}],
+                }));
+            }
+        }
+    }
+    let list = |name: usize| {
+        let alternative = |place: usize| json!({"name": format!("s{place}"), "deviceClassName": "any", "allocationMode": "ExactCount", "count": 5 - place});
+        json!({"name": format!("r{name}"), "firstAvailable": (0..5).map(alternative).collect::<Vec<_>>()})
+    };
+    let lists: Vec<Value> = (0..8).map(list).collect();
+    let constraint = json!([{"matchAttribute": "gpu.example.com/group"}]);
+    let mut request = request(&all, &lists, constraint);
+    let claim = request["claims"][0].clone();
+    let pool = json!({"name": "node-a", "generation": 1, "resourceSliceCount": 2});
+    request["slices"][0]["spec"]["pool"] = pool.clone();
+    let counters = json!({"metadata": {"name": "counters"}, "spec": {
+        "driver": "gpu.example.com", "nodeName": "node-a", "pool": pool, "sharedCounters": sets,
+    }});
+    request["slices"].as_array_mut().expect("a list").push(counters);
+    // Six fit; whether twelve do is not known soon.
+    for (claims, is_known) in [(6, true), (12, false)] {
+        let named = |number: usize| {
+            let mut claim = claim.clone();
+            claim["metadata"]["name"] = json!(format!("c{number}"));
+            claim
+        };
+        request["claims"] = (0..claims).map(named).collect();
+        let begin = std::time::Instant::now();
+        let placed = place(&request, |placement| placement.step_limit = 30_000);
+        let took = begin.elapsed();
+        match placed {
+            Ok(Some(placed)) => {
+                let preferred = names(&placed).len();
+                assert_eq!(
+                    preferred,
+                    claims * 32,
+                    "the user's preference, as far as a claim may have devices"
+                );
+                assert!(placed.steps < 40_000, "{} steps", placed.steps);
+            }
+            other => assert!(!is_known && matches!(other, Err(AllocateError::TooLong(_))), "{other:?}"),
+        }
+        assert!(took.as_secs() < 30, "took {took:?}");
+    }
+}

@@ -181,3 +181,63 @@ fn trying_everything_finds_nothing_better() {
         "{compared} {lists} {better_than_first}"
     );
 }
+
+/// Devices that may not be given are as if they were not there, and taints that are tolerated, too.
+#[test]
+fn what_is_withheld_or_tolerated_is_as_if_it_were_not_there() {
+    let mut generator = Generator::new(seed(85));
+    let mut selectors = SelectorCache::new();
+    let (mut withheld, mut tolerated, mut none) = (0, 0, 0);
+    for id in 0..2_500 {
+        let request = generator.request(id);
+        let cost = || cost::of(id);
+        let plain = place(&request, &mut selectors, 20_000, cost());
+        let places = |found: &Option<cases::Found>| {
+            found.as_ref().map(|found| (found.placed.cost, assigned(&found.allocations())))
+        };
+
+        let without_taint = cases::with_devices(&request, |_, device| {
+            if let Some(taints) = device.get_mut("taints").and_then(Value::as_array_mut) {
+                taints.retain(|taint| taint["key"] != "broken");
+            }
+            true
+        });
+        let expected = place(&without_taint, &mut selectors, 20_000, cost());
+        let found = cases::place_with(&request, &mut selectors, cost(), |placement| {
+            placement.step_limit = 20_000;
+            placement.tolerated = &["broken"];
+        });
+        if let (Ok(expected), Ok(found)) = (&expected, &found) {
+            assert_eq!(places(found), places(expected), "{request}");
+            tolerated += u32::from(plain.as_ref().is_ok_and(|plain| places(plain) != places(found)));
+        }
+
+        let may_give = |id: &str| !id.ends_with(['1', '4', '7']);
+        let hidden = cases::with_devices(&request, |id, _| may_give(id));
+        let text = request.to_string();
+        // What is hidden takes no counters, and is none of all devices.
+        if text.contains("\"All\"")
+            || request["allocated"].as_array().is_some_and(|all| !all.is_empty())
+            || changes_nodes(&request, &hidden)
+            || cases::has_faulty_pool(&request, &mut selectors)
+        {
+            continue;
+        }
+        let expected = place(&hidden, &mut selectors, 20_000, cost());
+        let found = cases::place_with(&request, &mut selectors, cost(), |placement| {
+            placement.step_limit = 20_000;
+            placement.may_give = &|device| !device.name().ends_with(['1', '4', '7']);
+        });
+        if let (Ok(expected), Ok(found)) = (&expected, &found) {
+            let is_best =
+                |found: &Option<cases::Found>| found.as_ref().is_none_or(|found| found.placed.is_best);
+            if is_best(expected) && is_best(found) {
+                assert_eq!(places(found), places(expected), "{request}");
+                withheld += u32::from(plain.as_ref().is_ok_and(|plain| places(plain) != places(found)));
+                none += u32::from(found.is_none());
+            }
+        }
+    }
+    println!("{tolerated} tolerated, {withheld} withheld, {none} none left");
+    assert!(tolerated > 8 && withheld > 30 && none > 200, "{tolerated} {withheld} {none}");
+}

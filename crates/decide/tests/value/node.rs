@@ -27,7 +27,13 @@ fn cards(count: usize) -> Devices {
 /// On machines with cards taken the set is chosen that the reference chooses: DGX-1V, bridges, switches, an NVL72 tray.
 #[test]
 fn the_best_ring_set_of_what_is_free_is_taken() {
-    let names = ["dgx-1-v100-hybrid-cube-mesh", "4x-rtx8000-bridges", "hgx-h100", "gb200-nvl72-compute-tray"];
+    let names = [
+        "dgx-1-v100-hybrid-cube-mesh",
+        "4x-rtx8000-bridges",
+        "hgx-h100",
+        "gb200-nvl72-compute-tray",
+        "dgx-2-v100",
+    ];
     for machine in names {
         let known = known_machines::named(machine);
         let sets = CardSets::of_report(&report(&known)).unwrap();
