@@ -12,7 +12,8 @@ use tessera_allocator::claim::{Claim, Classes};
 use tessera_allocator::error::AllocateError;
 use tessera_allocator::explain::Explanation;
 use tessera_allocator::held::Held;
-use tessera_allocator::inventory::Inventory;
+use tessera_allocator::inventory::{DeviceRef, Inventory};
+use tessera_allocator::placement::{Pick, Placed, Placement};
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 
@@ -35,6 +36,17 @@ pub struct Cluster {
     pub(crate) assumed_claims: BTreeMap<Key, ResourceClaim>,
     /// Whether slices are kept as objects, too, with the reports of their nodes.
     pub(crate) keeps_slices: bool,
+}
+
+/// What [`Cluster::place`] may give, and how long it may look. See [`Placement`].
+#[derive(Clone, Copy)]
+pub struct PlacementLimits<'l> {
+    /// Keys of taints that do not count.
+    pub tolerated: &'l [&'l str],
+    /// Whether a device may be given.
+    pub may_give: &'l dyn Fn(DeviceRef<'_>) -> bool,
+    /// Most devices to look at.
+    pub steps: u64,
 }
 
 /// A reader's own state. Keep it between questions: it caches compiled selectors and their answers.
@@ -124,6 +136,26 @@ impl Cluster {
         let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
         allocator.looks_at_all_counters = false;
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
+    }
+
+    /// What this controller would give the claims on the node with what is held now: of the devices that `limits` allows,
+    /// those of least `cost`.
+    ///
+    /// # Errors
+    /// As [`Placement::place`].
+    pub fn place<C: Ord + Clone>(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        limits: &PlacementLimits<'_>,
+        asker: &mut Asker,
+        cost: impl FnMut(&[Pick<'_>]) -> C,
+    ) -> Result<Option<Placed<C>>, AllocateError> {
+        let mut placement = Placement::new(&self.inventory, &self.held, &self.classes);
+        placement.tolerated = limits.tolerated;
+        placement.may_give = limits.may_give;
+        placement.step_limit = limits.steps;
+        placement.place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, cost)
     }
 
     /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.

@@ -18,6 +18,6 @@ pub mod subject;
 pub mod usage;
 
 pub use change::{Kind, Object};
-pub use cluster::{Asker, Cluster};
+pub use cluster::{Asker, Cluster, PlacementLimits};
 pub use error::ObjectError;
 pub use objects::{Key, Objects, display, key, reference};

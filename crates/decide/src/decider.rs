@@ -23,6 +23,7 @@ use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
 use crate::term::{Lists, Term};
+use crate::value::RequestMix;
 
 /// Something that was seen.
 #[derive(Debug, Clone)]
@@ -78,6 +79,7 @@ pub struct Decider {
     /// How long a card must have been tainted as managed before it is given out.
     handover: Time,
     promises: Promises,
+    mix: RequestMix,
     /// Pods for which something is being written.
     in_flight: BTreeSet<PodReference>,
     /// Claims whose devices are being taken back.
@@ -137,6 +139,7 @@ impl Decider {
             lists: Lists::default(),
             handover: HANDOVER,
             promises: Promises::default(),
+            mix: RequestMix::default(),
             in_flight: BTreeSet::new(),
             clearing: BTreeSet::new(),
             unclaimed: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! The nodes with cards of ours, and which of them changed.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
@@ -10,6 +11,7 @@ use tessera_inventory::Topology;
 
 use crate::Time;
 use crate::node_cards::{NodeCards, Parts};
+use crate::value::CardSets;
 
 /// A node's number in the fleet; it stays the same while the process lives.
 pub(crate) type NodeIndex = u32;
@@ -39,6 +41,8 @@ pub(crate) struct FleetNode {
     tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
     /// How its cards are connected, by its report.
     pub topology: Option<Topology>,
+    /// The same for choosing sets of them; empty until somebody asks after a change of the report.
+    sets: OnceCell<Option<CardSets>>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
@@ -50,6 +54,12 @@ impl FleetNode {
     pub fn is_steered(&self) -> bool {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.into_iter().any(|card| card.allocation != Allocation::Native)
+    }
+
+    /// Its cards, for choosing sets of them.
+    pub fn sets(&self) -> Option<&CardSets> {
+        let of_report = || self.report.as_ref().and_then(|(_, report)| CardSets::of_report(report));
+        self.sets.get_or_init(of_report).as_ref()
     }
 
     /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
@@ -96,6 +106,7 @@ impl Fleet {
         };
         let node = &mut self.nodes[index as usize];
         node.topology = Topology::from_report(&report);
+        node.sets = OnceCell::new();
         node.report = Some((name, report));
         result
     }
@@ -171,7 +182,7 @@ impl Fleet {
         let Some(index) = self.by_name.get(node) else { return };
         let node = &mut self.nodes[*index as usize];
         if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
-            (node.report, node.topology) = (None, None);
+            (node.report, node.topology, node.sets) = (None, None, OnceCell::new());
         }
     }
 
@@ -184,6 +195,7 @@ impl Fleet {
             name: node.to_owned(),
             report: None,
             topology: None,
+            sets: OnceCell::new(),
             tainted: BTreeMap::new(),
             cards: None,
             parts: None,

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceToleration};
+use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_allocator::error::AllocateError;
-use tessera_api::{DeviceName, PciBusId, managed};
-use tessera_cluster::outcome;
+use tessera_allocator::inventory::DeviceRef;
+use tessera_api::gpu_pool::{Placement, TopologyPolicy};
+use tessera_api::{DeviceName, DeviceType, PciBusId, managed};
 use tessera_cluster::subject::Wanted;
+use tessera_cluster::{PlacementLimits, outcome};
 
-use crate::fleet::NodeIndex;
+use crate::fleet::{FleetNode, NodeIndex};
 use crate::ranking::View;
+use crate::value::NodeValue;
 
 /// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
 /// itself, so they cannot be; those with admin access take nothing.
@@ -34,30 +37,76 @@ pub(crate) fn claims(
     Ok(are_managed)
 }
 
-/// What the claims get on the node: the managed ones of managed cards alone, the others as kube-scheduler would.
+/// Devices looked at on one node: enough for all sets of four of sixteen cards.
+const STEPS: u64 = 10_000;
+
+/// Sets of cards compared to know the best of a machine: all of eight of sixteen.
+const MOST_SETS: usize = 12_870;
+
+/// What the claims get.
+pub(crate) struct Plan {
+    /// One for each claim.
+    pub allocations: Vec<AllocationResult>,
+    /// What the partitions take of the room for others, see [`crate::value::Partitions`].
+    pub room: u64,
+}
+
+/// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
+/// give. `None` where that does not fit, or where a pool demands better connected cards than are free.
 pub(crate) fn plan(
     claims: &[Claim],
     are_managed: &[bool],
     node: &Node,
     index: NodeIndex,
     view: &mut View<'_>,
-) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+) -> Result<Option<Plan>, AllocateError> {
     let of = |managed: bool| {
         let both = claims.iter().zip(are_managed);
         both.filter(|(_, is_managed)| **is_managed == managed).map(|(claim, _)| claim.clone()).collect()
     };
-    let (mut ours, others): (Vec<Claim>, Vec<Claim>) = (of(true), of(false));
-    ours.iter_mut().for_each(tolerate);
-    let Some(mut ours) = view.cluster.plan(node, &ours, view.asker)? else { return Ok(None) };
+    let (ours, others): (Vec<Claim>, Vec<Claim>) = (of(true), of(false));
     let cards = cards(index, view);
-    if !ours.iter().all(|allocation| is_of(allocation, &cards, view.driver)) {
+    let states = view.fleet.cards(index, view.cluster, view.driver).states();
+    let fleet_node = view.fleet.node(index);
+    let policy = policy(fleet_node, &cards);
+    let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
+    let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
+    let may_give = |device: DeviceRef<'_>| {
+        let name = device.name().parse::<DeviceName>();
+        device.driver_name() == view.driver && name.is_ok_and(|name| cards.contains(&name.card()))
+    };
+    let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
+    let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;
+    let Some(placed) = placed else { return Ok(None) };
+    if policy.topology == TopologyPolicy::Required
+        && !is_best_connected(&placed.allocations, &cards, fleet_node)
+    {
         return Ok(None);
     }
-    ours.iter_mut().for_each(forget_toleration);
+    let room = placed.cost.room;
     let Some(others) = view.cluster.plan(node, &others, view.asker)? else { return Ok(None) };
-    let (mut ours, mut others) = (ours.into_iter(), others.into_iter());
+    let (mut ours, mut others) = (placed.allocations.into_iter(), others.into_iter());
     let next = |is_managed: &bool| if *is_managed { ours.next() } else { others.next() };
-    Ok(are_managed.iter().map(next).collect())
+    let allocations: Option<Vec<AllocationResult>> = are_managed.iter().map(next).collect();
+    Ok(allocations.map(|allocations| Plan { allocations, room }))
+}
+
+/// How the pool of the node's managed cards chooses; of several pools, that of the first card.
+fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> Placement {
+    let report = node.report.as_ref().map(|(_, report)| report);
+    let reports = cards.iter().filter_map(|card| report?.cards.get(card));
+    reports.into_iter().next().map_or_else(Placement::default, |card| card.placement)
+}
+
+/// Whether no other whole cards of the machine, free or not, are better connected than these.
+fn is_best_connected(allocations: &[AllocationResult], cards: &BTreeSet<PciBusId>, node: &FleetNode) -> bool {
+    let Some(topology) = &node.topology else { return true };
+    let names = allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok());
+    let whole = names.filter(|name: &DeviceName| name.device_type() == DeviceType::Gpu);
+    let taken = topology.set(whole.map(|name| name.card()));
+    let ring = topology.ring(taken);
+    let all = topology.set(cards.iter().copied());
+    taken.len() < 2 || all.subsets(taken.len()).take(MOST_SETS).all(|set| topology.ring(set) <= ring)
 }
 
 fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
@@ -70,46 +119,4 @@ fn has_admin_access(claim: &Claim) -> bool {
         Ask::Exactly(ask) => ask.has_admin_access(),
         Ask::FirstAvailable(_) | Ask::Unknown => false,
     })
-}
-
-fn is_of(allocation: &AllocationResult, cards: &BTreeSet<PciBusId>, driver: &str) -> bool {
-    outcome::results(allocation).iter().all(|result| {
-        let name = result.device.parse::<DeviceName>();
-        result.driver == driver && name.is_ok_and(|name| cards.contains(&name.card()))
-    })
-}
-
-/// Lets the requests have managed devices.
-fn tolerate(claim: &mut Claim) {
-    for request in &mut claim.requests {
-        match &mut request.ask {
-            Ask::Exactly(ask) => ask.tolerations.push(toleration()),
-            Ask::FirstAvailable(alternatives) => {
-                alternatives.iter_mut().for_each(|ask| ask.tolerations.push(toleration()));
-            }
-            Ask::Unknown => {}
-        }
-    }
-}
-
-/// The allocation as if nothing had been tolerated: this is between the plugin and the controller.
-fn forget_toleration(allocation: &mut AllocationResult) {
-    let results = allocation.devices.iter_mut().flat_map(|devices| devices.results.iter_mut().flatten());
-    for result in results {
-        if let Some(tolerations) = &mut result.tolerations {
-            tolerations.retain(|found| *found != toleration());
-            if tolerations.is_empty() {
-                result.tolerations = None;
-            }
-        }
-    }
-}
-
-fn toleration() -> DeviceToleration {
-    DeviceToleration {
-        key: Some(managed::TAINT_KEY.to_owned()),
-        operator: Some("Exists".to_owned()),
-        effect: Some("NoSchedule".to_owned()),
-        ..DeviceToleration::default()
-    }
 }

@@ -7,6 +7,8 @@ use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter, managed};
 use tessera_cluster::{Cluster, outcome};
 
+use crate::value::CardState;
+
 /// A whole card, in parts of it.
 pub(crate) const WHOLE: u32 = 1000;
 
@@ -85,6 +87,12 @@ impl NodeCards {
             card.is_allocatable |= is_free && !part.is_tainted;
         }
         all
+    }
+
+    /// What is held of each card.
+    pub fn states(&self) -> BTreeMap<PciBusId, CardState> {
+        let state = |card: &CardUse| CardState { used: card.used, slices: card.slices.1 };
+        self.cards.iter().map(|(pci, card)| (*pci, state(card))).collect()
     }
 
     /// Cards of which nothing is held.

@@ -11,8 +11,9 @@ use crate::Time;
 use crate::blocked::{self, Blocked};
 use crate::demand::Demand;
 use crate::fleet::{Fleet, NodeIndex};
-use crate::managed;
+use crate::managed::{self, Plan};
 use crate::score::{Candidate, Score};
+use crate::value::RequestMix;
 
 /// The rankings of the shapes asked for last.
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ pub(crate) struct View<'v> {
     pub driver: &'v str,
     /// Managed cards may be allocated that were tainted until then.
     pub handed_over: Option<Time>,
+    /// Which partitions were asked for.
+    pub mix: &'v RequestMix,
 }
 
 /// What a pod would get on a node.
@@ -180,11 +183,14 @@ pub(crate) fn fit(
         return Ok(Err(Blocked::refused(&refusal)));
     }
     let planned = match way {
-        Way::Native => view.cluster.plan(node, &claims, view.asker),
+        Way::Native => {
+            let planned = view.cluster.plan(node, &claims, view.asker);
+            planned.map(|planned| planned.map(|allocations| Plan { allocations, room: 0 }))
+        }
         Way::Managed => managed::plan(&claims, &is_managed, node, index, view),
     };
-    let allocations = match planned {
-        Ok(Some(allocations)) => allocations,
+    let Plan { allocations, room } = match planned {
+        Ok(Some(plan)) => plan,
         // A node whose slices are being replaced takes nothing for a moment.
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
         Err(error) => return Err(error),
@@ -204,6 +210,7 @@ pub(crate) fn fit(
         after: &after,
         claims: &claims,
         allocations: &allocations,
+        room,
     });
     Ok(Ok(Fit { score, allocations, is_managed }))
 }

@@ -19,6 +19,8 @@ pub(crate) struct Score {
     preference: u64,
     /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
     quality: u16,
+    /// What managed partitions take of the room for others.
+    room: u64,
     /// With Pack: how much less a large request can get here. With Spread: how much of the node is in use.
     loss: u64,
     /// Thousandths of the cards in use that stay free.
@@ -35,6 +37,8 @@ pub(crate) struct Candidate<'c> {
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
     pub allocations: &'c [AllocationResult],
+    /// What managed partitions take of the room for others.
+    pub room: u64,
 }
 
 impl Score {
@@ -59,11 +63,12 @@ impl Score {
             is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
             preference: preference(candidate.claims, candidate.allocations),
             quality: match (placement.topology, candidate.topology) {
-                (TopologyPolicy::Preferred, Some(topology)) if whole.len() > 1 => {
+                (TopologyPolicy::Preferred | TopologyPolicy::Required, Some(topology)) if whole.len() > 1 => {
                     ring_class(topology.ring(topology.set(whole)))
                 }
                 _ => 0,
             },
+            room: candidate.room,
             loss,
             left,
             free: after.free(),

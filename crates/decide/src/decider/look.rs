@@ -164,6 +164,7 @@ impl Decider {
             fleet: &mut self.fleet,
             asker: &mut self.asker,
             driver: &self.driver,
+            mix: &self.mix,
         };
         let ranking = self.rankings.of(demand, way, &mut view);
         if let Some(error) = ranking.fatal() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use tessera_api::DeviceName;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::{Key, Kind, Object, key, outcome};
@@ -38,6 +39,7 @@ impl Decider {
                     self.cluster.objects().claims.get(&key).and_then(allocation) != allocation(claim);
                 if is_reallocated {
                     self.mark_claim(&key);
+                    self.see_departures(&key);
                 }
             }
             Object::Pod(pod) => self.see_pod(now, &key, pod),
@@ -108,6 +110,7 @@ impl Decider {
             }
             Kind::ResourceClaim => {
                 self.mark_claim(key);
+                self.see_departures(key);
                 self.clearing.remove(key);
                 self.cluster.delete(kind, key);
                 self.see_promise(key);
@@ -166,6 +169,14 @@ impl Decider {
             self.fleet.mark(&node);
             self.reallocated.insert(node);
         }
+    }
+
+    /// Partitions that the claim had, if any, are given back.
+    fn see_departures(&mut self, key: &Key) {
+        let Some(held) = self.cluster.objects().claims.get(key).and_then(allocation) else { return };
+        let names = outcome::results(held).iter().map(|result| result.device.parse::<DeviceName>());
+        let partitions = names.filter(|name| matches!(name, Ok(DeviceName::Partition(_)))).count();
+        (0..partitions).for_each(|_| self.mix.departed());
     }
 
     /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.

@@ -77,6 +77,7 @@ impl Decider {
             fleet: &mut self.fleet,
             asker: &mut self.asker,
             driver: &self.driver,
+            mix: &self.mix,
             handed_over,
         };
         ranking::fit(demand, way, index, &mut view).ok()?.ok()

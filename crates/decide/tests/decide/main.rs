@@ -3,6 +3,7 @@
 
 mod choice;
 mod gates;
+mod managed;
 mod objects;
 mod pools;
 mod room;
