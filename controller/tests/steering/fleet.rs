@@ -1,4 +1,4 @@
-//! The cluster that all tests share, one after the other, and nodes with published cards, all in a steered pool.
+//! The cluster that all tests share, one after the other, and nodes with published cards, all in one pool.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -13,6 +13,7 @@ use kube::{Api, CustomResourceExt as _, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::managed;
 use tessera_fakes::poll;
 use tessera_harness::{Cluster, shared};
 use tokio::sync::{Mutex, MutexGuard};
@@ -65,14 +66,19 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     turn
 }
 
-/// [`cluster`] with nodes `n00`, `n01`, … with so many cards each.
+/// [`cluster`] with nodes `n00`, `n01`, … with so many cards each, in a steered pool.
 pub async fn start(nodes: usize, cards: usize) -> Turn {
+    start_with(nodes, cards, "Steered").await
+}
+
+/// As [`start`], with another allocation of the pool.
+pub async fn start_with(nodes: usize, cards: usize, allocation: &str) -> Turn {
     let cluster = cluster(&[1, cards / 2, cards]).await;
     let names: Vec<String> = (0..nodes).map(|number| format!("n{number:02}")).collect();
     for name in &names {
         cluster.add_node_object(name).await.unwrap();
     }
-    let slices: Vec<Value> = names.iter().flat_map(|name| slices(name, cards)).collect();
+    let slices: Vec<Value> = names.iter().flat_map(|name| slices(name, cards, allocation)).collect();
     apply(&cluster, &slices).await;
     cluster
 }
@@ -114,7 +120,11 @@ fn template(count: usize) -> Value {
     })
 }
 
-fn slices(node: &str, cards: usize) -> [Value; 2] {
+fn slices(node: &str, cards: usize, allocation: &str) -> [Value; 2] {
+    let taints = match allocation {
+        "Managed" => json!([{ "key": managed::TAINT_KEY, "effect": "NoSchedule" }]),
+        _ => json!([]),
+    };
     let card = |number: usize| format!("gpu-{:02x}-00", number + 1);
     let slice = |suffix: &str, annotations: Value, contents: Value| {
         let mut spec = json!({
@@ -136,12 +146,13 @@ fn slices(node: &str, cards: usize) -> [Value; 2] {
     let device = |number: usize| {
         json!({
             "name": card(number),
+            "taints": taints,
             "attributes": { "type": { "string": "gpu" }, "gpuPool": { "string": "main" } },
             "capacity": { "memory": { "value": "80Gi" } },
             "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],
         })
     };
-    let in_pool = json!({ "pool": "main", "allocation": "Steered" });
+    let in_pool = json!({ "pool": "main", "allocation": allocation });
     let reported: serde_json::Map<String, Value> =
         (0..cards).map(|number| (format!("0000:{:02x}:00.0", number + 1), in_pool.clone())).collect();
     let report = json!({ "cards": reported, "otherPairs": "SYS" }).to_string();

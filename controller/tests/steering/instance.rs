@@ -16,6 +16,8 @@ impl Instance {
     pub fn start(kubeconfig: &Path, name: &str) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_controller"))
             .args(["--http-address", "127.0.0.1:0", "--namespace", "default", "--pod-name", name])
+            // Slices of a test are not given to kube-scheduler before.
+            .args(["--handover", "1"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

@@ -5,6 +5,7 @@
 mod fleet;
 mod instance;
 mod load;
+mod managed;
 mod plugins;
 mod pods;
 mod pools;

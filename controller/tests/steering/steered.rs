@@ -118,7 +118,7 @@ async fn nothing_is_lost_with_other_gates_and_without_a_controller() {
 }
 
 /// Waits for an Event about the pod and returns its text.
-async fn told(cluster: &tessera_harness::Cluster, pod: &str, reason: &str) -> String {
+pub async fn told(cluster: &tessera_harness::Cluster, pod: &str, reason: &str) -> String {
     let end = std::time::Instant::now() + pods::LIMIT;
     let selector = format!("involvedObject.name={pod},reason={reason}");
     loop {
