@@ -85,6 +85,7 @@ fn the_first_pool_that_selects_a_card_decides() {
     let resolution = resolved(&known(json!({}), &pools));
     assert_eq!(decided(&resolution)[1], (Some("hopper"), vec!["z-old", "a-new"]));
     assert_eq!(resolution.cards[&pci(2)].allocation, Allocation::Steered);
+    assert_eq!(resolution.offers.of(pci(2)).allocation, Allocation::Steered, "what is published follows");
     assert!(resolution.pools.is_empty());
 }
 
