@@ -1,6 +1,6 @@
 //! What exists, from watches: every object as it comes, projected by whoever takes it and never kept here.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -113,9 +113,9 @@ async fn follow_api<K>(
 {
     let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
     let config = watcher::Config::default().page_size(per_page);
-    // Objects that were seen once, to tell after a new list which of them are gone.
-    let mut known: HashSet<Key> = HashSet::new();
-    let mut listed: HashSet<Key> = HashSet::new();
+    // Objects with the number of the list in or after which they were last seen: a new list tells which are gone.
+    let mut known: HashMap<Key, u32> = HashMap::new();
+    let mut list = 0;
     let mut told = false;
     let mut events = Box::pin(watcher(api, config).default_backoff());
     loop {
@@ -136,17 +136,11 @@ async fn follow_api<K>(
         }
         let applied = match event {
             watcher::Event::Init => {
-                listed.clear();
+                list += 1;
                 continue;
             }
-            watcher::Event::InitApply(object) => {
-                let key = tessera_cluster::key(object.meta());
-                listed.insert(key.clone());
-                known.insert(key);
-                convert(object)
-            }
-            watcher::Event::Apply(object) => {
-                known.insert(tessera_cluster::key(object.meta()));
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                known.insert(tessera_cluster::key(object.meta()), list);
                 convert(object)
             }
             watcher::Event::Delete(object) => {
@@ -158,14 +152,11 @@ async fn follow_api<K>(
                 continue;
             }
             watcher::Event::InitDone => {
-                let gone: Vec<Key> = known.difference(&listed).cloned().collect();
-                for key in gone {
-                    known.remove(&key);
+                for (key, _) in known.extract_if(|_, seen| *seen != list).collect::<Vec<_>>() {
                     if seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
                         return;
                     }
                 }
-                listed = HashSet::new();
                 if seen.send(Seen::Complete(kind)).await.is_err() {
                     return;
                 }
