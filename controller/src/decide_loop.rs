@@ -1,6 +1,6 @@
 //! Feeds the decision loop and starts what it decides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl DecideLoop {
         let mut decider = Decider::new(&self.driver_name).with_handover(self.handover);
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
         loop {
             let now = clock.now();
@@ -67,16 +67,21 @@ impl DecideLoop {
             let wake = wake.map_or(SUMMARY, |wake| wake.saturating_sub(now));
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                count = self.seen.recv_many(&mut batch, BATCH) => if count == 0 { return },
-                Some(carried) = self.carried.recv() => batch.push(Seen::Change(carried)),
+                seen = self.seen.recv() => match seen {
+                    Some(seen) => batch.push_back(seen),
+                    None => return,
+                },
+                Some(carried) = self.carried.recv() => batch.push_back(Seen::Change(carried)),
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
             }
             while let Ok(carried) = self.carried.try_recv() {
-                batch.push(Seen::Change(carried));
+                batch.push_back(Seen::Change(carried));
             }
             let now = clock.now();
-            for seen in batch.drain(..) {
+            // One at a time: a thousand slices that wait here would be hundreds of megabytes.
+            for _ in 0..BATCH {
+                let Some(seen) = batch.pop_front().or_else(|| self.seen.try_recv().ok()) else { break };
                 match seen {
                     Seen::Complete(kind) => {
                         if missing.remove(&kind) {

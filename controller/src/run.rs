@@ -21,8 +21,9 @@ use crate::options::Options;
 use crate::watches::{KINDS, Watches};
 use crate::{http, pool_status};
 
-/// Observations that wait to be taken in; watches are read no faster than that.
-const QUEUE: usize = 4_096;
+/// Observations that wait to be taken in; watches are read no faster than that. A ResourceSlice takes some 200 KiB until it is
+/// taken in.
+const QUEUE: usize = 64;
 
 /// Runs a replica until it is told to end.
 ///

@@ -1,10 +1,10 @@
 //! What exists, from watches: every object as it comes, projected by whoever takes it and never kept here.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
+use futures::{FutureExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -69,16 +69,17 @@ impl Watches {
     /// Watches until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
         let all = async {
+            // Each on the heap: together they would be large for a thread's stack.
             tokio::join!(
-                self.follow::<DeviceClass>(Kind::DeviceClass),
-                self.follow_taint_rules(),
-                self.follow::<Node>(Kind::Node),
-                self.follow::<ResourceSlice>(Kind::ResourceSlice),
-                self.follow::<ResourceClaim>(Kind::ResourceClaim),
-                self.follow::<ResourceClaimTemplate>(Kind::ResourceClaimTemplate),
-                self.follow::<PersistentVolumeClaim>(Kind::PersistentVolumeClaim),
-                self.follow::<PersistentVolume>(Kind::PersistentVolume),
-                self.follow::<Pod>(Kind::Pod),
+                self.follow::<DeviceClass>(Kind::DeviceClass).boxed(),
+                self.follow_taint_rules().boxed(),
+                self.follow::<Node>(Kind::Node).boxed(),
+                self.follow::<ResourceSlice>(Kind::ResourceSlice).boxed(),
+                self.follow::<ResourceClaim>(Kind::ResourceClaim).boxed(),
+                self.follow::<ResourceClaimTemplate>(Kind::ResourceClaimTemplate).boxed(),
+                self.follow::<PersistentVolumeClaim>(Kind::PersistentVolumeClaim).boxed(),
+                self.follow::<PersistentVolume>(Kind::PersistentVolume).boxed(),
+                self.follow::<Pod>(Kind::Pod).boxed(),
             )
         };
         shutdown.run_until_cancelled(all).await;
@@ -121,9 +122,9 @@ impl Watches {
     {
         let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
         let config = watcher::Config::default().page_size(per_page);
-        // Objects that were seen once, to tell after a new list which of them are gone.
-        let mut known: HashSet<Key> = HashSet::new();
-        let mut listed: HashSet<Key> = HashSet::new();
+        // Objects with the number of the list in or after which they were last seen: a new list tells which are gone.
+        let mut known: HashMap<Key, u32> = HashMap::new();
+        let mut list = 0;
         let mut told = false;
         let begin = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
         let mut events = begin();
@@ -156,17 +157,11 @@ impl Watches {
             let applied = match event {
                 watcher::Event::Init => {
                     asked_at = self.clock.now();
-                    listed.clear();
+                    list += 1;
                     continue;
                 }
-                watcher::Event::InitApply(object) => {
-                    let key = tessera_cluster::key(object.meta());
-                    listed.insert(key.clone());
-                    known.insert(key);
-                    convert(object)
-                }
-                watcher::Event::Apply(object) => {
-                    known.insert(tessera_cluster::key(object.meta()));
+                watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                    known.insert(tessera_cluster::key(object.meta()), list);
                     convert(object)
                 }
                 watcher::Event::Delete(object) => {
@@ -178,14 +173,11 @@ impl Watches {
                     continue;
                 }
                 watcher::Event::InitDone => {
-                    let gone: Vec<Key> = known.difference(&listed).cloned().collect();
-                    for key in gone {
-                        known.remove(&key);
+                    for (key, _) in known.extract_if(|_, seen| *seen != list).collect::<Vec<_>>() {
                         if self.seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
                             return;
                         }
                     }
-                    listed = HashSet::new();
                     if self.seen.send(Seen::Complete(kind)).await.is_err() {
                         return;
                     }

@@ -3,9 +3,10 @@
 use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, CustomResourceExt as _};
 use serde_json::{Value, json};
+use tessera_api::gpu_pool::GpuPool;
 use tessera_harness::Cluster;
 
 const DRIVER: &str = "gpu.tessera.dev";
@@ -14,7 +15,7 @@ const CARDS: usize = 8;
 /// Requests at once.
 const AT_ONCE: usize = 16;
 
-/// Makes the nodes, their slices, the class and the claim template `one`.
+/// Makes the nodes, their slices, the class, the claim template `one`, and the kind GpuPool.
 pub async fn publish(cluster: &Cluster, nodes: usize) -> Result<()> {
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": "gpu" },
@@ -25,7 +26,8 @@ pub async fn publish(cluster: &Cluster, nodes: usize) -> Result<()> {
         "metadata": { "name": "one", "namespace": "default" },
         "spec": { "spec": { "devices": { "requests": [{ "name": "gpu", "exactly": { "deviceClassName": "gpu" } }] } } },
     });
-    cluster.apply(&format!("{class}\n---\n{template}")).await?;
+    let pools = serde_json::to_string(&GpuPool::crd())?;
+    cluster.apply(&format!("{class}\n---\n{template}\n---\n{pools}")).await?;
     let api: Api<ResourceSlice> = Api::all(cluster.client().await?);
     let node = |number: usize| {
         let api = api.clone();
