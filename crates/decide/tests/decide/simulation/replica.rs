@@ -73,9 +73,8 @@ struct Writing {
 /// So long kube-scheduler may still write what it decided on.
 pub const HANDOVER: Time = Time::from_secs(30);
 
-fn decider(around: &Surroundings) -> Decider {
-    let handover = if around.has(Bug::NoHandover) { Time::ZERO } else { HANDOVER };
-    Decider::new(DRIVER).with_handover(handover)
+fn decider() -> Decider {
+    Decider::new(DRIVER).with_handover(HANDOVER)
 }
 
 /// A replica.
@@ -88,6 +87,8 @@ pub struct Replica {
     /// What it was told truthfully.
     pub view: BTreeMap<(Kind, Key), Arc<Object>>,
     writings: Vec<Writing>,
+    /// What a planted bug says was done.
+    at_once: Vec<Observation>,
     leads_until: Time,
     /// Whether the loop was told that it leads.
     is_told: bool,
@@ -108,11 +109,12 @@ impl Replica {
         Replica {
             number,
             watch: server.watch(around),
-            decider: decider(around),
+            decider: decider(),
             state: State::Up,
             missing: KINDS.into(),
             view: BTreeMap::new(),
             writings: Vec::new(),
+            at_once: Vec::new(),
             leads_until: Time::ZERO,
             is_told: false,
             has_led: false,
@@ -163,15 +165,20 @@ impl Replica {
         around.note(|| format!("replica {} starts", self.number));
         self.state = State::Up;
         server.watch_anew(around, self.watch);
-        self.decider = decider(around);
+        self.decider = decider();
         self.is_told = false;
         self.missing = KINDS.into();
         self.view.clear();
         self.allocated.clear();
+        self.at_once.clear();
         self.next_round = around.now;
     }
 
     fn look(&mut self, around: &mut Surroundings, server: &mut Server) {
+        for observation in std::mem::take(&mut self.at_once) {
+            self.observe(around, observation);
+            self.is_new = true;
+        }
         for seen in server.poll(around, self.watch) {
             let observation = match seen {
                 Seen::Applied(object) => {
@@ -282,14 +289,11 @@ impl Replica {
             Intent::Allocate { .. } => Step::Mark(0),
             Intent::Fence { claims, .. } if around.has(Bug::FenceSkipped) => {
                 let claims = claims.iter().map(|claim| claim.key.clone()).collect();
-                return self.observe(around, Observation::ClaimsWritten { claims, is_done: true });
+                return self.at_once.push(Observation::ClaimsWritten { claims, is_done: true });
             }
             Intent::Fence { .. } => Step::Mark(0),
             Intent::Clear { .. } => Step::Status(0),
             Intent::NoteRefusals { .. } => Step::Note,
-            Intent::ListClaims if around.has(Bug::ListNotAsked) => {
-                return self.observe(around, Observation::ClaimsListed { asked_at: around.now });
-            }
             Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
         };
         let is_about =
