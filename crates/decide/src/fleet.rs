@@ -27,6 +27,8 @@ pub(crate) struct Fleet {
     forgotten: usize,
     /// When cards of nodes were tainted as managed, where they are not known to be handed over.
     handovers: BTreeSet<(Time, NodeIndex)>,
+    /// Cards that were tainted until then are handed over.
+    handed_over: Option<Time>,
     /// Nodes with cards that are tainted as managed.
     managed: BTreeSet<NodeIndex>,
 }
@@ -127,7 +129,8 @@ impl Fleet {
             return;
         }
         let index = self.index_of(node);
-        self.handovers.extend(cards.values().map(|since| (*since, index)));
+        let is_new = |since: &&Time| self.handed_over.is_none_or(|until| **since > until);
+        self.handovers.extend(cards.values().filter(is_new).map(|since| (*since, index)));
         if cards.is_empty() {
             self.forget_taints(&name, index);
         } else {
@@ -161,6 +164,7 @@ impl Fleet {
 
     /// Cards that were tainted until `then` are handed over.
     pub fn hand_over(&mut self, then: Time) {
+        self.handed_over = self.handed_over.max(Some(then));
         while let Some((since, index)) = self.handovers.first().copied()
             && since <= then
         {

@@ -1,4 +1,4 @@
-//! The decision loop: which waiting pod is sent to which node.
+//! The decision loop: which waiting pod is sent to which node, and which devices of managed cards it gets there.
 //!
 //! Observations go in ([`Decider::observe`]), intents come out ([`Decider::decide`]); whoever feeds it carries them out
 //! and says how that went. The controller feeds it from watches, a simulator from a trace, tests from anything.

@@ -1,13 +1,15 @@
 //! Steering from the chart to the containers: the admission policy holds pods back, the controller proposes nodes,
-//! kube-scheduler allocates, pods run, and an uninstallation lets go whoever still waits.
+//! kube-scheduler allocates, pods run, a pool becomes managed, and an uninstallation lets go whoever still waits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests have no #[test]")]
 
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_harness::installation::{Installation, InstallationOptions};
 use tessera_harness::{Cluster, ClusterOptions, PodState, TEST_IMAGE, skip};
@@ -43,6 +45,21 @@ fn four_cards(name: &str) -> String {
     .to_string()
 }
 
+/// The pool becomes managed while pods run: they keep their cards, and the next claim is allocated by the controller, with the
+/// rights that the chart gives it and past the chart's policies.
+async fn become_managed(cluster: &Cluster) {
+    cluster.delete_pod(NAMESPACE, "holds").await.unwrap();
+    let managed = r#"{"spec":{"allocation":"Managed"}}"#;
+    cluster.kubectl(&["patch", "gpupool", "main", "--type=merge", "-p", managed]).await.unwrap();
+    apply(cluster, &four_cards("managed")).await;
+    node(cluster, "managed", PodState::Ready).await;
+    let claims: Api<ResourceClaim> = Api::namespaced(cluster.client().await.unwrap(), NAMESPACE);
+    let claims = claims.list(&ListParams::default()).await.unwrap().items;
+    let is_of = |claim: &&ResourceClaim| claim.owner_references().iter().any(|owner| owner.name == "managed");
+    let claim = claims.iter().find(is_of).expect("the pod's claim");
+    assert!(claim.annotations().contains_key(EPOCH_ANNOTATION), "{:?}", claim.annotations());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     if !skip::node_tier("notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go") {
@@ -53,6 +70,7 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     let installation = InstallationOptions {
         hardware: "gb200-tray".to_owned(),
         pools: vec![include_str!("../../../examples/steering/pool.yaml").to_owned()],
+        values: vec!["managed.handoverSeconds=5".to_owned()],
         ..InstallationOptions::default()
     };
     Installation::install(&cluster, &installation).await.unwrap();
@@ -77,6 +95,8 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     // One more has the job's cards; the next waits, held back by the policy.
     apply(&cluster, &four_cards("holds")).await;
     node(&cluster, "holds", PodState::Ready).await;
+    become_managed(&cluster).await;
+    assert_eq!(node(&cluster, "notebook-1", PodState::Ready).await, notebooks);
     apply(&cluster, &four_cards("waits")).await;
     let gates = |pod: &Pod| {
         let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());

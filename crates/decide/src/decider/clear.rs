@@ -43,6 +43,9 @@ impl Decider {
 
     /// A pod is gone or at its end: its claims may be left without any.
     pub(super) fn see_end(&mut self, pod: &Pod) {
+        if self.term.is_none() {
+            return;
+        }
         let namespace = key(&pod.metadata).0;
         self.unclaimed.extend(names(pod).map(|name| (namespace.clone(), name.clone())));
     }

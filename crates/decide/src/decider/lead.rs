@@ -34,6 +34,8 @@ impl Decider {
     /// From now on this replica does not lead.
     pub fn follow(&mut self) {
         self.term = None;
+        self.unclaimed.clear();
+        self.to_note.clear();
     }
 
     /// Until when cards must have been tainted to be given out now.

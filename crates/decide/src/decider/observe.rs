@@ -56,7 +56,10 @@ impl Decider {
                 if is_reallocated {
                     self.mark_claim(&key);
                 }
-                self.unclaimed.insert(key.clone());
+                // A follower would only gather them; a new leader looks at all.
+                if self.term.is_some() {
+                    self.unclaimed.insert(key.clone());
+                }
                 self.see_promise(&key);
                 self.see_claim(now, &key);
             }

@@ -1,7 +1,7 @@
 //! Managed pools: who gets which devices, when, and what is taken back.
 
 use serde_json::json;
-use tessera_cluster::{Kind, outcome};
+use tessera_cluster::{Kind, Object, outcome};
 use tessera_decide::{ClaimAllocation, Intent, Observation, Time};
 
 use crate::objects::*;
@@ -46,6 +46,16 @@ impl Fed {
         };
         intents.iter().filter_map(allocate).collect()
     }
+}
+
+/// The slice with the time at which its taints came.
+fn dated(slice: Object, second: i64) -> Object {
+    let Object::ResourceSlice(mut slice) = slice else { return slice };
+    let taints = slice.spec.devices.iter_mut().flatten().flat_map(|device| device.taints.iter_mut().flatten());
+    for taint in taints {
+        taint.time_added = Some(read(json!(k8s_openapi::jiff::Timestamp::from_second(second).unwrap().to_string())));
+    }
+    slice.into()
 }
 
 /// A pod without the gate, as one that did not opt in.
@@ -118,6 +128,19 @@ fn cards_are_not_given_out_while_kube_scheduler_may_still_write() {
     assert!(fed.decide().contains(&Intent::ListClaims));
     fed.listed();
     assert_eq!(fed.allocates().len(), 1);
+}
+
+#[test]
+fn a_slice_that_is_published_again_asks_for_no_new_list() {
+    let mut fed = leader(&[("a", 1)]);
+    fed.decide();
+    slices("a", 1, managed()).into_iter().for_each(|slice| fed.apply(dated(slice, 0)));
+    assert_eq!(fed.decide(), []);
+    // A card that was tainted later does, when its time has come.
+    slices("a", 1, managed()).into_iter().for_each(|slice| fed.apply(dated(slice, 1_000)));
+    assert_eq!(fed.decide(), []);
+    fed.now += Time::from_secs(61);
+    assert_eq!(fed.decide(), [Intent::ListClaims]);
 }
 
 #[test]
