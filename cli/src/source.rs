@@ -50,7 +50,7 @@ impl Source {
         // Files without nodes and devices refer to those of the cluster.
         let wanted = match wanted {
             Wanted::All { .. } => {
-                Wanted::All { volumes: objects.pods.values().any(api_server::waits_with_volumes) }
+                Wanted::All { volumes: objects.pods.values().any(|pod| api_server::waits_with_volumes(pod)) }
             }
             other => other,
         };

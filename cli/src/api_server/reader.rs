@@ -44,7 +44,7 @@ impl Reader {
         match wanted {
             Wanted::Devices | Wanted::Pools { .. } => Ok(objects),
             Wanted::Holders { .. } => {
-                objects.claims = self.claims("look free").await?;
+                objects.claims = boxed(self.claims("look free").await?);
                 Ok(objects)
             }
             Wanted::All { volumes } => self.all(objects, volumes).await,
@@ -70,7 +70,7 @@ impl Reader {
             read => read.map_err(failed("list of DeviceTaintRules"))?,
         };
         let namespace = self.namespace.clone();
-        objects.claims = self.claims("count as free").await?;
+        objects.claims = boxed(self.claims("count as free").await?);
         objects.templates = self
             .of_namespaces(
                 "resourceclaimtemplates.resource.k8s.io",
@@ -79,7 +79,7 @@ impl Reader {
                 "claims that would be made from templates cannot be told",
             )
             .await?;
-        objects.pods = self
+        let pods = self
             .of_namespaces(
                 "pods",
                 "list of Pods",
@@ -87,7 +87,8 @@ impl Reader {
                 "no pod of the cluster is known, and none takes room on nodes",
             )
             .await?;
-        if volumes || objects.pods.values().any(waits_with_volumes) {
+        objects.pods = boxed(pods);
+        if volumes || objects.pods.values().any(|pod| waits_with_volumes(pod)) {
             self.volumes(&mut objects).await?;
         }
         Ok(objects)
@@ -234,6 +235,10 @@ impl Reader {
         });
         read.map_err(kube::Error::SerdeError)
     }
+}
+
+fn boxed<T>(objects: BTreeMap<Key, T>) -> BTreeMap<Key, Box<T>> {
+    objects.into_iter().map(|(key, object)| (key, Box::new(object))).collect()
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

@@ -171,7 +171,7 @@ impl Search<'_> {
             .filter_map(|name| {
                 self.cluster.objects().claims.values().find(|claim| reference(claim) == **name)
             })
-            .cloned()
+            .map(|claim| claim.as_ref().clone())
             .collect();
         let mut single = false;
         for claim in &all {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,41 +91,49 @@ impl Found<'_, '_> {
         let objects = &mut loaded.objects;
         let warnings = &mut loaded.warnings;
         match (group_version, kind.as_str()) {
-            ("v1", "Node") => self.keep(&mut objects.nodes, "Node", None, warnings, |_| ()),
-            ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, |_| ()),
-            ("resource.k8s.io/v1", "ResourceClaim") => {
-                self.keep(&mut objects.claims, "ResourceClaim", Some(namespace), warnings, |claim| {
+            ("v1", "Node") => self.keep(&mut objects.nodes, "Node", None, warnings, |object| object),
+            ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, Box::new),
+            ("resource.k8s.io/v1", "ResourceClaim") => self.keep(
+                &mut objects.claims,
+                "ResourceClaim",
+                Some(namespace),
+                warnings,
+                |mut claim: ResourceClaim| {
                     defaults::claim(claim.spec.as_mut());
-                })
-            }
+                    Box::new(claim)
+                },
+            ),
             ("resource.k8s.io/v1", "ResourceClaimTemplate") => self.keep(
                 &mut objects.templates,
                 "ResourceClaimTemplate",
                 Some(namespace),
                 warnings,
-                |template| defaults::claim(template.spec.as_mut().and_then(|spec| spec.spec.as_mut())),
+                |mut template: ResourceClaimTemplate| {
+                    defaults::claim(template.spec.as_mut().and_then(|spec| spec.spec.as_mut()));
+                    template
+                },
             ),
             ("resource.k8s.io/v1", "ResourceSlice") => {
-                self.keep(&mut objects.slices, "ResourceSlice", None, warnings, |_| ())
+                self.keep(&mut objects.slices, "ResourceSlice", None, warnings, |object| object)
             }
             ("resource.k8s.io/v1", "DeviceClass") => {
-                self.keep(&mut objects.classes, "DeviceClass", None, warnings, |_| ())
+                self.keep(&mut objects.classes, "DeviceClass", None, warnings, |object| object)
             }
             ("resource.k8s.io/v1", "DeviceTaintRule") => {
-                self.keep(&mut objects.taint_rules, "DeviceTaintRule", None, warnings, |_| ())
+                self.keep(&mut objects.taint_rules, "DeviceTaintRule", None, warnings, |object| object)
             }
             ("v1", "PersistentVolumeClaim") => self.keep(
                 &mut objects.volume_claims,
                 "PersistentVolumeClaim",
                 Some(namespace),
                 warnings,
-                |_| (),
+                |object| object,
             ),
             ("v1", "PersistentVolume") => {
-                self.keep(&mut objects.volumes, "PersistentVolume", None, warnings, |_| ())
+                self.keep(&mut objects.volumes, "PersistentVolume", None, warnings, |object| object)
             }
             ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
-                self.keep(&mut loaded.pools, "GpuPool", None, warnings, |_| ())
+                self.keep(&mut loaded.pools, "GpuPool", None, warnings, |object| object)
             }
             (version, "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice" | "DeviceClass") => {
                 let reason = format!("{kind} is not known in {version}; use resource.k8s.io/v1");
@@ -137,13 +146,13 @@ impl Found<'_, '_> {
         }
     }
 
-    fn keep<T>(
+    fn keep<T, Kept>(
         mut self,
-        kept: &mut BTreeMap<Key, T>,
+        kept: &mut BTreeMap<Key, Kept>,
         kind: &'static str,
         namespace: Option<&str>,
         warnings: &mut Vec<String>,
-        complete: impl FnOnce(&mut T),
+        complete: impl FnOnce(T) -> Kept,
     ) -> Result<(), FileError>
     where
         T: DeserializeOwned + Serialize + Resource,
@@ -169,7 +178,6 @@ impl Found<'_, '_> {
                 ));
             }
         }
-        complete(&mut object);
         let metadata = object.meta_mut();
         let Some(name) = metadata.name.clone().filter(|name| !name.is_empty()) else {
             return Err(self.error(
@@ -184,7 +192,7 @@ impl Found<'_, '_> {
             let name = tessera_cluster::display(&key);
             return Err(self.error(&[], format!("{kind} {name} is given twice; remove one of the two")));
         }
-        kept.insert(key, object);
+        kept.insert(key, complete(object));
         Ok(())
     }
 }

@@ -84,7 +84,7 @@ impl Cluster {
             cluster.apply(slice)?;
         }
         for claim in claims.into_values() {
-            cluster.apply(claim)?;
+            cluster.apply(*claim)?;
         }
         for class in classes.into_values() {
             cluster.apply(class)?;
@@ -93,7 +93,7 @@ impl Cluster {
             cluster.apply(node)?;
         }
         for pod in pods.into_values() {
-            cluster.apply(pod)?;
+            cluster.apply(*pod)?;
         }
         for template in templates.into_values() {
             cluster.apply(template)?;
@@ -121,8 +121,8 @@ impl Cluster {
             }
             Object::Pod(pod) => {
                 let pod = project::pod(pod);
-                self.usages.replace(self.objects.pods.get(&key), Some(&pod));
-                self.objects.pods.insert(key, pod);
+                self.usages.replace(self.objects.pods.get(&key).map(AsRef::as_ref), Some(&pod));
+                self.objects.pods.insert(key, Box::new(pod));
             }
             Object::ResourceClaimTemplate(template) => {
                 self.objects.templates.insert(key, project::template(template));
@@ -161,7 +161,7 @@ impl Cluster {
             Kind::Node => drop(self.objects.nodes.remove(key)),
             Kind::Pod => {
                 let pod = self.objects.pods.remove(key);
-                self.usages.replace(pod.as_ref(), None);
+                self.usages.replace(pod.as_deref(), None);
             }
             Kind::PersistentVolumeClaim => drop(self.objects.volume_claims.remove(key)),
             Kind::PersistentVolume => drop(self.objects.volumes.remove(key)),
@@ -190,7 +190,7 @@ impl Cluster {
 
     fn apply_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
         let key = key(&claim.metadata);
-        let before = self.objects.claims.get(&key);
+        let before = self.objects.claims.get(&key).map(AsRef::as_ref);
         fn allocation(claim: &ResourceClaim) -> Option<&k8s_openapi::api::resource::v1::AllocationResult> {
             claim.status.as_ref()?.allocation.as_ref()
         }
@@ -201,7 +201,7 @@ impl Cluster {
                 let _ = held.remove(&self.inventory, before);
             }
         }
-        self.objects.claims.insert(key, claim);
+        self.objects.claims.insert(key, Box::new(claim));
         Ok(())
     }
 }

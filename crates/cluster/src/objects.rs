@@ -16,10 +16,10 @@ pub type Key = (String, String);
 pub struct Objects {
     /// Nodes.
     pub nodes: BTreeMap<Key, Node>,
-    /// Pods.
-    pub pods: BTreeMap<Key, Pod>,
+    /// Pods. Boxed as claims are, for there are many: half of the places in a B-tree are empty.
+    pub pods: BTreeMap<Key, Box<Pod>>,
     /// ResourceClaims.
-    pub claims: BTreeMap<Key, ResourceClaim>,
+    pub claims: BTreeMap<Key, Box<ResourceClaim>>,
     /// ResourceClaimTemplates.
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
     /// ResourceSlices, without the taints of rules.

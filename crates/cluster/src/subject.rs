@@ -96,10 +96,10 @@ impl Wanted {
 /// All pods that are not bound to a node; if there are no pods at all, all claims without devices.
 pub fn waiting(objects: &Objects) -> Vec<Subject> {
     if objects.pods.is_empty() {
-        let claims = objects.claims.values().map(of_claim);
+        let claims = objects.claims.values().map(|claim| of_claim(claim));
         return claims.filter(|subject| !subject.claims.iter().all(Wanted::is_allocated)).collect();
     }
-    let unbound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    let unbound = |pod: &&Box<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
     objects.pods.values().filter(unbound).map(|pod| of_pod(objects, pod)).collect()
 }
 
@@ -136,7 +136,7 @@ fn claim_of(
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let existing = |name: &str| {
         let claim = objects.claims.get(&(namespace.clone(), name.to_owned()))?;
-        Some(Wanted { claim: claim.clone(), made_from: None, extended_resources: Vec::new() })
+        Some(Wanted { claim: claim.as_ref().clone(), made_from: None, extended_resources: Vec::new() })
     };
     let missing = |name: &str| PodObstacle::NoClaim { name: name.to_owned(), namespace: namespace.clone() };
     if let Some(name) = &reference.resource_claim_name {

@@ -105,7 +105,7 @@ fn many_read_at_once_and_what_if_copies_nothing() {
             assert_eq!(thread.join().expect("no panic"), expected);
         }
     });
-    let claims: Vec<&ResourceClaim> = cluster.objects().claims.values().collect();
+    let claims: Vec<&ResourceClaim> = cluster.objects().claims.values().map(AsRef::as_ref).collect();
     let without_all = cluster.held_without(&claims).expect("good quantities");
     assert_eq!(without_all.device_count(), 0);
     assert_eq!(without_all, tessera_allocator::held::Held::new());

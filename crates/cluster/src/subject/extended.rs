@@ -48,7 +48,11 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     if let Some(existing) =
         status.and_then(|status| objects.claims.get(&(namespace.clone(), status.resource_claim_name.clone())))
     {
-        return Some(Wanted { claim: existing.clone(), made_from: None, extended_resources: resources });
+        return Some(Wanted {
+            claim: existing.as_ref().clone(),
+            made_from: None,
+            extended_resources: resources,
+        });
     }
     let name = format!("{}-extended-resources", pod.metadata.name.as_deref().unwrap_or_default());
     let claim = ResourceClaim {

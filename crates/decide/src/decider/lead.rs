@@ -91,10 +91,10 @@ impl Decider {
         if self.term.as_ref().is_none_or(|term| term.is_closed) {
             return Vec::new();
         }
-        let claims: Vec<ResourceClaim> =
+        let claims: Vec<Box<ResourceClaim>> =
             self.cluster.objects().claims.values().filter(|claim| self.needs_fence(claim)).cloned().collect();
         let open: Vec<ClaimReference> =
-            claims.iter().filter(|claim| self.may_be_ours(claim)).map(reference_of).collect();
+            claims.iter().filter(|claim| self.may_be_ours(claim)).map(|claim| reference_of(claim)).collect();
         let Some(term) = &mut self.term else { return Vec::new() };
         if open.is_empty() {
             term.is_closed = now >= term.since + LATE;

@@ -75,7 +75,7 @@ impl Decider {
             }
             let Some(known) = self.cluster.objects().claims.get(&claim.key) else { continue };
             let status = ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() };
-            let allocated = ResourceClaim { status: Some(status), ..known.clone() };
+            let allocated = ResourceClaim { status: Some(status), ..known.as_ref().clone() };
             // Cannot fail: the allocator wrote the quantities.
             let _ = self.cluster.assume_claim(allocated);
             let promise = Promise {

@@ -35,8 +35,8 @@ impl Decider {
                 }
             }
             Object::ResourceClaim(claim) => {
-                is_reallocated =
-                    self.cluster.objects().claims.get(&key).and_then(allocation) != allocation(claim);
+                is_reallocated = self.cluster.objects().claims.get(&key).and_then(|claim| allocation(claim))
+                    != allocation(claim);
                 if is_reallocated {
                     self.mark_claim(&key);
                     self.see_departures(&key);
@@ -176,7 +176,9 @@ impl Decider {
 
     /// Partitions that the claim had, if any, are given back.
     fn see_departures(&mut self, key: &Key) {
-        let Some(held) = self.cluster.objects().claims.get(key).and_then(allocation) else { return };
+        let Some(held) = self.cluster.objects().claims.get(key).and_then(|claim| allocation(claim)) else {
+            return;
+        };
         let names = outcome::results(held).iter().map(|result| result.device.parse::<DeviceName>());
         let partitions = names.filter(|name| matches!(name, Ok(DeviceName::Partition(_)))).count();
         (0..partitions).for_each(|_| self.mix.departed());
@@ -231,7 +233,7 @@ impl Decider {
     }
 
     fn see_pod(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let before = self.cluster.objects().pods.get(key);
+        let before = self.cluster.objects().pods.get(key).map(AsRef::as_ref);
         let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
         let is_as_before = same_uid
             && before

@@ -51,9 +51,11 @@ impl Fed {
 /// The slice with the time at which its taints came.
 fn dated(slice: Object, second: i64) -> Object {
     let Object::ResourceSlice(mut slice) = slice else { return slice };
-    let taints = slice.spec.devices.iter_mut().flatten().flat_map(|device| device.taints.iter_mut().flatten());
+    let taints =
+        slice.spec.devices.iter_mut().flatten().flat_map(|device| device.taints.iter_mut().flatten());
     for taint in taints {
-        taint.time_added = Some(read(json!(k8s_openapi::jiff::Timestamp::from_second(second).unwrap().to_string())));
+        taint.time_added =
+            Some(read(json!(k8s_openapi::jiff::Timestamp::from_second(second).unwrap().to_string())));
     }
     slice.into()
 }

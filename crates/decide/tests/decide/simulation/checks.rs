@@ -195,8 +195,8 @@ fn truth(server: &Server) -> Cluster {
         let key = key(object.metadata());
         match object.as_ref().clone() {
             Object::Node(object) => drop(objects.nodes.insert(key, object)),
-            Object::Pod(object) => drop(objects.pods.insert(key, object)),
-            Object::ResourceClaim(object) => drop(objects.claims.insert(key, object)),
+            Object::Pod(object) => drop(objects.pods.insert(key, Box::new(object))),
+            Object::ResourceClaim(object) => drop(objects.claims.insert(key, Box::new(object))),
             Object::ResourceClaimTemplate(object) => drop(objects.templates.insert(key, object)),
             Object::ResourceSlice(object) => drop(objects.slices.insert(key, object)),
             Object::DeviceClass(object) => drop(objects.classes.insert(key, object)),

@@ -87,7 +87,7 @@ impl Scheduler {
             self.go_on(around, server, binding);
         }
         let pods = &self.cluster.objects().pods;
-        let waits = |(key, pod): &(&Key, &Pod)| {
+        let waits = |(key, pod): &(&Key, &Box<Pod>)| {
             node_name(pod).is_none()
                 && !has_ended(pod)
                 && gates(pod).is_empty()

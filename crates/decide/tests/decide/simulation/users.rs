@@ -208,7 +208,7 @@ impl Users {
         let node = ["a", "b", "c"][around.rng.usize(0..3)];
         let key = (String::new(), node.to_owned());
         let exists = server.get(Kind::Node, &key).is_some();
-        match around.rng.u32(0..8) {
+        match around.rng.u32(0..6) {
             0 if exists => {
                 around.note(|| format!("node {node} goes"));
                 self.withdraw(around, server, node);
@@ -223,7 +223,7 @@ impl Users {
                 around.note(|| format!("slices of {node} go"));
                 self.withdraw(around, server, node);
             }
-            4..=6 if exists => {
+            4 if exists => {
                 let new = allocation(around);
                 around.note(|| format!("{node} is {new}"));
                 if self.allocation.insert(node, new) == Some("Managed") && new != "Managed" {
