@@ -43,7 +43,8 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     let crd = GpuPool::crd();
     apply(&turn, &[serde_json::to_value(crd).unwrap()]).await;
     let kind = ["wait", "--for=condition=Established", "crd/gpupools.gpu.tessera.dev", "--timeout=60s"];
-    turn.kubectl(&kind).await.unwrap();
+    // kubectl fails at once where the kind has no conditions yet.
+    poll::until_async("the kind GpuPool is served", async || turn.kubectl(&kind).await.is_ok()).await;
     // Whatever the test before left, also where it failed.
     delete_workloads(&turn).await;
     let client = turn.client().await.unwrap();

@@ -103,8 +103,13 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
             ("timeslice.gpu.nvidia.com", Some("nvidia.com/gpu.shared")),
         ]
     );
-    let policy = only(&objects, "ValidatingAdmissionPolicy")["spec"].to_string();
-    assert!(policy.contains("gpu.nvidia.com/"), "the pool that the plugin may write: {policy}");
+    let policies = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy");
+    let policies: Vec<String> = policies.map(|policy| policy["spec"].to_string()).collect();
+    let of_pool = |policy: &String| policy.contains("gpu.nvidia.com/");
+    assert!(policies.iter().any(of_pool), "the pool that the plugin may write: {policies:?}");
+    let of_driver =
+        |policy: &String| policy.contains("== 'gpu.nvidia.com'") || policy.contains(r#"\"gpu.nvidia.com\""#);
+    assert!(policies.iter().any(of_driver), "whose devices only some may allocate: {policies:?}");
     let plugin = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
     let arguments = plugin["args"].as_array().expect("arguments");
     assert!(arguments.contains(&json!("--driver-name=gpu.nvidia.com")), "{arguments:?}");
