@@ -41,9 +41,9 @@ pub(crate) struct FleetNode {
     pub report: Option<(String, NodeReport)>,
     /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
     tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
-    /// How its cards are connected, by its report.
-    pub topology: Option<Topology>,
-    /// The same for choosing sets of them; empty until somebody asks after a change of the report.
+    /// How its cards are connected; empty until somebody asks after a change of the report.
+    topology: OnceCell<Option<Topology>>,
+    /// The same for choosing sets of them.
     sets: OnceCell<Option<CardSets>>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
@@ -56,6 +56,12 @@ impl FleetNode {
     pub fn is_steered(&self) -> bool {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.into_iter().any(|card| card.allocation != Allocation::Native)
+    }
+
+    /// How its cards are connected, by its report.
+    pub fn topology(&self) -> Option<&Topology> {
+        let of_report = || self.report.as_ref().and_then(|(_, report)| Topology::from_report(report));
+        self.topology.get_or_init(of_report).as_ref()
     }
 
     /// Its cards, for choosing sets of them.
@@ -107,8 +113,7 @@ impl Fleet {
             Err(error) => (NodeReport::default(), Err(error)),
         };
         let node = &mut self.nodes[index as usize];
-        node.topology = Topology::from_report(&report);
-        node.sets = OnceCell::new();
+        (node.topology, node.sets) = (OnceCell::new(), OnceCell::new());
         node.report = Some((name, report));
         result
     }
@@ -186,7 +191,7 @@ impl Fleet {
         let Some(index) = self.by_name.get(node) else { return };
         let node = &mut self.nodes[*index as usize];
         if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
-            (node.report, node.topology, node.sets) = (None, None, OnceCell::new());
+            (node.report, node.topology, node.sets) = (None, OnceCell::new(), OnceCell::new());
         }
     }
 
@@ -198,7 +203,7 @@ impl Fleet {
         self.nodes.push(FleetNode {
             name: node.to_owned(),
             report: None,
-            topology: None,
+            topology: OnceCell::new(),
             sets: OnceCell::new(),
             tainted: BTreeMap::new(),
             cards: None,

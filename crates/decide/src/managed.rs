@@ -100,7 +100,7 @@ fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> Placement {
 
 /// Whether no other whole cards of the machine, free or not, are better connected than these.
 fn is_best_connected(allocations: &[AllocationResult], cards: &BTreeSet<PciBusId>, node: &FleetNode) -> bool {
-    let Some(topology) = &node.topology else { return true };
+    let Some(topology) = node.topology() else { return true };
     let names = allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok());
     let whole = names.filter(|name: &DeviceName| name.device_type() == DeviceType::Gpu);
     let taken = topology.set(whole.map(|name| name.card()));

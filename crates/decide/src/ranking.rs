@@ -205,7 +205,7 @@ pub(crate) fn fit(
     let node = view.fleet.node(index);
     let score = Score::of(&Candidate {
         report: node.report.as_ref().map(|(_, report)| report),
-        topology: node.topology.as_ref(),
+        node,
         before: &before,
         after: &after,
         claims: &claims,

@@ -7,6 +7,7 @@ use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
 use tessera_cluster::outcome;
 use tessera_inventory::Topology;
 
+use crate::fleet::FleetNode;
 use crate::node_cards::NodeCards;
 use crate::value::ring_class;
 
@@ -32,7 +33,7 @@ pub(crate) struct Score {
 /// A node before and after, to be scored.
 pub(crate) struct Candidate<'c> {
     pub report: Option<&'c NodeReport>,
-    pub topology: Option<&'c Topology>,
+    pub node: &'c FleetNode,
     pub before: &'c NodeCards,
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
@@ -62,9 +63,10 @@ impl Score {
         Score {
             is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
             preference: preference(candidate.claims, candidate.allocations),
-            quality: match (placement.topology, candidate.topology) {
-                (TopologyPolicy::Preferred | TopologyPolicy::Required, Some(topology)) if whole.len() > 1 => {
-                    ring_class(topology.ring(topology.set(whole)))
+            quality: match placement.topology {
+                TopologyPolicy::Preferred | TopologyPolicy::Required if whole.len() > 1 => {
+                    let class = |topology: &Topology| ring_class(topology.ring(topology.set(whole)));
+                    candidate.node.topology().map_or(0, class)
                 }
                 _ => 0,
             },

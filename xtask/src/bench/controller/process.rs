@@ -21,6 +21,8 @@ impl Controller {
     pub fn start(kubeconfig: &Path) -> Result<Self> {
         let program = workspace::target()?.join("node/controller");
         let child = Command::new(&program)
+            // As in the chart.
+            .env("MALLOC_ARENA_MAX", "1")
             .args(["--http-address", "127.0.0.1:0", "--pod-name", "bench", "--log-level", "warn"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
