@@ -99,8 +99,8 @@ pub fn waiting(objects: &Objects) -> Vec<Subject> {
         let claims = objects.claims.values().map(|claim| of_claim(claim));
         return claims.filter(|subject| !subject.claims.iter().all(Wanted::is_allocated)).collect();
     }
-    let unbound = |pod: &&Box<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    objects.pods.values().filter(unbound).map(|pod| of_pod(objects, pod)).collect()
+    let unbound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    objects.pods.values().map(AsRef::as_ref).filter(unbound).map(|pod| of_pod(objects, pod)).collect()
 }
 
 /// The claim as if a pod used it alone.

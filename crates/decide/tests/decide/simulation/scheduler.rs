@@ -87,7 +87,7 @@ impl Scheduler {
             self.go_on(around, server, binding);
         }
         let pods = &self.cluster.objects().pods;
-        let waits = |(key, pod): &(&Key, &Box<Pod>)| {
+        let waits = |(key, pod): &(&Key, &Pod)| {
             node_name(pod).is_none()
                 && !has_ended(pod)
                 && gates(pod).is_empty()
@@ -96,7 +96,8 @@ impl Scheduler {
                 && !self.bindings.iter().any(|binding| binding.pod == **key)
                 && !self.assumed.iter().any(|(assumed, ..)| assumed == *key)
         };
-        let mut waiting: Vec<Key> = pods.iter().filter(waits).map(|(key, _)| key.clone()).collect();
+        let pods = pods.iter().map(|(key, pod)| (key, pod.as_ref()));
+        let mut waiting: Vec<Key> = pods.filter(waits).map(|(key, _)| key.clone()).collect();
         around.rng.shuffle(&mut waiting);
         for key in waiting.into_iter().take(2) {
             self.schedule(around, server, &key);
