@@ -9,6 +9,7 @@ use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_kube_util::lease::Leadership;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::carry_out::Writer;
 use crate::clock::Clock;
@@ -54,7 +55,8 @@ impl DecideLoop {
     /// Runs until `shutdown`, or until the watches end.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let clock = self.clock;
-        let mut decider = Decider::new(&self.driver_name).with_handover(self.handover);
+        let mut decider =
+            Decider::new(&self.driver_name, || Uuid::new_v4().to_string()).with_handover(self.handover);
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();

@@ -195,7 +195,12 @@ impl Fed {
 fn main() {
     let nodes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5_000);
     let before = resident_mib();
-    let mut fed = Fed { decider: Decider::new(DRIVER), now: Duration::ZERO };
+    let mut shares = 0u64;
+    let share_id = move || {
+        shares += 1;
+        format!("00000000-0000-4000-8000-{shares:012x}")
+    };
+    let mut fed = Fed { decider: Decider::new(DRIVER, share_id), now: Duration::ZERO };
     for kind in ["gpu", "mig"] {
         let expression =
             format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'");

@@ -116,14 +116,11 @@ struct Waiting {
 impl Decider {
     /// A loop for the devices of this DRA driver that knows nothing yet. Feed it everything that exists before the first
     /// [`Self::decide`].
+    ///
+    /// `share_id` makes the id of each new share of a device: a UUID that was never used, by anybody. kube-scheduler tells
+    /// the shares of a device apart by it.
     #[must_use]
-    pub fn new(driver_name: &str) -> Self {
-        // Ids of shares that are expected. They are never written anywhere, so they only need to differ.
-        let mut shares = 0u64;
-        let share_id = move || {
-            shares += 1;
-            format!("00000000-0000-4000-8000-{shares:012x}")
-        };
+    pub fn new(driver_name: &str, share_id: impl FnMut() -> String + Send + 'static) -> Self {
         Decider {
             driver: driver_name.to_owned(),
             cluster: Cluster::default(),

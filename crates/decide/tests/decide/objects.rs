@@ -150,6 +150,15 @@ pub fn allocated(mut claim: Value, node: &str, devices: &[String]) -> Value {
     claim
 }
 
+/// Ids of shares: they only need to differ.
+pub fn share_ids() -> impl FnMut() -> String + Send + 'static {
+    let mut shares = 0u64;
+    move || {
+        shares += 1;
+        format!("00000000-0000-4000-8000-{shares:012x}")
+    }
+}
+
 /// A loop that is fed by hand.
 pub struct Fed {
     pub decider: Decider,
@@ -159,7 +168,7 @@ pub struct Fed {
 impl Fed {
     /// Nodes with so many cards each, all in a steered pool.
     pub fn with_nodes(nodes: &[(&str, usize)]) -> Self {
-        let mut fed = Fed { decider: Decider::new(DRIVER), now: Time::ZERO };
+        let mut fed = Fed { decider: Decider::new(DRIVER, share_ids()), now: Time::ZERO };
         fed.apply(class());
         fed.apply(half_class());
         for (name, cards) in nodes {

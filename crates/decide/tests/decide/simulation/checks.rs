@@ -13,7 +13,7 @@ use super::api_server::{Server, Surroundings, gates, has_ended, is_refused, node
 use super::replica::Replica;
 use super::scheduler;
 use super::users::cards_asked;
-use crate::objects::DRIVER;
+use crate::objects::{DRIVER, share_ids};
 
 /// No replica sees anything later than this.
 const LATEST: Time = Time::from_secs(25);
@@ -265,7 +265,7 @@ fn asks_for_nothing(spec: &k8s_openapi::api::core::v1::PodSpec) -> bool {
 
 /// A loop that was told what exists, and has decided.
 fn fresh(around: &mut Surroundings, server: &Server) -> Decider {
-    let mut fresh = Decider::new(DRIVER);
+    let mut fresh = Decider::new(DRIVER, share_ids());
     for object in server.all() {
         let object = Box::new(object.as_ref().clone());
         if let Err(error) = fresh.observe(around.now, Observation::Applied(object)) {

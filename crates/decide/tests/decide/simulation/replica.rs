@@ -9,7 +9,7 @@ use tessera_decide::{ClaimAllocation, ClaimReference, Decider, Intent, Observati
 use super::api_server::{Answer, KINDS, Seen, Server, Surroundings};
 use super::bug::Bug;
 use super::checks;
-use crate::objects::DRIVER;
+use crate::objects::{DRIVER, share_ids};
 
 /// The lease by which replicas agree who leads.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ struct Writing {
 pub const HANDOVER: Time = Time::from_secs(30);
 
 fn decider() -> Decider {
-    Decider::new(DRIVER).with_handover(HANDOVER)
+    Decider::new(DRIVER, share_ids()).with_handover(HANDOVER)
 }
 
 /// A replica.

@@ -8,6 +8,8 @@ use tessera_cluster::subject::{self, PodObstacle, Subject};
 use tessera_cluster::{Asker, Cluster, Key, Kind, key, outcome};
 use tessera_decide::Time;
 
+use crate::objects::share_ids;
+
 use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused, node_name};
 
 /// Whatever was written was seen after that.
@@ -38,11 +40,7 @@ struct Binding {
 
 /// A reader of a cluster.
 pub fn asker() -> Asker {
-    let mut shares = 0u64;
-    Asker::new(move || {
-        shares += 1;
-        format!("00000000-0000-4000-9000-{shares:012x}")
-    })
+    Asker::new(share_ids())
 }
 
 /// What the pod would get on the node, with the claims in their order; `None` if it does not fit.
