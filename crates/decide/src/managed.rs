@@ -78,9 +78,7 @@ pub(crate) fn plan(
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
     let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;
     let Some(placed) = placed else { return Ok(None) };
-    if policy.topology == TopologyPolicy::Required
-        && !is_best_connected(&placed.allocations, &cards, fleet_node)
-    {
+    if !is_as_connected_as_required(&placed.allocations, &cards, fleet_node) {
         return Ok(None);
     }
     let room = placed.cost.room;
@@ -91,22 +89,34 @@ pub(crate) fn plan(
     Ok(allocations.map(|allocations| Plan { allocations, room }))
 }
 
-/// How the pool of the node's managed cards chooses; of several pools, that of the first card.
+/// How the pool of the node's managed cards chooses; of several, that of the first card: sets are compared over the whole machine.
 fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> Placement {
     let report = node.report.as_ref().map(|(_, report)| report);
     let reports = cards.iter().filter_map(|card| report?.cards.get(card));
     reports.into_iter().next().map_or_else(Placement::default, |card| card.placement)
 }
 
-/// Whether no other whole cards of the machine, free or not, are better connected than these.
-fn is_best_connected(allocations: &[AllocationResult], cards: &BTreeSet<PciBusId>, node: &FleetNode) -> bool {
-    let Some(topology) = node.topology() else { return true };
+/// Whether no other managed cards of the machine, free or not, are better connected than these, where the pool of one of them
+/// demands the best.
+fn is_as_connected_as_required(
+    allocations: &[AllocationResult],
+    cards: &BTreeSet<PciBusId>,
+    node: &FleetNode,
+) -> bool {
     let names = allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok());
     let whole = names.filter(|name: &DeviceName| name.device_type() == DeviceType::Gpu);
-    let taken = topology.set(whole.map(|name| name.card()));
+    let whole: Vec<PciBusId> = whole.map(|name| name.card()).collect();
+    let demands = |card: &PciBusId| {
+        let report = node.report.as_ref().and_then(|(_, report)| report.cards.get(card));
+        report.is_some_and(|card| card.placement.topology == TopologyPolicy::Required)
+    };
+    let Some(topology) = node.topology().filter(|_| whole.len() > 1 && whole.iter().any(demands)) else {
+        return true;
+    };
+    let taken = topology.set(whole);
     let ring = topology.ring(taken);
     let all = topology.set(cards.iter().copied());
-    taken.len() < 2 || all.subsets(taken.len()).take(MOST_SETS).all(|set| topology.ring(set) <= ring)
+    all.subsets(taken.len()).take(MOST_SETS).all(|set| topology.ring(set) <= ring)
 }
 
 fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
