@@ -38,7 +38,7 @@ impl Decider {
             .pods
             .range(first..)
             .take_while(|((namespace, _), _)| *namespace == claim.0);
-        pods.into_iter().any(|(_, pod)| !has_ended(pod) && names(pod).any(|name| *name == claim.1))
+        pods.into_iter().any(|(_, pod)| !has_ended(pod) && uses(pod, &claim.1))
     }
 
     /// A pod is gone or at its end: its claims may be left without any.
@@ -49,6 +49,11 @@ impl Decider {
         let namespace = key(&pod.metadata).0;
         self.unclaimed.extend(names(pod).map(|name| (namespace.clone(), name.clone())));
     }
+}
+
+/// Whether the pod names this claim of its namespace.
+pub(super) fn uses(pod: &Pod, claim: &str) -> bool {
+    names(pod).any(|name| name == claim)
 }
 
 /// The claims that the pod names.

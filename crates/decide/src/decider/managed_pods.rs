@@ -8,6 +8,7 @@ use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, key, outcome};
 
 use super::Decider;
+use super::clear;
 use super::pod::{is_gated, is_refused, node_name, reference, verdict};
 use crate::Time;
 use crate::demand::Demand;
@@ -130,13 +131,17 @@ impl Decider {
         None
     }
 
-    /// Takes back what the pod has of us and nobody has reserved.
+    /// Takes back what the pod has of us and nobody has reserved, but for claims with which another pod is on its way.
     pub(super) fn take_back(&mut self, key: &Key, pod: &Pod, demand: &Demand, why: &str) -> Option<Intent> {
         self.term.as_ref()?;
         let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim).filter(|claim| is_unused(claim));
         let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
-        let claims: Vec<ClaimReference> =
-            claims.into_iter().filter(|claim| self.clearing.insert(claim.key.clone())).collect();
+        let claims: Vec<ClaimReference> = claims
+            .into_iter()
+            .filter(|claim| {
+                !self.is_used_on_the_way(&claim.key, key) && self.clearing.insert(claim.key.clone())
+            })
+            .collect();
         if claims.is_empty() {
             return None;
         }
@@ -144,6 +149,12 @@ impl Decider {
             why.clone_into(&mut waiting.why);
         }
         Some(Intent::Clear { pod: Some(reference(pod)), claims, why: why.to_owned() })
+    }
+
+    /// Whether a pod other than `but` is on its way with the claim.
+    fn is_used_on_the_way(&self, claim: &Key, but: &Key) -> bool {
+        let mut others = self.steers.keys().filter(|pod| *pod != but && pod.0 == claim.0);
+        others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| clear::uses(pod, &claim.1)))
     }
 
     /// Whether devices of the pod's claims are being written or taken back.

@@ -15,8 +15,10 @@ fn leader(nodes: &[(&str, usize)]) -> Fed {
     }
     fed.now = Time::from_secs(1_000);
     fed.decider.lead(fed.now, "one");
-    assert_eq!(fed.decide(), [Intent::ListClaims]);
-    fed.listed();
+    if !nodes.is_empty() {
+        assert_eq!(fed.decide(), [Intent::ListClaims]);
+        fed.listed();
+    }
     fed
 }
 
@@ -222,17 +224,168 @@ fn devices_of_a_named_claim_whose_pods_are_gone_are_taken_back() {
 }
 
 #[test]
+fn managed_cards_come_first_where_others_would_do_as_well() {
+    let mut fed = leader(&[("b", 1)]);
+    fed.apply(node("a"));
+    slices("a", 1, json!({ "allocation": "Native" })).into_iter().for_each(|slice| fed.apply(slice));
+    fed.versioned("p", "gpu", 1, 6);
+    fed.apply_pod(pod("p"));
+    let chosen = fed.allocates();
+    assert_eq!(chosen[0].1, "b", "{chosen:?}");
+}
+
+#[test]
 fn a_claim_for_a_managed_card_and_something_else_is_not_allocated() {
-    let mut fed = leader(&[("a", 1)]);
-    fed.apply(node("b"));
-    slices("b", 1, json!({ "allocation": "Native" })).into_iter().for_each(|slice| fed.apply(slice));
-    // Two cards: no node has two.
+    let mut fed = leader(&[]);
+    fed.apply(node("a"));
+    let report = json!({ "cards": { "0000:01:00.0": managed(), "0000:02:00.0": {} }, "otherPairs": "SYS" })
+        .to_string();
+    for slice in slices("a", 2, managed()) {
+        let Object::ResourceSlice(mut slice) = dated(slice, 0) else { panic!("a slice") };
+        if let Some(text) =
+            slice.metadata.annotations.as_mut().and_then(|all| all.get_mut("gpu.tessera.dev/node-report"))
+        {
+            text.clone_from(&report);
+        }
+        let devices = slice.spec.devices.iter_mut().flatten();
+        devices.filter(|device| device.name.starts_with(&card(1))).for_each(|device| device.taints = None);
+        fed.apply(slice.into());
+    }
+    fed.decide();
+    fed.listed();
+    fed.versioned("both", "gpu", 2, 5);
+    fed.apply_pod(ungated("both"));
+    assert_eq!(fed.allocates(), []);
+    fed.delete(Kind::Pod, "both");
+    fed.versioned("one", "gpu", 1, 6);
+    fed.apply_pod(ungated("one"));
+    assert_eq!(fed.allocates()[0].2, [card(0)]);
+}
+
+/// Whoever else gives out shares of the device must never use the same id.
+#[test]
+fn shares_get_the_ids_that_are_passed_in() {
+    let id = "9b2f0c51-7f6d-4c3e-9d0a-6a3f5b1d2e4c";
+    let mut fed =
+        Fed { decider: tessera_decide::Decider::new(DRIVER, || id.to_owned()), now: Time::from_secs(1_000) };
+    fed.apply(class());
+    fed.apply(node("a"));
+    for slice in slices("a", 1, managed()) {
+        let Object::ResourceSlice(mut slice) = slice else { panic!("a slice") };
+        for device in slice.spec.devices.iter_mut().flatten().filter(|device| device.name == card(0)) {
+            device.allow_multiple_allocations = Some(true);
+        }
+        fed.apply(dated(slice.into(), 0));
+    }
+    fed.decider.lead(fed.now, "one");
+    fed.decide();
+    fed.listed();
+    fed.versioned("p", "gpu", 1, 5);
+    fed.apply_pod(pod("p"));
+    let intents = fed.decide();
+    let [Intent::Allocate { claims, .. }] = intents.as_slice() else { panic!("{intents:?}") };
+    assert_eq!(outcome::results(&claims[0].allocation)[0].share_id.as_deref(), Some(id));
+}
+
+/// Two pairs of cards, each pair on a link of its own, in a pool that demands the best.
+#[test]
+fn required_waits_for_the_best_connected_cards() {
+    let mut fed = Fed::with_nodes(&[]);
+    fed.apply(node("a"));
+    let pool = json!({ "pool": "main", "allocation": "Managed", "placement": { "topology": "Required" } });
+    let cards: serde_json::Map<String, serde_json::Value> =
+        (1..=4).map(|bus| (format!("0000:{bus:02x}:00.0"), pool.clone())).collect();
+    let links = json!([["0000:01:00.0", "0000:02:00.0", 4], ["0000:03:00.0", "0000:04:00.0", 4]]);
+    let report =
+        json!({ "cards": cards, "links": links, "linkRate": 25_000, "otherPairs": "SYS" }).to_string();
+    for slice in slices("a", 4, managed()) {
+        let Object::ResourceSlice(mut slice) = dated(slice, 0) else { panic!("a slice") };
+        if let Some(text) =
+            slice.metadata.annotations.as_mut().and_then(|all| all.get_mut("gpu.tessera.dev/node-report"))
+        {
+            text.clone_from(&report);
+        }
+        fed.apply(slice.into());
+    }
+    fed.now = Time::from_secs(1_000);
+    fed.decider.lead(fed.now, "one");
+    fed.decide();
+    fed.listed();
+    // One card of each pair is taken: two are free, and not linked.
+    for (name, taken) in [("x", card(0)), ("y", card(2))] {
+        fed.apply_claim(allocated(claim(name, "gpu", 1), "a", &[taken]));
+    }
     fed.versioned("p", "gpu", 2, 5);
     fed.apply_pod(pod("p"));
-    assert_eq!(fed.allocates(), []);
-    fed.delete(Kind::Pod, "p");
-    fed.versioned("q", "gpu", 1, 6);
-    fed.apply_pod(pod("q"));
+    assert!(matches!(fed.decide().as_slice(), [Intent::Tell { .. }]));
+    fed.delete(Kind::ResourceClaim, "x-gpus");
     let chosen = fed.allocates();
-    assert_eq!(chosen[0].1, "a", "managed where it fits: {chosen:?}");
+    assert_eq!(chosen[0].2, [card(0), card(1)]);
+}
+
+/// kube-scheduler may leave the devices where they are and say only that the pod fits nowhere.
+#[test]
+fn a_verdict_with_the_devices_still_there_takes_them_back_after_a_while() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    fed.versioned("p", "gpu", 1, 5);
+    fed.apply_pod(ungated("p"));
+    let chosen = fed.allocates();
+    let [(_, node, devices)] = chosen.as_slice() else { panic!("{chosen:?}") };
+    let mut got = allocated(claim("p", "gpu", 1), node, devices);
+    got["metadata"]["resourceVersion"] = json!("8");
+    got["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+    fed.apply_claim(got);
+    let reference = tessera_decide::PodReference { key: key("p"), uid: "uid-p".to_owned() };
+    let versions = vec![(key("p-gpus"), "8".to_owned())];
+    fed.decider.observe(fed.now, Observation::Carried { pod: reference, is_done: true, versions }).unwrap();
+    let mut refused = ungated("p");
+    refused["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/2 nodes are available: 1 Too many pods, 1 resourceclaim not available on the node" }]);
+    fed.apply_pod(refused);
+    assert_eq!(fed.decide(), [], "it may not have seen the devices yet");
+    fed.now += Time::from_secs(6);
+    let intents = fed.decide();
+    assert!(intents.iter().any(|intent| matches!(intent, Intent::Clear { .. })), "{intents:?}");
+}
+
+#[test]
+fn what_stands_on_a_pod_about_nodes_that_refused_it_holds_after_a_restart() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    let mut again = pod("p");
+    again["metadata"]["annotations"] = json!({ "gpu.tessera.dev/refused-nodes": r#"{"a":"9999-01-01T00:00:00Z","b":"9999-01-01T00:00:00Z"}"# });
+    fed.versioned("p", "gpu", 1, 5);
+    fed.apply_pod(again);
+    assert_eq!(fed.allocates(), []);
+    // Nobody can have a node left out for longer than the controller itself would.
+    fed.now += Time::from_secs(301);
+    assert_eq!(fed.allocates().len(), 1);
+}
+
+#[test]
+fn a_claim_with_which_another_pod_is_on_its_way_is_not_taken_from_it() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    let named = |status: bool| {
+        let bare = claim("x", "gpu", 1);
+        let mut named = if status { allocated(bare, "a", &[card(0)]) } else { bare };
+        named["metadata"] = json!({ "name": "named", "namespace": "team", "uid": "named", "resourceVersion": "4",
+            "annotations": { "gpu.tessera.dev/controller-epoch": "one" } });
+        named
+    };
+    fed.apply_claim(named(true));
+    let with = |name: &str, more: bool| {
+        let mut pod = ungated(name);
+        let mut claims = vec![json!({ "name": "gpus", "resourceClaimName": "named" })];
+        if more {
+            claims.push(json!({ "name": "own", "resourceClaimName": format!("{name}-gpus") }));
+        }
+        pod["spec"]["resourceClaims"] = json!(claims);
+        pod
+    };
+    fed.apply_pod(with("first", false));
+    assert_eq!(fed.decide(), []);
+    // The second needs one more card of that node, which has none.
+    fed.versioned("second", "gpu", 1, 6);
+    fed.apply_pod(with("second", true));
+    let intents = fed.decide();
+    assert!(!intents.iter().any(|intent| matches!(intent, Intent::Clear { .. })), "{intents:?}");
 }
