@@ -26,6 +26,19 @@ pub fn pod(name: &str, cards: usize) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" }, "spec": spec(cards) })
 }
 
+/// A Deployment of so many pods with so many cards each, and its name as their label `app`.
+pub fn deployment(name: &str, replicas: usize, cards: usize) -> Value {
+    let mut spec = spec(cards);
+    spec["restartPolicy"] = json!("Always");
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": name } },
+            "template": { "metadata": { "labels": { "app": name } }, "spec": spec } },
+    })
+}
+
 /// Creates the pod, waits until it is bound and returns its node.
 pub async fn run(cluster: &Cluster, name: &str, cards: usize) -> String {
     cluster.create_pod(pod(name, cards)).await.unwrap();

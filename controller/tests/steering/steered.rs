@@ -35,16 +35,7 @@ async fn pods_are_sent_to_the_node_that_loses_least() {
     assert!(!nodes.contains(&notebook));
 
     // A Deployment; two nodes are left for it.
-    let mut spec = pods::spec(2);
-    spec["restartPolicy"] = json!("Always");
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": "serve", "namespace": "default" },
-        "spec": { "replicas": 4, "selector": { "matchLabels": { "app": "serve" } },
-            "template": { "metadata": { "labels": { "app": "serve" } }, "spec": spec } },
-    });
-    fleet::apply(&cluster, &[deployment]).await;
+    fleet::apply(&cluster, &[pods::deployment("serve", 4, 2)]).await;
     let nodes = pods::nodes_of_app(&cluster, "serve", 4).await;
     assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), 2);
 

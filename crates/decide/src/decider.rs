@@ -1,5 +1,6 @@
 //! The loop itself.
 
+mod claim;
 mod clear;
 mod lead;
 mod look;
@@ -107,7 +108,6 @@ struct Waiting {
     failures: u32,
     /// Its gate is being removed without a proposal.
     is_released: bool,
-    is_gated: bool,
     /// Without a gate: asks for managed cards, so that it is this controller's.
     is_managed: bool,
     shape_text: Option<String>,
@@ -240,7 +240,8 @@ impl Decider {
 
     /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
-        let ours = self.waiting.iter().filter(|(_, waiting)| waiting.is_gated || waiting.is_managed);
+        let is_gated = |key| self.cluster.objects().pods.get(key).is_some_and(|pod| pod::is_gated(pod));
+        let ours = self.waiting.iter().filter(move |(key, waiting)| waiting.is_managed || is_gated(*key));
         ours.map(|(key, waiting)| (key, waiting.why.as_str()))
     }
 

@@ -95,16 +95,7 @@ pub async fn job(cluster: &Cluster, name: &str, count: usize, cards: usize) {
 
 /// A Deployment of so many pods with two cards each.
 async fn deployment(cluster: &Cluster, replicas: usize) {
-    let mut spec = pods::spec(2);
-    spec["restartPolicy"] = json!("Always");
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": "serve", "namespace": "default" },
-        "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": "serve" } },
-            "template": { "metadata": { "labels": { "app": "serve" } }, "spec": spec } },
-    });
-    fleet::apply(cluster, &[deployment]).await;
+    fleet::apply(cluster, &[pods::deployment("serve", replicas, 2)]).await;
 }
 
 async fn delete(api: &Api<Pod>, name: &str) {

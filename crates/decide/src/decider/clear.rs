@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, key};
 
 use super::Decider;
-use super::managed_pods::{is_unused, reference_of};
-use super::pod::has_ended;
+use super::claim::{is_unused, reference_of};
+use super::pod::{claim_names, has_ended, uses};
 use crate::intent::Intent;
 
 impl Decider {
@@ -47,17 +47,6 @@ impl Decider {
             return;
         }
         let namespace = key(&pod.metadata).0;
-        self.unclaimed.extend(names(pod).map(|name| (namespace.clone(), name.clone())));
+        self.unclaimed.extend(claim_names(pod).map(|name| (namespace.clone(), name.clone())));
     }
-}
-
-/// Whether the pod names this claim of its namespace.
-pub(super) fn uses(pod: &Pod, claim: &str) -> bool {
-    names(pod).any(|name| name == claim)
-}
-
-/// The claims that the pod names.
-fn names(pod: &Pod) -> impl Iterator<Item = &String> {
-    let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    references.into_iter().filter_map(|reference| reference.resource_claim_name.as_ref())
 }

@@ -6,7 +6,7 @@ use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::Key;
 
 use super::Decider;
-use super::managed_pods::{has_devices, reference_of};
+use super::claim::{has_devices, reference_of};
 use crate::Time;
 use crate::intent::{ClaimReference, Intent};
 use crate::promises::Written;

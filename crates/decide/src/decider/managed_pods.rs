@@ -3,13 +3,12 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_api::DeviceName;
-use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, key, outcome};
 
 use super::Decider;
-use super::clear;
-use super::pod::{is_gated, is_refused, node_name, reference, verdict};
+use super::claim::{has_devices, is_unused, node_of, reference_of};
+use super::pod::{is_gated, is_refused, node_name, reference, uses, verdict};
 use crate::Time;
 use crate::demand::Demand;
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
@@ -154,7 +153,7 @@ impl Decider {
     /// Whether a pod other than `but` is on its way with the claim.
     fn is_used_on_the_way(&self, claim: &Key, but: &Key) -> bool {
         let mut others = self.steers.keys().filter(|pod| *pod != but && pod.0 == claim.0);
-        others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| clear::uses(pod, &claim.1)))
+        others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| uses(pod, &claim.1)))
     }
 
     /// Whether devices of the pod's claims are being written or taken back.
@@ -205,32 +204,4 @@ impl Decider {
         });
         notes.collect()
     }
-}
-
-pub(super) fn has_devices(claim: &ResourceClaim) -> bool {
-    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
-}
-
-/// Whether this controller gave it devices that nobody has reserved.
-pub(super) fn is_unused(claim: &ResourceClaim) -> bool {
-    let is_ours = claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
-    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten()).count();
-    is_ours && has_devices(claim) && users == 0
-}
-
-pub(super) fn reference_of(claim: &ResourceClaim) -> ClaimReference {
-    ClaimReference {
-        key: key(&claim.metadata),
-        uid: claim.metadata.uid.clone().unwrap_or_default(),
-        resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
-    }
-}
-
-/// The one node of an allocation.
-fn node_of(claim: &ResourceClaim) -> Option<String> {
-    let selector = claim.status.as_ref()?.allocation.as_ref()?.node_selector.as_ref()?;
-    let fields = selector.node_selector_terms.iter().flat_map(|term| term.match_fields.iter().flatten());
-    let name =
-        fields.filter(|field| field.key == "metadata.name").find_map(|field| field.values.as_ref()?.first());
-    name.cloned()
 }

@@ -258,13 +258,12 @@ impl Decider {
             self.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
         }
         if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
-            self.waiting.entry(key.clone()).or_default().is_gated = true;
+            self.waiting.entry(key.clone()).or_default();
             self.queue.insert(key.clone());
             return;
         }
         if self.fleet.has_managed() && is_open(pod) {
-            let waiting = self.waiting.entry(key.clone()).or_default();
-            (waiting.is_gated, waiting.is_released) = (false, false);
+            self.waiting.entry(key.clone()).or_default().is_released = false;
             self.queue.insert(key.clone());
         } else {
             self.waiting.remove(key);

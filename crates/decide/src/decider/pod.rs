@@ -51,3 +51,14 @@ pub(super) fn is_open(pod: &Pod) -> bool {
     let asks = spec.resource_claims.iter().flatten().next().is_some();
     asks && !is_held_back && spec.node_name.is_none() && !has_ended(pod)
 }
+
+/// Whether the pod names this claim of its namespace.
+pub(super) fn uses(pod: &Pod, claim: &str) -> bool {
+    claim_names(pod).any(|name| name == claim)
+}
+
+/// The claims that the pod names.
+pub(super) fn claim_names(pod: &Pod) -> impl Iterator<Item = &String> {
+    let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    references.into_iter().filter_map(|reference| reference.resource_claim_name.as_ref())
+}
