@@ -11,6 +11,7 @@ mod card_name;
 pub mod config;
 pub mod counter;
 mod device_name;
+pub mod device_status;
 mod device_type;
 pub mod facts;
 pub mod gpu_pool;

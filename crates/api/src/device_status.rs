@@ -1,0 +1,10 @@
+//! What the kubelet plugin says of a claim's devices in `status.devices` (KEP-4817).
+
+/// Type of the condition of an allocated device that tells whether it can be prepared. `False` from the first failure that
+/// does not pass by itself; `lastTransitionTime` is that of this failure, `reason` and `message` are of the last one. A claim
+/// that was prepared without such a failure has no condition.
+pub const READY: &str = "Ready";
+
+/// Key of the annotation of Pods with how many pods of the same owner the controller evicted, because a device could not be
+/// prepared for them: a number.
+pub const EVICTIONS_ANNOTATION: &str = "gpu.tessera.dev/evictions";

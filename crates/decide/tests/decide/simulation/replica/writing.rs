@@ -1,0 +1,273 @@
+//! Carries the intents of a replica out, write by write: each may be refused, late or lost, or its answer.
+
+use tessera_cluster::{Key, Kind};
+use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, Time};
+
+use super::super::api_server::{Answer, Server, Surroundings};
+use super::super::bug::Bug;
+use super::super::checks;
+use super::{Lease, Replica};
+
+/// The longest wait for an answer.
+const PATIENCE: Time = Time::from_secs(10);
+
+/// What becomes of a request on its way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Good,
+    Refused(Answer),
+    RequestLost,
+    AnswerLost,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// The epoch on the claim of this number.
+    Mark(usize),
+    /// What is to be done to the status of the claim of this number.
+    Status(usize),
+    Note,
+    Nominate,
+    Lift,
+}
+
+/// An intent that is being carried out, at one of its writes.
+pub(super) struct Writing {
+    intent: Intent,
+    /// Versions that claims have after the writes so far.
+    versions: Vec<(Key, String)>,
+    step: Step,
+    fate: Fate,
+    sent: Time,
+    arrives: Time,
+    answer: Option<Answer>,
+    pub has_arrived: bool,
+    /// Nobody waits for the answer any more.
+    pub is_forgotten: bool,
+}
+
+impl Replica {
+    pub(super) fn take(
+        &mut self,
+        around: &mut Surroundings,
+        server: &mut Server,
+        lease: &Lease,
+        intent: Intent,
+    ) {
+        let step = match &intent {
+            Intent::Tell { .. } => return,
+            Intent::Release { .. } if around.has(Bug::ReleaseDropped) => return,
+            Intent::Release { .. } => Step::Lift,
+            Intent::Steer { .. } if around.has(Bug::GateLiftedFirst) => Step::Lift,
+            Intent::Steer { .. } => Step::Nominate,
+            Intent::Allocate { claims, .. } if claims.is_empty() => Step::Nominate,
+            Intent::Allocate { .. } => Step::Mark(0),
+            Intent::Fence { claims, .. } if around.has(Bug::FenceSkipped) => {
+                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                return self.at_once.push(Observation::ClaimsWritten { claims, is_done: true });
+            }
+            Intent::Fence { .. } => Step::Mark(0),
+            Intent::Clear { .. } => Step::Status(0),
+            Intent::NoteRefusals { .. } => Step::Note,
+            Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
+        };
+        let is_about =
+            |intent: &Intent| !matches!(intent, Intent::NoteRefusals { .. } | Intent::Clear { .. });
+        let is_twice = |writing: &Writing| {
+            !writing.is_forgotten
+                && is_about(&writing.intent)
+                && writing.intent.pod().is_some_and(|pod| intent.pod() == Some(pod))
+        };
+        if is_about(&intent) && self.writings.iter().any(is_twice) {
+            around.violated(|| format!("{intent:?} while the one before it is still carried out"));
+        }
+        checks::intent(around, self, &intent);
+        if let Intent::Steer { pod, node, .. } = &intent {
+            self.sent.insert(pod.clone(), node.clone());
+        }
+        self.send(around, lease, intent, step, Vec::new());
+    }
+
+    /// Starts a write.
+    fn send(
+        &mut self,
+        around: &mut Surroundings,
+        lease: &Lease,
+        intent: Intent,
+        step: Step,
+        versions: Vec<(Key, String)>,
+    ) {
+        if !self.may_write(around) {
+            return self.finish(around, &intent, false, versions);
+        }
+        if lease.holder != Some(self.number) {
+            around.violated(|| format!("replica {} writes while another leads", self.number));
+        }
+        let mut arrives = around.now + around.between(0, 600);
+        let fate = match around.rng.u32(0..100) {
+            _ if !around.is_faulty => Fate::Good,
+            0..6 => Fate::Refused(Answer::Error),
+            6..12 => Fate::Refused(Answer::Conflict),
+            12..16 => Fate::RequestLost,
+            16..22 => Fate::AnswerLost,
+            22..26 => {
+                arrives = around.now + around.between(2_000, 15_000);
+                Fate::Good
+            }
+            _ => Fate::Good,
+        };
+        self.writings.push(Writing {
+            intent,
+            versions,
+            step,
+            fate,
+            sent: around.now,
+            arrives,
+            answer: None,
+            has_arrived: false,
+            is_forgotten: false,
+        });
+    }
+
+    /// Requests reach the API server, whatever the replica does meanwhile.
+    pub(super) fn arrive(&mut self, around: &mut Surroundings, server: &mut Server) {
+        for writing in &mut self.writings {
+            if writing.has_arrived || writing.arrives > around.now {
+                continue;
+            }
+            writing.has_arrived = true;
+            let answer = match (writing.fate, &writing.intent, writing.step) {
+                (Fate::RequestLost, ..) => continue,
+                (Fate::Refused(answer), ..) => answer,
+                (_, Intent::Steer { pod, node, .. } | Intent::Allocate { pod, node, .. }, Step::Nominate) => {
+                    server.nominate(around, pod, node)
+                }
+                (_, Intent::Fence { claims, epoch }, Step::Mark(number)) => {
+                    server.mark(around, &claims[number], epoch)
+                }
+                (_, Intent::Allocate { claims, epoch, .. }, Step::Mark(number)) => {
+                    let claim = &claims[number].claim;
+                    let answer = server.mark(around, claim, epoch);
+                    let version =
+                        server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
+                    writing.versions.push((claim.key.clone(), version.unwrap_or_default()));
+                    answer
+                }
+                (_, Intent::Allocate { claims, .. }, Step::Status(number)) => {
+                    let ClaimAllocation { claim, allocation } = &claims[number];
+                    let marked = writing.versions.pop().map(|(_, version)| version).unwrap_or_default();
+                    let claim = ClaimReference { resource_version: marked, ..claim.clone() };
+                    let answer = server.allocate(around, &claim, allocation);
+                    let version =
+                        server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
+                    if answer == Answer::Done {
+                        writing.versions.push((claim.key, version.unwrap_or_default()));
+                    }
+                    answer
+                }
+                (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
+                    server.clear(around, &claims[number])
+                }
+                (_, Intent::NoteRefusals { pod, nodes }, _) => server.note_refusals(around, pod, nodes),
+                (_, intent, _) => {
+                    let is_steer = matches!(intent, Intent::Steer { .. });
+                    intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer))
+                }
+            };
+            if writing.fate != Fate::AnswerLost {
+                writing.answer = Some(answer);
+            }
+        }
+        self.writings.retain(|writing| !(writing.is_forgotten && writing.has_arrived));
+    }
+
+    /// Takes answers, and goes on to the next write.
+    pub(super) fn answers(&mut self, around: &mut Surroundings, lease: &Lease) {
+        let mut number = 0;
+        while number < self.writings.len() {
+            let writing = &mut self.writings[number];
+            let is_late = around.now >= writing.sent + PATIENCE;
+            if writing.is_forgotten || (writing.answer.is_none() && !is_late) {
+                number += 1;
+                continue;
+            }
+            let (intent, step, answer) = (writing.intent.clone(), writing.step, writing.answer);
+            let mut versions = writing.versions.clone();
+            if writing.has_arrived {
+                self.writings.swap_remove(number);
+            } else {
+                writing.is_forgotten = true;
+            }
+            if around.fault(2) {
+                // Between two writes, or between a write and its report.
+                return self.crash(around);
+            }
+            let is_gone = answer == Some(Answer::Conflict) && around.has(Bug::ConflictTakenForGone);
+            let is_done = answer == Some(Answer::Done) || is_gone;
+            let goes_on = (is_done && !is_gone) || around.has(Bug::NominationFailureIgnored);
+            if !is_done && matches!(step, Step::Mark(_) | Step::Status(_)) {
+                // What was written of the claim before is not its allocation.
+                if let (Intent::Allocate { claims, .. }, Step::Mark(number) | Step::Status(number)) =
+                    (&intent, step)
+                {
+                    versions.retain(|(key, _)| *key != claims[number].claim.key);
+                }
+            }
+            let next = match (step, &intent) {
+                (Step::Mark(number), Intent::Allocate { .. }) => Some(Step::Status(number)),
+                (Step::Mark(number), Intent::Fence { claims, .. }) => {
+                    (number + 1 < claims.len()).then_some(Step::Mark(number + 1))
+                }
+                (Step::Status(number), Intent::Allocate { claims, .. }) if number + 1 < claims.len() => {
+                    Some(Step::Mark(number + 1))
+                }
+                (Step::Status(_), Intent::Allocate { is_gated, .. }) => is_gated.then_some(Step::Nominate),
+                (Step::Status(number), Intent::Clear { claims, .. }) => {
+                    (number + 1 < claims.len()).then_some(Step::Status(number + 1))
+                }
+                (Step::Lift, Intent::Steer { .. }) if around.has(Bug::GateLiftedFirst) => {
+                    Some(Step::Nominate)
+                }
+                (Step::Nominate, _) if !around.has(Bug::GateLiftedFirst) => Some(Step::Lift),
+                _ => None,
+            };
+            match next {
+                Some(next) if goes_on => self.send(around, lease, intent, next, versions),
+                _ => self.finish(around, &intent, is_done, versions),
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        around: &mut Surroundings,
+        intent: &Intent,
+        is_done: bool,
+        versions: Vec<(Key, String)>,
+    ) {
+        around.note(|| format!("replica {}: {intent:?} done: {is_done}", self.number));
+        self.is_new = true;
+        match intent {
+            Intent::Fence { claims, .. } | Intent::Clear { claims, .. } => {
+                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                self.observe(around, Observation::ClaimsWritten { claims, is_done });
+            }
+            Intent::NoteRefusals { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
+            Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
+                if !is_done {
+                    checks::failed(self, pod);
+                }
+                if around.has(Bug::ResultNotReported) {
+                    return;
+                }
+                let is_done = is_done || around.has(Bug::FailureReportedAsDone);
+                self.observe(around, Observation::Carried { pod: pod.clone(), is_done, versions });
+            }
+        }
+    }
+
+    /// Whether anything is still on its way to the API server.
+    pub fn is_writing(&self) -> bool {
+        !self.writings.is_empty()
+    }
+}
