@@ -17,15 +17,15 @@ pub struct Overlap {
     pub device: String,
 }
 
-/// Which of these claims, in the order of their right to what they hold, hold a device, a share or counters that those before
-/// have: all that would have to be taken back so that the others could stay. Devices that are not published hold nothing, and
-/// neither does admin access.
-pub fn overlaps(inventory: &Inventory, claims: &[&ResourceClaim]) -> Vec<Overlap> {
+/// Which of these claims, in the order of their right to what they hold, hold a device of the driver, a share or counters that
+/// those before have: all that would have to be taken back so that the others could stay. Devices that are not published hold
+/// nothing, and neither does admin access.
+pub fn overlaps(inventory: &Inventory, driver: &str, claims: &[&ResourceClaim]) -> Vec<Overlap> {
     let mut taken = Taken::default();
     let mut found = Vec::new();
     for (place, claim) in claims.iter().enumerate() {
         let mut with = taken.clone();
-        match with.add(inventory, claim) {
+        match with.add(inventory, driver, claim) {
             Ok(()) => taken = with,
             Err(device) => found.push(Overlap { claim: place, device }),
         }
@@ -49,11 +49,11 @@ struct Device {
 
 impl Taken {
     /// Adds a claim; the device that is not left for it is the error.
-    fn add(&mut self, inventory: &Inventory, claim: &ResourceClaim) -> Result<(), String> {
+    fn add(&mut self, inventory: &Inventory, driver: &str, claim: &ResourceClaim) -> Result<(), String> {
         let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
         let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
         for result in devices.iter().flat_map(|devices| devices.results.iter().flatten()) {
-            if result.admin_access == Some(true) {
+            if result.driver != driver || result.admin_access == Some(true) {
                 continue;
             }
             // While a driver replaces its slices, those of the generation before are still there.

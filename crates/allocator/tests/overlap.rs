@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used)]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 use tessera_allocator::inventory::Inventory;
@@ -25,7 +27,18 @@ fn claim(results: Value) -> ResourceClaim {
 }
 
 fn found(inventory: &Inventory, claims: &[ResourceClaim]) -> Vec<Overlap> {
-    overlaps(inventory, &claims.iter().collect::<Vec<_>>())
+    let claims: Vec<&ResourceClaim> = claims.iter().collect();
+    let results =
+        claims.iter().filter_map(|claim| claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref());
+    let drivers: BTreeSet<String> = results
+        .flat_map(|devices| devices.results.iter().flatten())
+        .map(|result| result.driver.clone())
+        .collect();
+    let mut all: Vec<Overlap> =
+        drivers.iter().flat_map(|driver| overlaps(inventory, driver, &claims)).collect();
+    all.sort_by_key(|overlap| overlap.claim);
+    all.dedup_by_key(|overlap| overlap.claim);
+    all
 }
 
 /// A card of two halves, whole too, and one that is shared.

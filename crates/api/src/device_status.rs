@@ -5,6 +5,9 @@
 /// that was prepared without such a failure has no condition.
 pub const READY: &str = "Ready";
 
+/// `reason` of [`READY`] where the claim's own configuration is wrong, so that no other device would help.
+pub const INVALID_CONFIG: &str = "InvalidConfig";
+
 /// Key of the annotation of Pods with how many pods of the same owner the controller evicted, because a device could not be
 /// prepared for them: a number.
 pub const EVICTIONS_ANNOTATION: &str = "gpu.tessera.dev/evictions";
