@@ -18,6 +18,8 @@ impl Instance {
             .args(["--http-address", "127.0.0.1:0", "--namespace", "default", "--pod-name", name])
             // Slices of a test are not given to kube-scheduler before.
             .args(["--handover", "1"])
+            // Five minutes would be long for a test.
+            .args(["--heal-after", "3"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

@@ -6,6 +6,7 @@ mod fleet;
 mod instance;
 mod load;
 mod managed;
+mod mending;
 mod plugins;
 mod pods;
 mod pools;

@@ -16,17 +16,17 @@ use crate::steered::told;
 use crate::{fleet, pods};
 
 /// A pod that did not opt in to steering.
-fn ungated(name: &str, cards: usize) -> Value {
+pub fn ungated(name: &str, cards: usize) -> Value {
     let mut pod = pods::pod(name, cards);
     pod["spec"]["schedulingGates"] = json!([]);
     pod
 }
 
-async fn claims(cluster: &Cluster) -> Api<ResourceClaim> {
+pub async fn claims(cluster: &Cluster) -> Api<ResourceClaim> {
     Api::namespaced(cluster.client().await.unwrap(), "default")
 }
 
-fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
+pub fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
     claim.status.as_ref()?.allocation.as_ref()
 }
 
@@ -93,7 +93,7 @@ async fn claims_are_allocated_by_the_controller_and_bound_by_kube_scheduler() {
     // It fits on no node, so kube-scheduler never reserves the claim.
     user["spec"]["nodeSelector"] = json!({ "no": "such-node" });
     cluster.create_pod(user.clone()).await.unwrap();
-    told(&cluster, "user", "NotSteered").await;
+    told(&cluster, "user", "NotAllocated").await;
     cluster.delete_pod("default", "user").await.unwrap();
     user["spec"]["nodeSelector"] = json!({});
     user["metadata"]["name"] = json!("second-user");
@@ -130,6 +130,6 @@ async fn a_leader_that_dies_leaves_nothing_half_done() {
     pods::nodes_of_app(&cluster, "burst", 31).await;
     assert_eq!(devices(&cluster).await.len(), 32);
     cluster.create_pod(ungated("none-left", 1)).await.unwrap();
-    told(&cluster, "none-left", "NotSteered").await;
+    told(&cluster, "none-left", "NotAllocated").await;
     second.terminate();
 }

@@ -31,14 +31,15 @@ impl Decider {
     }
 
     fn has_pod(&self, claim: &Key) -> bool {
+        self.pods_of(claim).next().is_some()
+    }
+
+    /// The pods that use the claim, or will.
+    pub(super) fn pods_of(&self, claim: &Key) -> impl Iterator<Item = &Pod> {
         let first = (claim.0.clone(), String::new());
-        let pods = self
-            .cluster
-            .objects()
-            .pods
-            .range(first..)
-            .take_while(|((namespace, _), _)| *namespace == claim.0);
-        pods.into_iter().any(|(_, pod)| !has_ended(pod) && uses(pod, &claim.1))
+        let pods = self.cluster.objects().pods.range(first..);
+        let of_namespace = pods.take_while(|((namespace, _), _)| *namespace == claim.0);
+        of_namespace.map(|(_, pod)| pod.as_ref()).filter(|pod| !has_ended(pod) && uses(pod, &claim.1))
     }
 
     /// A pod is gone or at its end: its claims may be left without any.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::overlap::overlaps;
-use tessera_cluster::{Key, display, key};
+use tessera_cluster::{display, key};
 
 use super::Decider;
 use super::claim::{has_devices, reference_of, users};
-use super::pod::uses;
+use super::pod::reference;
 use crate::intent::{Intent, PodReference, Topic};
 
 impl Decider {
@@ -70,17 +70,15 @@ impl Decider {
         if !self.clearing.insert(name.clone()) {
             return Vec::new();
         }
-        let pods = self.steers.keys().filter(|pod| {
-            let object = self.cluster.objects().pods.get(*pod);
-            pod.0 == name.0 && object.is_some_and(|object| uses(object, &name.1))
-        });
-        let pods: Vec<Key> = pods.cloned().collect();
-        // The node is not to blame.
-        pods.iter().for_each(|pod| self.forget_steer(pod));
-        let pod = pods.first().and_then(|pod| self.cluster.objects().pods.get(pod));
-        let pod = pod.map(|pod| super::pod::reference(pod));
-        self.queue.extend(pods.into_iter().filter(|pod| self.waiting.contains_key(pod)));
-        vec![Intent::Clear { pod, claims: vec![reference_of(claim)], why }]
+        let pods: Vec<PodReference> = self.pods_of(&name).map(reference).collect();
+        for pod in &pods {
+            // The node is not to blame, and not to be left out.
+            self.forget_steer(&pod.key);
+            if self.waiting.contains_key(&pod.key) {
+                self.queue.insert(pod.key.clone());
+            }
+        }
+        vec![Intent::Clear { pod: pods.into_iter().next(), claims: vec![reference_of(claim)], why }]
     }
 }
 
