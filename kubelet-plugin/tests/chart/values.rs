@@ -133,6 +133,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
         r#"procRoot="/driver-root/proc""#,
         r#"driverName="x.example.com""#,
         r#"kubeletPlugin={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json"}"#,
+        "managed.handoverSeconds=90",
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
@@ -143,6 +144,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     let options = tessera_kubelet_plugin::options::Options::try_parse_from(all).expect("valid");
     assert_eq!(options.driver_name, "x.example.com");
     assert_eq!(options.http_address.port(), 1234);
+    assert_eq!(options.managed_handover.as_secs(), 90);
     assert_eq!(options.probe_socket.as_deref(), Some(std::path::Path::new("/run/tessera/probe.sock")));
     let limit =
         only(&objects, "DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
