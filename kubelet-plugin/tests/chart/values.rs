@@ -258,6 +258,9 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
         only(&objects, "ClusterRole")["rules"],
         json!([
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"],
+             "resourceNames": ["gpu.tessera.dev"], "verbs": ["associated-node:patch"]},
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
             {"apiGroups": ["gpu.tessera.dev"], "resources": ["gpupools"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
@@ -265,6 +268,9 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
         ])
     );
+    // Who may patch a claim's status could change its allocation there.
+    let old = template(&[], &["--kube-version", "1.35.2"]).await.expect("rendered");
+    assert!(!old.contains("resourceclaims/"), "{old}");
 }
 
 /// Helm keeps it when the release goes, and brings what an upgrade changes.
