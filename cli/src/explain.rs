@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
 use tessera_cluster::outcome::{self, NodeOutcome, Reason};
-use tessera_cluster::subject::Subject;
+use tessera_cluster::subject::{Subject, Wanted};
 use tessera_cluster::{Asker, Cluster, ObjectError};
 
 use crate::api_server::News;
@@ -129,12 +129,28 @@ pub fn explain(
         }
         explanation.nodes.push(diagnosis);
     }
+    explanation.hints.extend(unmanageable(&waiting, &explanation.nodes));
     explanation.steering = steering::of(cluster, subject, &explanation.nodes, news);
     if !explanation.nodes.iter().any(|node| node.outcome.fits) {
         (explanation.nearest, explanation.untried) =
             nearest::of(cluster, &mut fleet, subject, &nodes, &explanation.nodes, asker)?;
     }
     Ok(explanation)
+}
+
+/// Where extended resources are asked for that managed devices have: nobody allocates those.
+fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> {
+    let resources: Vec<&str> =
+        waiting.iter().flat_map(|wanted| &wanted.extended_resources).map(String::as_str).collect();
+    let verdicts = nodes.iter().flat_map(|node| &node.requests).flat_map(|request| &request.verdicts);
+    let mut obstacles = verdicts.filter_map(|verdict| verdict.obstacle.as_ref());
+    (!resources.is_empty() && obstacles.any(Obstacle::is_managed)).then(|| {
+        format!(
+            "managed devices serve no extended resource ({}), for kube-scheduler makes and allocates such claims alone: let \
+             the pod name a ResourceClaim, or leave some cards Native or Steered",
+            resources.join(", ")
+        )
+    })
 }
 
 fn diagnose(

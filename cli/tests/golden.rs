@@ -253,6 +253,7 @@ fn explain_says_who_allocates_managed_cards() {
         let name = format!("explain-managed-{claim}");
         golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../managed.yaml"], "");
     }
+    golden("explain-managed-extended", &["explain", "pod/asks", "-f", "../managed.yaml"], "");
 }
 
 #[test]

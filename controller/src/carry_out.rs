@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
+use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_api::managed::REFUSED_NODES_ANNOTATION;
 use tessera_api::steering::GATE;
-use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference};
+use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Topic};
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::events::{Content, Events, Severity};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -89,8 +90,13 @@ impl Writer {
 
     /// Starts to carry an intent out; what became of it is observed later.
     pub fn start(&self, intent: Intent) {
-        if let Intent::Tell { pod, message } = &intent {
-            self.tell(pod, Severity::Warning, "NotSteered", message);
+        if let Intent::Tell { pod, topic, message } = &intent {
+            let reason = match topic {
+                Topic::NotSteered => "NotSteered",
+                Topic::NotAllocated => "NotAllocated",
+                Topic::Overlap => "DevicesOverlap",
+            };
+            self.tell(pod, Severity::Warning, reason, message);
             return;
         }
         if intent == Intent::ListClaims {
@@ -111,7 +117,11 @@ impl Writer {
                     let is_done = writer.report(&intent, writer.write(&intent, &mut versions).await);
                     Some(Observation::Carried { pod: pod.clone(), is_done, versions })
                 }
-                Intent::NoteRefusals { .. } => {
+                Intent::Evict { pod, .. } => {
+                    let is_done = writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
+                    Some(Observation::Evicted { pod: pod.clone(), is_done })
+                }
+                Intent::Note { .. } => {
                     writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
                     None
                 }
@@ -132,6 +142,7 @@ impl Writer {
             (Ok(()), Intent::Allocate { .. }) => Outcome::Allocated,
             (Ok(()), Intent::Clear { .. }) => Outcome::TakenBack,
             (Ok(()), Intent::Release { .. }) => Outcome::Released,
+            (Ok(()), Intent::Evict { .. }) => Outcome::Evicted,
             (Ok(()), _) => return true,
         };
         self.metrics.outcomes.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -153,6 +164,7 @@ impl Writer {
                 let note = format!("took its devices back to allocate others: {why}");
                 self.tell(pod, Severity::Normal, "TakenBack", &note);
             }
+            Intent::Evict { pod, why } => self.tell(pod, Severity::Warning, "Evicted", why),
             Intent::Release { pod, why } => {
                 let note = format!("left to kube-scheduler: {why}");
                 self.tell(pod, Severity::Normal, "Released", &note);
@@ -189,8 +201,19 @@ impl Writer {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.0);
         let name = &pod.key.1;
         let proposed = match intent {
-            Intent::NoteRefusals { nodes, .. } => {
-                let annotations = json!({ REFUSED_NODES_ANNOTATION: nodes.encode() });
+            Intent::Evict { .. } => {
+                // Another pod of this name is not meant.
+                let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
+                let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+                return self.once(pods.evict(name, &params)).await.map(drop);
+            }
+            Intent::Note { nodes, evictions, .. } => {
+                let evictions = Some(evictions).filter(|count| **count > 0).map(ToString::to_string);
+                let annotations = json!({
+                    REFUSED_NODES_ANNOTATION: nodes.encode(),
+                    EVICTIONS_ANNOTATION: evictions,
+                });
                 let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
                 return self
                     .once(pods.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))

@@ -49,14 +49,17 @@ pub struct DecideLoop {
     pub replica: String,
     /// How long a card must have been managed before it is given out.
     pub handover: Duration,
+    /// See [`Decider::with_heal_after`].
+    pub heal_after: Duration,
 }
 
 impl DecideLoop {
     /// Runs until `shutdown`, or until the watches end.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let clock = self.clock;
-        let mut decider =
-            Decider::new(&self.driver_name, || Uuid::new_v4().to_string()).with_handover(self.handover);
+        let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
+            .with_handover(self.handover)
+            .with_heal_after(self.heal_after);
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();

@@ -47,6 +47,8 @@ pub enum Outcome {
     Allocated,
     /// Devices that kube-scheduler could not use were taken back.
     TakenBack,
+    /// A pod whose devices could not be prepared was evicted.
+    Evicted,
     /// The gate was removed without a proposal.
     Released,
     /// A write failed; it is decided anew.

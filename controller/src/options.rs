@@ -52,6 +52,11 @@ pub struct Options {
     #[arg(long, env = "HANDOVER", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub handover: Duration,
 
+    /// How long the devices of a claim must have failed to be prepared before their cards are left alone, and its pods evicted
+    /// where a controller makes new ones.
+    #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
+    pub heal_after: Duration,
+
     /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
     pub log_level: String,
@@ -119,6 +124,8 @@ mod tests {
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),
+            ("--heal-after", "0"),
+            ("--handover", "an hour"),
         ] {
             let error = Options::try_parse_from(["controller", &format!("{option}={value}")]).unwrap_err();
             assert!(error.to_string().contains(option), "{option} {value}: {error}");

@@ -160,10 +160,18 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     }
     let decides =
         format!("decides on {} of {}", counted(summary.cards, "card"), counted(summary.nodes, "node"));
-    let message = match others() {
+    let mut message = match others() {
         others if others.is_empty() => decides,
         others => format!("{decides}; others that it selects belong to {others}"),
     };
+    if !summary.unprovided.is_empty() {
+        let resources: Vec<&str> = summary.unprovided.iter().map(String::as_str).collect();
+        message += &format!(
+            "; pods that ask for {} wait, for all cards are managed, and claims of extended resources kube-scheduler \
+             allocates alone: let them name a ResourceClaim, or leave some cards Native or Steered",
+            resources.join(", ")
+        );
+    }
     (true, condition::AS_WANTED, message)
 }
 
@@ -194,6 +202,11 @@ mod tests {
         assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
         assert_eq!(verdict(&errs).2, "on 3 nodes: no such key (and 1 other error)");
         assert_eq!(verdict(&well).2, "decides on 2 cards of 1 node");
+        let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
+        assert_eq!(reason(&unprovided), condition::AS_WANTED);
+        let words =
+            "decides on 2 cards of 1 node; pods that ask for nvidia.com/gpu wait, for all cards are managed";
+        assert!(verdict(&unprovided).2.starts_with(words), "{}", verdict(&unprovided).2);
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         driver_name: options.driver_name.clone(),
         replica: holder.clone(),
         handover: options.handover,
+        heal_after: options.heal_after,
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
     tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));

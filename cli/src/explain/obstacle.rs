@@ -25,12 +25,15 @@ impl Obstacle {
             Reason::Selector { .. } => format!("not `{}` ({})", self.expression(), self.owner()),
             Reason::InUse(_) => "in use".to_owned(),
             Reason::NotForNode => "for other nodes".to_owned(),
-            Reason::Taint { key, .. } if key == managed::TAINT_KEY => {
-                "managed: the controller allocates it".to_owned()
-            }
+            _ if self.is_managed() => "managed: the controller allocates it".to_owned(),
             Reason::Taint { .. } => format!("taint {} is not tolerated", self.message()),
             _ => self.message(),
         }
+    }
+
+    /// Whether the device is one that the controller allocates.
+    pub fn is_managed(&self) -> bool {
+        matches!(&self.reason, Reason::Taint { key, .. } if key == managed::TAINT_KEY)
     }
 
     /// The claims that are in the way.
@@ -57,7 +60,7 @@ impl Obstacle {
     /// tolerate.
     pub fn taint(&self) -> Option<(String, String)> {
         match &self.reason {
-            Reason::Taint { key, .. } if key != managed::TAINT_KEY => Some((key.clone(), self.message())),
+            Reason::Taint { key, .. } if !self.is_managed() => Some((key.clone(), self.message())),
             _ => None,
         }
     }
@@ -123,7 +126,7 @@ impl Serialize for Obstacle {
             Reason::NoSuchCapacity(_) | Reason::Policy { .. } | Reason::Capacity { .. } => {
                 ("capacity", Some("message"))
             }
-            Reason::Taint { key, .. } if key == managed::TAINT_KEY => ("managed", Some("taint")),
+            Reason::Taint { .. } if self.is_managed() => ("managed", Some("taint")),
             Reason::Taint { .. } => ("taint", Some("taint")),
             Reason::InUse(_) => ("inUse", None),
             Reason::Counter { .. } => ("counter", Some("message")),

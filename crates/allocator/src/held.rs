@@ -289,7 +289,7 @@ impl HeldDevice {
     }
 }
 
-fn consumed(result: &DeviceRequestAllocationResult) -> Result<Vec<(&str, Nanos)>, ConvertError> {
+pub(crate) fn consumed(result: &DeviceRequestAllocationResult) -> Result<Vec<(&str, Nanos)>, ConvertError> {
     result
         .consumed_capacity
         .iter()

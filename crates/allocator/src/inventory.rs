@@ -174,9 +174,12 @@ impl Inventory {
     }
 
     pub(crate) fn id(&self, index: DeviceIndex) -> (Name, Name, Name) {
-        let device = &self.devices[index as usize];
-        let pool = &self.pools[self.slices[device.slice as usize].pool as usize];
-        (pool.driver, pool.name, device.name)
+        let pool = &self.pools[self.slice_of(index).pool as usize];
+        (pool.driver, pool.name, self.devices[index as usize].name)
+    }
+
+    pub(crate) fn slice_of(&self, index: DeviceIndex) -> &Slice {
+        &self.slices[self.devices[index as usize].slice as usize]
     }
 
     pub(crate) fn text(&self, name: Name) -> &str {

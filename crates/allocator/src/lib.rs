@@ -18,6 +18,7 @@ pub mod held;
 pub mod inventory;
 pub mod names;
 pub mod node;
+pub mod overlap;
 pub mod placement;
 pub mod selectors;
 pub mod upstream;

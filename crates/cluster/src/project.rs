@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tessera_api::{managed, node_report};
+use tessera_api::{device_status, managed, node_report};
 
 fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, deletion_timestamp, .. } = metadata;
@@ -40,7 +40,10 @@ pub(crate) fn node(node: Node) -> Node {
 
 /// The part of a pod that says where it may run, its claims, and kube-scheduler's conditions.
 pub(crate) fn pod(mut pod: Pod) -> Pod {
-    let annotations = only(pod.metadata.annotations.take(), managed::REFUSED_NODES_ANNOTATION);
+    let annotations = only(
+        pod.metadata.annotations.take(),
+        &[managed::REFUSED_NODES_ANNOTATION, device_status::EVICTIONS_ANNOTATION],
+    );
     let container = |container: Container| Container {
         name: container.name,
         resources: container.resources.map(|resources| ResourceRequirements {
@@ -90,7 +93,7 @@ pub(crate) fn claim(mut claim: ResourceClaim) -> ResourceClaim {
     let owner_references = claim.metadata.owner_references.take();
     let (resource_version, finalizers) =
         (claim.metadata.resource_version.take(), claim.metadata.finalizers.take());
-    let annotations = only(claim.metadata.annotations.take(), managed::EPOCH_ANNOTATION);
+    let annotations = only(claim.metadata.annotations.take(), &[managed::EPOCH_ANNOTATION]);
     let metadata = metadata(claim.metadata);
     ResourceClaim {
         metadata: ObjectMeta { owner_references, resource_version, finalizers, annotations, ..metadata },
@@ -98,10 +101,11 @@ pub(crate) fn claim(mut claim: ResourceClaim) -> ResourceClaim {
     }
 }
 
-/// The annotation of this key, if it is there.
-fn only(annotations: Option<BTreeMap<String, String>>, key: &str) -> Option<BTreeMap<String, String>> {
-    let kept = annotations?.remove_entry(key)?;
-    Some([kept].into())
+/// The annotations of these keys, if any is there.
+fn only(annotations: Option<BTreeMap<String, String>>, keys: &[&str]) -> Option<BTreeMap<String, String>> {
+    let mut kept = annotations?;
+    kept.retain(|key, _| keys.contains(&key.as_str()));
+    (!kept.is_empty()).then_some(kept)
 }
 
 pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate {
@@ -111,7 +115,7 @@ pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate
 /// The slice. `keeps_report`: with what the plugin says of its node, which allocations do not depend on.
 pub(crate) fn slice(mut slice: ResourceSlice, keeps_report: bool) -> ResourceSlice {
     let annotations = slice.metadata.annotations.take().filter(|_| keeps_report);
-    let annotations = only(annotations, node_report::ANNOTATION);
+    let annotations = only(annotations, &[node_report::ANNOTATION]);
     ResourceSlice { metadata: ObjectMeta { annotations, ..metadata(slice.metadata) }, ..slice }
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum Blocked {
     RefusedBefore,
     /// There is no such Node.
     NoNode,
+    /// One of its claims asks for a managed card and for a device of another driver.
+    Mixed,
     /// It has no managed card that is asked for.
     NotManaged,
 }
@@ -40,6 +42,9 @@ pub(crate) fn sentence<'b>(nodes: usize, blocked: impl Iterator<Item = &'b Block
                 Blocked::Refused(text) | Blocked::Room(text) => text.clone(),
                 Blocked::RefusedBefore => "kube-scheduler refused the pod's like there".to_owned(),
                 Blocked::NoNode => "no Node of that name".to_owned(),
+                Blocked::Mixed => "one claim asks for a managed GPU and for a device of another driver, \
+                                   which nobody allocates: make it two claims"
+                    .to_owned(),
                 Blocked::NotManaged => "no managed GPU that it asks for".to_owned(),
             };
             (count, text)

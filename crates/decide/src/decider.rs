@@ -2,11 +2,13 @@
 
 mod claim;
 mod clear;
+mod heal;
 mod lead;
 mod look;
 mod managed_pods;
 mod observe;
 mod on_the_way;
+mod overlaps;
 mod pod;
 mod pools;
 
@@ -18,6 +20,7 @@ use pod::reference;
 
 use crate::Time;
 use crate::fleet::Fleet;
+use crate::healing::Healing;
 use crate::intent::{Intent, PodReference};
 use crate::promises::Promises;
 use crate::ranking::Rankings;
@@ -49,6 +52,13 @@ pub enum Observation {
         /// Whether all of it was done.
         is_done: bool,
     },
+    /// [`Intent::Evict`] was carried out, or was refused.
+    Evicted {
+        /// The pod.
+        pod: PodReference,
+        /// Whether it was done.
+        is_done: bool,
+    },
     /// All claims were read anew: each was observed as it was then or later, or as gone.
     ClaimsListed {
         /// When the API server was asked.
@@ -58,6 +68,9 @@ pub enum Observation {
 
 /// See [`Decider::with_handover`].
 const HANDOVER: Time = Time::from_secs(60);
+
+/// See [`Decider::with_heal_after`].
+const HEAL_AFTER: Time = Time::from_secs(300);
 
 /// The decision loop.
 pub struct Decider {
@@ -80,6 +93,9 @@ pub struct Decider {
     /// How long a card must have been tainted as managed before it is given out.
     handover: Time,
     promises: Promises,
+    /// How long devices must have failed to be prepared before something is done about it.
+    heal_after: Time,
+    healing: Healing,
     mix: RequestMix,
     /// Pods for which something is being written.
     in_flight: BTreeSet<PodReference>,
@@ -87,8 +103,12 @@ pub struct Decider {
     clearing: BTreeSet<Key>,
     /// Claims to look at, for devices that nobody will use.
     unclaimed: BTreeSet<Key>,
-    /// Pods that were refused by a node, which is to be noted on them.
+    /// Pods on which something is to be noted.
     to_note: BTreeSet<Key>,
+    /// Nodes where claims may hold the same devices.
+    to_check: BTreeSet<String>,
+    /// Uids of claims whose pods were told in this term that a device has another owner.
+    told_overlaps: BTreeSet<String>,
     /// Nodes where a claim got or gave back devices: pods on their way there may get others than was thought.
     reallocated: BTreeSet<String>,
     /// Nodes where there were too few devices for all pods on their way there when it was looked at last.
@@ -136,11 +156,15 @@ impl Decider {
             lists: Lists::default(),
             handover: HANDOVER,
             promises: Promises::default(),
+            heal_after: HEAL_AFTER,
+            healing: Healing::default(),
             mix: RequestMix::default(),
             in_flight: BTreeSet::new(),
             clearing: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
             to_note: BTreeSet::new(),
+            to_check: BTreeSet::new(),
+            told_overlaps: BTreeSet::new(),
             reallocated: BTreeSet::new(),
             crowded: BTreeSet::new(),
             planned: 0,
@@ -152,6 +176,13 @@ impl Decider {
     #[must_use]
     pub fn with_handover(self, handover: Time) -> Self {
         Decider { handover, ..self }
+    }
+
+    /// How long a claim's devices must have failed to be prepared, for a reason that does not pass by itself, before their
+    /// cards are left alone and pods evicted. Five minutes unless told.
+    #[must_use]
+    pub fn with_heal_after(self, heal_after: Time) -> Self {
+        Decider { heal_after, ..self }
     }
 
     /// Takes in what was seen.
@@ -173,6 +204,10 @@ impl Decider {
                 self.claims_listed(asked_at);
                 Ok(())
             }
+            Observation::Evicted { pod, is_done } => {
+                self.evicted(now, &pod, is_done);
+                Ok(())
+            }
             Observation::Carried { pod, is_done, versions } => {
                 self.in_flight.remove(&pod);
                 self.promises.carried(&pod, &versions);
@@ -191,8 +226,10 @@ impl Decider {
         self.assume_anew();
         let mut intents = self.prepare_term(now);
         self.give_up_overdue(now);
+        intents.extend(self.resolve_overlaps());
         intents.extend(self.clear_unclaimed());
-        intents.extend(self.note_refusals());
+        intents.extend(self.heal(now));
+        intents.extend(self.note());
         if self.refusals.next_end().is_some_and(|end| end <= now) {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
@@ -235,7 +272,8 @@ impl Decider {
     pub fn wake(&self) -> Option<Time> {
         let pauses = self.queue.iter().filter_map(|key| Some(self.waiting.get(key)?.not_before));
         let ends = self.refusals.next_end().filter(|_| !self.waiting.is_empty());
-        pauses.chain(ends).chain(self.steers.next_due()).chain(self.next_of_term()).min()
+        let heals = self.healing.next_due().filter(|_| self.term.is_some());
+        pauses.chain(ends).chain(self.steers.next_due()).chain(self.next_of_term()).chain(heals).min()
     }
 
     /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.

@@ -31,6 +31,8 @@ pub(crate) struct Fleet {
     handed_over: Option<Time>,
     /// Nodes with cards that are tainted as managed.
     managed: BTreeSet<NodeIndex>,
+    /// Nodes with cards that are avoided.
+    avoiding: BTreeSet<NodeIndex>,
 }
 
 /// A node with cards of ours.
@@ -41,6 +43,8 @@ pub(crate) struct FleetNode {
     pub report: Option<(String, NodeReport)>,
     /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
     tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
+    /// Cards that are not given out until then, for they could not be prepared.
+    avoided: BTreeMap<PciBusId, Time>,
     /// How its cards are connected; empty until somebody asks after a change of the report.
     topology: OnceCell<Option<Topology>>,
     /// The same for choosing sets of them.
@@ -68,6 +72,11 @@ impl FleetNode {
     pub fn sets(&self) -> Option<&CardSets> {
         let of_report = || self.report.as_ref().and_then(|(_, report)| CardSets::of_report(report));
         self.sets.get_or_init(of_report).as_ref()
+    }
+
+    /// Whether the card is not to be given out for now.
+    pub fn is_avoided(&self, card: &PciBusId) -> bool {
+        self.avoided.contains_key(card)
     }
 
     /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
@@ -152,6 +161,33 @@ impl Fleet {
         }
     }
 
+    /// Does not give these cards out until then.
+    pub fn avoid(&mut self, node: &str, cards: &[PciBusId], until: Time) {
+        let Some(index) = self.by_name.get(node).copied() else { return };
+        let avoided = &mut self.nodes[index as usize].avoided;
+        avoided.extend(cards.iter().map(|card| (*card, until)));
+        if !avoided.is_empty() {
+            self.avoiding.insert(index);
+            self.mark(node);
+        }
+    }
+
+    /// Cards that were avoided until now may be given out again.
+    pub fn forget_avoided(&mut self, now: Time) {
+        for index in self.avoiding.clone() {
+            let node = &mut self.nodes[index as usize];
+            let before = node.avoided.len();
+            node.avoided.retain(|_, until| *until > now);
+            if node.avoided.is_empty() {
+                self.avoiding.remove(&index);
+            }
+            if node.avoided.len() < before {
+                let name = node.name.clone();
+                self.mark(&name);
+            }
+        }
+    }
+
     /// Whether any card is tainted as managed.
     pub fn has_managed(&self) -> bool {
         !self.managed.is_empty()
@@ -206,6 +242,7 @@ impl Fleet {
             topology: OnceCell::new(),
             sets: OnceCell::new(),
             tainted: BTreeMap::new(),
+            avoided: BTreeMap::new(),
             cards: None,
             parts: None,
         });

@@ -32,7 +32,7 @@ pub struct PodReference {
 }
 
 /// What is to be done. What became of each must be observed, but for [`Intent::Tell`] and
-/// [`Intent::NoteRefusals`].
+/// [`Intent::Note`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Intent {
     /// Write these allocations, one after the other: to each claim the finalizer and the epoch, then its status. Then
@@ -70,12 +70,21 @@ pub enum Intent {
     /// Begin the watch of claims anew with a list that is not from the API server's cache; observe what it says, then
     /// [`crate::Observation::ClaimsListed`].
     ListClaims,
-    /// Write on the pod which nodes refused it.
-    NoteRefusals {
+    /// Write on the pod what a restart must not forget of it and its like.
+    Note {
         /// The pod.
         pod: PodReference,
-        /// Until when, by node.
+        /// Until when nodes that refused them are left out.
         nodes: RefusedNodes,
+        /// How many were evicted.
+        evictions: u32,
+    },
+    /// Evict the pod (`policy/v1` Eviction).
+    Evict {
+        /// The pod.
+        pod: PodReference,
+        /// Why, for the Event.
+        why: String,
     },
     /// Propose a node for the pod (`status.nominatedNodeName`), then remove the gate.
     Steer {
@@ -93,13 +102,26 @@ pub enum Intent {
         /// Why, for the Event.
         why: String,
     },
-    /// Tell the pod's owner why it waits.
+    /// Tell the pod's owner something.
     Tell {
         /// The pod.
         pod: PodReference,
-        /// Why.
+        /// What it is about.
+        topic: Topic,
+        /// What.
         message: String,
     },
+}
+
+/// What a pod's owner is told about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// Why it is not sent to a node.
+    NotSteered,
+    /// Why it gets no devices of managed cards.
+    NotAllocated,
+    /// A device of its claims has another owner.
+    Overlap,
 }
 
 impl Intent {
@@ -108,7 +130,8 @@ impl Intent {
     pub fn pod(&self) -> Option<&PodReference> {
         match self {
             Intent::Allocate { pod, .. }
-            | Intent::NoteRefusals { pod, .. }
+            | Intent::Note { pod, .. }
+            | Intent::Evict { pod, .. }
             | Intent::Steer { pod, .. }
             | Intent::Release { pod, .. }
             | Intent::Tell { pod, .. } => Some(pod),

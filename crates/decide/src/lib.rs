@@ -16,6 +16,7 @@ mod blocked;
 mod decider;
 mod demand;
 mod fleet;
+mod healing;
 mod intent;
 mod managed;
 mod node_cards;
@@ -29,7 +30,7 @@ mod term;
 pub mod value;
 
 pub use decider::{Decider, Observation, ObservationError};
-pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference};
+pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
 pub use summary::{PoolSummary, Shape};
 
 /// Time since the Unix epoch, as the process knew it when it began; never goes back.

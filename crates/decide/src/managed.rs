@@ -37,6 +37,25 @@ pub(crate) fn claims(
     Ok(are_managed)
 }
 
+/// Whether one of the claims for managed cards also has a request that no device of the driver on the node answers.
+pub(crate) fn is_mixed(
+    claims: &[Claim],
+    are_managed: &[bool],
+    node: &Node,
+    view: &mut View<'_>,
+) -> Result<bool, AllocateError> {
+    let managed = claims.iter().zip(are_managed).filter(|(_, is_managed)| **is_managed);
+    for (claim, _) in managed.filter(|(claim, _)| claim.requests.len() > 1) {
+        for request in &claim.requests {
+            let alone = Claim { requests: vec![request.clone()], constraints: Vec::new(), ..claim.clone() };
+            if !view.cluster.has_what_is_asked(node, &[alone], view.driver, view.asker)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Devices looked at on one node: enough for all sets of four of sixteen cards.
 const STEPS: u64 = 10_000;
 
@@ -73,7 +92,8 @@ pub(crate) fn plan(
     let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
     let may_give = |device: DeviceRef<'_>| {
         let name = device.name().parse::<DeviceName>();
-        device.driver_name() == view.driver && name.is_ok_and(|name| cards.contains(&name.card()))
+        device.driver_name() == view.driver
+            && name.is_ok_and(|name| cards.contains(&name.card()) && !fleet_node.is_avoided(&name.card()))
     };
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
     let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;

@@ -191,6 +191,7 @@ pub(crate) fn fit(
     };
     let Plan { allocations, room } = match planned {
         Ok(Some(plan)) => plan,
+        Ok(None) if managed::is_mixed(&claims, &is_managed, node, view)? => return Ok(Err(Blocked::Mixed)),
         // A node whose slices are being replaced takes nothing for a moment.
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
         Err(error) => return Err(error),

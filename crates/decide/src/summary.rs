@@ -26,6 +26,9 @@ pub struct PoolSummary {
     pub outranked_by: BTreeSet<String>,
     /// Devices that are no longer offered, and stay because claims hold them.
     pub waits_for: u32,
+    /// Extended resources that its cards could provide, and nobody does: all cards are managed, and claims of extended resources
+    /// are made and allocated by kube-scheduler alone.
+    pub unprovided: BTreeSet<String>,
     /// What nodes say is wrong with it, with how many say so.
     pub errors: BTreeMap<String, u32>,
 }

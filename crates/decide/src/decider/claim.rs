@@ -1,6 +1,6 @@
 //! What a ResourceClaim says of its devices.
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::key;
 
@@ -12,9 +12,17 @@ pub(super) fn has_devices(claim: &ResourceClaim) -> bool {
 
 /// Whether this controller gave it devices that nobody has reserved.
 pub(super) fn is_unused(claim: &ResourceClaim) -> bool {
-    let is_ours = claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
-    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten()).count();
-    is_ours && has_devices(claim) && users == 0
+    is_ours(claim) && has_devices(claim) && users(claim).count() == 0
+}
+
+/// Whether this controller, or one before it, marked the claim as one that it allocates.
+pub(super) fn is_ours(claim: &ResourceClaim) -> bool {
+    claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION))
+}
+
+/// The pods that have reserved it.
+pub(super) fn users(claim: &ResourceClaim) -> impl Iterator<Item = &ResourceClaimConsumerReference> {
+    claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten())
 }
 
 pub(super) fn reference_of(claim: &ResourceClaim) -> ClaimReference {

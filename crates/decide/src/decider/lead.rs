@@ -27,6 +27,8 @@ impl Decider {
     pub fn lead(&mut self, now: Time, epoch: &str) {
         self.term = Some(Term::new(epoch.to_owned(), now));
         self.clearing.clear();
+        self.told_overlaps.clear();
+        self.to_check = self.fleet.nodes().map(|node| node.name.clone()).collect();
         self.unclaimed = self.cluster.objects().claims.keys().cloned().collect();
         self.queue.extend(self.waiting.keys().cloned());
     }
@@ -36,6 +38,7 @@ impl Decider {
         self.term = None;
         self.unclaimed.clear();
         self.to_note.clear();
+        self.to_check.clear();
     }
 
     /// Until when cards must have been tainted to be given out now.

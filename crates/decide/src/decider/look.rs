@@ -8,7 +8,7 @@ use super::Decider;
 use super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
-use crate::intent::Intent;
+use crate::intent::{Intent, Topic};
 use crate::ranking::{View, Way};
 use crate::refusals;
 
@@ -236,6 +236,7 @@ impl Decider {
             return None;
         }
         waiting.told = Some((why.clone(), now));
-        Some(Intent::Tell { pod: reference(pod), message: why })
+        let topic = if waiting.is_managed { Topic::NotAllocated } else { Topic::NotSteered };
+        Some(Intent::Tell { pod: reference(pod), topic, message: why })
     }
 }

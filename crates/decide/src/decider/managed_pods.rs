@@ -195,12 +195,13 @@ impl Decider {
     }
 
     /// Writes down what a restart must not forget.
-    pub(super) fn note_refusals(&mut self) -> Vec<Intent> {
+    pub(super) fn note(&mut self) -> Vec<Intent> {
         let keys = std::mem::take(&mut self.to_note);
         let pods = keys.iter().filter_map(|key| self.cluster.objects().pods.get(key));
-        let notes = pods.map(|pod| Intent::NoteRefusals {
-            pod: reference(pod),
-            nodes: self.refusals.to_note(&refusals::owner(pod)),
+        let notes = pods.map(|pod| {
+            let owner = refusals::owner(pod);
+            let (nodes, evictions) = (self.refusals.to_note(&owner), self.healing.evictions(&owner));
+            Intent::Note { pod: reference(pod), nodes, evictions }
         });
         notes.collect()
     }

@@ -61,6 +61,7 @@ impl Decider {
                     self.unclaimed.insert(key.clone());
                 }
                 self.see_promise(&key);
+                self.see_failure(&key);
                 self.see_claim(now, &key);
             }
             Kind::ResourceSlice => {
@@ -117,6 +118,7 @@ impl Decider {
                 self.clearing.remove(key);
                 self.cluster.delete(kind, key);
                 self.see_promise(key);
+                self.see_failure(key);
                 let on_their_way = self.steers.keys().filter(|pod| pod.0 == key.0).cloned();
                 on_their_way.collect::<Vec<_>>().iter().for_each(|pod| self.see_claim_of(now, pod));
                 return;
@@ -170,6 +172,7 @@ impl Decider {
         }
         for node in nodes {
             self.fleet.mark(&node);
+            self.to_check.insert(node.clone());
             self.reallocated.insert(node);
         }
     }
@@ -257,6 +260,7 @@ impl Decider {
         {
             self.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
         }
+        self.see_evictions(now, key, pod);
         if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
             self.waiting.entry(key.clone()).or_default();
             self.queue.insert(key.clone());

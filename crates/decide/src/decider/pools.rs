@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Request};
+use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Key;
 
 use super::Decider;
@@ -30,6 +32,11 @@ impl Decider {
                 pools.entry(pool).or_default().unmet.push(Shape { text: text.clone(), pods });
             }
         }
+        for (resource, class) in self.unprovided() {
+            for pool in self.pools_with(|decider, node| decider.has_device_of(&class, node)) {
+                pools.entry(pool).or_default().unprovided.insert(resource.clone());
+            }
+        }
         for summary in pools.values_mut() {
             summary.unmet.sort_by_key(|shape| std::cmp::Reverse(shape.pods));
             summary.unmet.truncate(MOST_SHAPES);
@@ -37,8 +44,48 @@ impl Decider {
         pools
     }
 
+    /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.
+    fn unprovided(&self) -> Vec<(String, String)> {
+        let mut cards = self
+            .fleet
+            .nodes()
+            .flat_map(|node| node.report.iter())
+            .flat_map(|(_, report)| report.cards.values());
+        if !cards.all(|card| card.allocation == Allocation::Managed) {
+            return Vec::new();
+        }
+        let classes = self.cluster.objects().classes.values();
+        let named = classes.filter_map(|class| {
+            let resource = class.spec.as_ref()?.extended_resource_name.clone()?;
+            Some((resource, class.metadata.name.clone()?))
+        });
+        named.collect()
+    }
+
+    /// Whether the node has a device of the class, free or not.
+    fn has_device_of(&mut self, class: &str, node: &str) -> bool {
+        let Some(node) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+            return false;
+        };
+        let ask = DeviceRequest {
+            class: class.to_owned(),
+            allocation_mode: "ExactCount".to_owned(),
+            count: 1,
+            ..DeviceRequest::default()
+        };
+        let requests = vec![Request { name: "devices".to_owned(), ask: Ask::Exactly(ask) }];
+        let claim = Claim { requests, ..Claim::default() };
+        let claims = std::slice::from_ref(&claim);
+        self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(false)
+    }
+
     /// The pools on whose nodes there is what the pod asks for, free or not.
     fn pools_asked(&mut self, demand: &Demand) -> BTreeSet<String> {
+        self.pools_with(|decider, node| decider.is_ours_on(demand, node))
+    }
+
+    /// The pools of nodes of which that is true; asked only for nodes of pools that are not known to be among them.
+    fn pools_with(&mut self, mut is_so: impl FnMut(&mut Self, &str) -> bool) -> BTreeSet<String> {
         let mut asked = BTreeSet::new();
         for index in 0..self.fleet.len() {
             let node = self.fleet.node(index as u32);
@@ -46,7 +93,7 @@ impl Decider {
             let pools: BTreeSet<String> =
                 report.cards.values().filter_map(|card| card.pool.clone()).collect();
             let name = node.name.clone();
-            if !pools.is_subset(&asked) && self.is_ours_on(demand, &name) {
+            if !pools.is_subset(&asked) && is_so(self, &name) {
                 asked.extend(pools);
             }
         }

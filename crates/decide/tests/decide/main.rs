@@ -3,8 +3,11 @@
 
 mod choice;
 mod gates;
+mod healing;
+mod leader;
 mod managed;
 mod objects;
+mod overlaps;
 mod pools;
 mod room;
 mod simulation;

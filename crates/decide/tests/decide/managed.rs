@@ -2,53 +2,10 @@
 
 use serde_json::json;
 use tessera_cluster::{Kind, Object, outcome};
-use tessera_decide::{ClaimAllocation, Intent, Observation, Time};
+use tessera_decide::{ClaimAllocation, Intent, Observation, Time, Topic};
 
+use crate::leader::{leader, ungated};
 use crate::objects::*;
-
-/// A leader over these nodes of a managed pool, with everything handed over.
-fn leader(nodes: &[(&str, usize)]) -> Fed {
-    let mut fed = Fed::with_nodes(&[]);
-    for (name, cards) in nodes {
-        fed.apply(node(name));
-        slices(name, *cards, managed()).into_iter().for_each(|slice| fed.apply(slice));
-    }
-    fed.now = Time::from_secs(1_000);
-    fed.decider.lead(fed.now, "one");
-    if !nodes.is_empty() {
-        assert_eq!(fed.decide(), [Intent::ListClaims]);
-        fed.listed();
-    }
-    fed
-}
-
-impl Fed {
-    fn listed(&mut self) {
-        self.decider.observe(self.now, Observation::ClaimsListed { asked_at: self.now }).unwrap();
-    }
-
-    /// A claim as the API server has it.
-    fn versioned(&mut self, pod: &str, class: &str, count: usize, version: u32) {
-        let mut claim = claim(pod, class, count);
-        claim["metadata"]["resourceVersion"] = json!(version.to_string());
-        claim["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
-        self.apply_claim(claim);
-    }
-
-    /// What is allocated now: pod, node, devices.
-    fn allocates(&mut self) -> Vec<(String, String, Vec<String>)> {
-        let intents = self.decide();
-        let allocate = |intent: &Intent| match intent {
-            Intent::Allocate { pod, node, claims, .. } => {
-                let results = claims.iter().flat_map(|claim| outcome::results(&claim.allocation));
-                let devices = results.map(|result| result.device.clone()).collect();
-                Some((pod.key.1.clone(), node.clone(), devices))
-            }
-            _ => None,
-        };
-        intents.iter().filter_map(allocate).collect()
-    }
-}
 
 /// The slice with the time at which its taints came.
 fn dated(slice: Object, second: i64) -> Object {
@@ -60,13 +17,6 @@ fn dated(slice: Object, second: i64) -> Object {
             Some(read(json!(k8s_openapi::jiff::Timestamp::from_second(second).unwrap().to_string())));
     }
     slice.into()
-}
-
-/// A pod without the gate, as one that did not opt in.
-fn ungated(name: &str) -> serde_json::Value {
-    let mut pod = pod(name);
-    pod["spec"]["schedulingGates"] = json!([]);
-    pod
 }
 
 #[test]
@@ -209,7 +159,7 @@ fn a_node_that_kube_scheduler_refuses_is_left_and_noted() {
     let carried = Observation::Carried { pod: reference, is_done: true, versions };
     fed.decider.observe(fed.now, carried).unwrap();
     let intents = fed.decide();
-    let noted = intents.iter().any(|intent| matches!(intent, Intent::NoteRefusals { .. }));
+    let noted = intents.iter().any(|intent| matches!(intent, Intent::Note { .. }));
     assert!(noted, "{intents:?}");
     let other = intents.iter().find_map(|intent| match intent {
         Intent::Allocate { node, .. } => Some(node.clone()),
@@ -232,6 +182,7 @@ fn devices_of_a_named_claim_whose_pods_are_gone_are_taken_back() {
         ("status", json!({ "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }] })),
         ("metadata", json!({ "annotations": {} })),
     ] {
+        let mut fed = leader(&[("a", 1)]);
         let mut other = named.clone();
         for (name, part) in value.as_object().unwrap() {
             other[field][name] = part.clone();
@@ -240,6 +191,26 @@ fn devices_of_a_named_claim_whose_pods_are_gone_are_taken_back() {
         fed.apply_claim(other);
         assert_eq!(fed.decide(), [], "{field}");
     }
+}
+
+#[test]
+fn a_claim_for_a_managed_card_and_another_drivers_device_is_told_so() {
+    let mut fed = leader(&[("a", 1)]);
+    let class = json!({ "metadata": { "name": "nic" }, "spec": { "selectors": [
+        { "cel": { "expression": "device.driver == 'nic.example.com'" } }] } });
+    fed.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class).into());
+    let mut both = claim("p", "gpu", 1);
+    both["metadata"]["resourceVersion"] = json!("5");
+    both["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+    let requests = both["spec"]["devices"]["requests"].as_array_mut().unwrap();
+    requests.push(json!({ "name": "nic", "exactly": { "deviceClassName": "nic", "allocationMode": "ExactCount", "count": 1 } }));
+    fed.apply_claim(both);
+    fed.apply_pod(ungated("p"));
+    let intents = fed.decide();
+    let [Intent::Tell { topic: Topic::NotAllocated, message, .. }] = intents.as_slice() else {
+        panic!("{intents:?}")
+    };
+    assert!(message.contains("make it two claims"), "{message}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::leader::leader;
 use crate::objects::*;
 
 #[test]
@@ -13,6 +14,24 @@ fn cards_are_counted_by_what_is_held_of_them() {
     let main = &pools["main"];
     assert_eq!((main.nodes, main.cards, main.offered), (1, 4, 12));
     assert_eq!((main.allocated, main.unallocatable), (1_500, 0));
+}
+
+#[test]
+fn extended_resources_that_only_managed_cards_could_provide_are_told() {
+    let mut fed = leader(&[("a", 1)]);
+    let mut class = json!({ "metadata": { "name": "nvidia" }, "spec": { "extendedResourceName": "nvidia.com/gpu", "selectors": [
+        { "cel": { "expression": format!("device.driver == '{DRIVER}'") } }] } });
+    fed.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class.clone()).into());
+    class["metadata"]["name"] = json!("others");
+    class["spec"] = json!({ "extendedResourceName": "example.com/nic", "selectors": [
+        { "cel": { "expression": "device.driver == 'nic.example.com'" } }] });
+    fed.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class).into());
+    let unprovided = fed.decider.pools()["main"].unprovided.clone();
+    assert_eq!(unprovided.into_iter().collect::<Vec<_>>(), ["nvidia.com/gpu"]);
+    // With a card that kube-scheduler may give, somebody provides it.
+    fed.apply(node("b"));
+    slices("b", 1, steered()).into_iter().for_each(|slice| fed.apply(slice));
+    assert!(fed.decider.pools()["main"].unprovided.is_empty());
 }
 
 #[test]

@@ -137,7 +137,7 @@ pub fn failed(replica: &mut Replica, pod: &PodReference) {
 /// Whether the replica could decide this by what it has seen.
 pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
     let Some(about) = intent.pod() else { return };
-    if matches!(intent, Intent::NoteRefusals { .. } | Intent::Clear { .. }) {
+    if matches!(intent, Intent::Note { .. } | Intent::Clear { .. }) {
         return;
     }
     let pod = replica.pod(&about.key).filter(|pod| pod.metadata.uid.as_ref() == Some(&about.uid));

@@ -55,7 +55,8 @@ impl Replica {
         intent: Intent,
     ) {
         let step = match &intent {
-            Intent::Tell { .. } => return,
+            // No device of the simulation fails to be prepared.
+            Intent::Tell { .. } | Intent::Evict { .. } => return,
             Intent::Release { .. } if around.has(Bug::ReleaseDropped) => return,
             Intent::Release { .. } => Step::Lift,
             Intent::Steer { .. } if around.has(Bug::GateLiftedFirst) => Step::Lift,
@@ -68,11 +69,10 @@ impl Replica {
             }
             Intent::Fence { .. } => Step::Mark(0),
             Intent::Clear { .. } => Step::Status(0),
-            Intent::NoteRefusals { .. } => Step::Note,
+            Intent::Note { .. } => Step::Note,
             Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
         };
-        let is_about =
-            |intent: &Intent| !matches!(intent, Intent::NoteRefusals { .. } | Intent::Clear { .. });
+        let is_about = |intent: &Intent| !matches!(intent, Intent::Note { .. } | Intent::Clear { .. });
         let is_twice = |writing: &Writing| {
             !writing.is_forgotten
                 && is_about(&writing.intent)
@@ -168,7 +168,7 @@ impl Replica {
                 (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
                     server.clear(around, &claims[number])
                 }
-                (_, Intent::NoteRefusals { pod, nodes }, _) => server.note_refusals(around, pod, nodes),
+                (_, Intent::Note { pod, nodes, .. }, _) => server.note_refusals(around, pod, nodes),
                 (_, intent, _) => {
                     let is_steer = matches!(intent, Intent::Steer { .. });
                     intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer))
@@ -252,7 +252,10 @@ impl Replica {
                 let claims = claims.iter().map(|claim| claim.key.clone()).collect();
                 self.observe(around, Observation::ClaimsWritten { claims, is_done });
             }
-            Intent::NoteRefusals { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
+            Intent::Note { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
+            Intent::Evict { pod, .. } => {
+                self.observe(around, Observation::Evicted { pod: pod.clone(), is_done });
+            }
             Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
                 if !is_done {
                     checks::failed(self, pod);

@@ -1,0 +1,125 @@
+//! Claims whose devices cannot be prepared, and how often pods were evicted for it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_api::{DeviceName, PciBusId, device_status};
+use tessera_cluster::Key;
+
+use crate::Time;
+use crate::intent::PodReference;
+
+/// How long a card is left alone after it was last seen to fail.
+pub(crate) const AVOIDED: Time = Time::from_secs(3600);
+
+/// Evictions of pods of one owner.
+pub(crate) const MOST_EVICTIONS: u32 = 3;
+
+/// How long evictions are remembered after the last of an owner's pods.
+const REMEMBERED: Time = Time::from_secs(24 * 3600);
+
+/// Pause between two looks at a claim that still fails.
+const PAUSE: Time = Time::from_secs(30);
+
+/// What is known of failures.
+#[derive(Debug, Default)]
+pub(crate) struct Healing {
+    /// When to look at claims that cannot be prepared.
+    due: BTreeMap<Key, Time>,
+    /// Evictions by owner, with when the last one was.
+    evictions: BTreeMap<String, (u32, Time)>,
+    /// Pods that are being evicted, since when.
+    evicting: BTreeMap<PodReference, Time>,
+}
+
+/// What a claim says of devices that cannot be prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unready {
+    /// The first failure.
+    pub since: Time,
+    /// The cards of the devices; none where only another claim would help.
+    pub cards: Vec<PciBusId>,
+    /// A device and why it cannot be prepared.
+    pub why: String,
+}
+
+/// Which devices of the driver the claim says cannot be prepared.
+pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
+    let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
+    let mut found: Option<Unready> = None;
+    for device in devices.filter(|device| device.driver == driver) {
+        let failed = device.conditions.iter().flatten().find(|condition| {
+            condition.type_ == device_status::READY
+                && condition.status == "False"
+                && condition.reason != device_status::INVALID_CONFIG
+        });
+        let Some(failed) = failed else { continue };
+        let since = u64::try_from(failed.last_transition_time.0.as_second()).unwrap_or_default();
+        let unready = found.get_or_insert_with(|| Unready {
+            since: Time::from_secs(since),
+            cards: Vec::new(),
+            why: format!("{}: {}", device.device, failed.message),
+        });
+        unready.since = unready.since.min(Time::from_secs(since));
+        unready.cards.extend(device.device.parse().ok().map(|name: DeviceName| name.card()));
+    }
+    found
+}
+
+impl Healing {
+    /// Looks at the claim at that time, or, with `None`, no more.
+    pub fn set_due(&mut self, claim: &Key, due: Option<Time>) {
+        match due {
+            Some(due) => {
+                self.due.entry(claim.clone()).or_insert(due);
+            }
+            None => {
+                self.due.remove(claim);
+            }
+        }
+    }
+
+    /// Claims to look at now; those that still fail are looked at again after a pause.
+    pub fn take_due(&mut self, now: Time) -> Vec<Key> {
+        let due = self.due.iter_mut().filter(|(_, due)| **due <= now);
+        due.map(|(claim, due)| {
+            *due = now + PAUSE;
+            claim.clone()
+        })
+        .collect()
+    }
+
+    /// When the next claim is to be looked at.
+    pub fn next_due(&self) -> Option<Time> {
+        self.due.values().min().copied()
+    }
+
+    /// How often pods of the owner were evicted.
+    pub fn evictions(&self, owner: &str) -> u32 {
+        self.evictions.get(owner).map_or(0, |(count, _)| *count)
+    }
+
+    /// Whether the pod was evicted so short a while ago that it may not be gone yet.
+    pub fn is_evicting(&self, pod: &PodReference, now: Time) -> bool {
+        self.evicting.get(pod).is_some_and(|since| *since + PAUSE > now)
+    }
+
+    /// The pod is being evicted.
+    pub fn set_evicting(&mut self, pod: PodReference, now: Time) {
+        self.evicting.retain(|_, since| *since + PAUSE > now);
+        self.evicting.insert(pod, now);
+    }
+
+    /// Counts an eviction.
+    pub fn evicted(&mut self, owner: String, now: Time) {
+        self.evictions.retain(|_, (_, last)| *last + REMEMBERED > now);
+        let known = self.evictions.entry(owner).or_insert((0, now));
+        *known = (known.0 + 1, now);
+    }
+
+    /// Takes in what stands on a pod. Anybody who may change the pod may have written it.
+    pub fn learn(&mut self, owner: String, noted: u32, now: Time) {
+        let known = self.evictions.entry(owner).or_insert((0, now));
+        known.0 = known.0.max(noted.min(MOST_EVICTIONS));
+    }
+}

@@ -1,0 +1,58 @@
+//! A leader over managed nodes, that is fed by hand.
+
+use serde_json::json;
+use tessera_cluster::outcome;
+use tessera_decide::{Intent, Observation, Time};
+
+use crate::objects::*;
+
+/// A leader over these nodes of a managed pool, with everything handed over.
+pub fn leader(nodes: &[(&str, usize)]) -> Fed {
+    let mut fed = Fed::with_nodes(&[]);
+    for (name, cards) in nodes {
+        fed.apply(node(name));
+        slices(name, *cards, managed()).into_iter().for_each(|slice| fed.apply(slice));
+    }
+    fed.now = Time::from_secs(1_000);
+    fed.decider.lead(fed.now, "one");
+    if !nodes.is_empty() {
+        assert_eq!(fed.decide(), [Intent::ListClaims]);
+        fed.listed();
+    }
+    fed
+}
+
+impl Fed {
+    pub fn listed(&mut self) {
+        self.decider.observe(self.now, Observation::ClaimsListed { asked_at: self.now }).unwrap();
+    }
+
+    /// A claim as the API server has it.
+    pub fn versioned(&mut self, pod: &str, class: &str, count: usize, version: u32) {
+        let mut claim = claim(pod, class, count);
+        claim["metadata"]["resourceVersion"] = json!(version.to_string());
+        claim["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+        self.apply_claim(claim);
+    }
+
+    /// What is allocated now: pod, node, devices.
+    pub fn allocates(&mut self) -> Vec<(String, String, Vec<String>)> {
+        let intents = self.decide();
+        let allocate = |intent: &Intent| match intent {
+            Intent::Allocate { pod, node, claims, .. } => {
+                let results = claims.iter().flat_map(|claim| outcome::results(&claim.allocation));
+                let devices = results.map(|result| result.device.clone()).collect();
+                Some((pod.key.1.clone(), node.clone(), devices))
+            }
+            _ => None,
+        };
+        intents.iter().filter_map(allocate).collect()
+    }
+}
+
+/// A pod without the gate, as one that did not opt in.
+pub fn ungated(name: &str) -> serde_json::Value {
+    let mut pod = pod(name);
+    pod["spec"]["schedulingGates"] = json!([]);
+    pod
+}
