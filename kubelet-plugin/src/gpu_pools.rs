@@ -10,6 +10,7 @@
 //! nothing new is published.
 
 mod follow;
+mod handover;
 mod known;
 mod known_file;
 mod resolve;

@@ -123,6 +123,19 @@ pub struct Options {
     #[arg(long, env = "MIG_LAYOUT_FILE", value_name = "FILE", value_parser = absolute)]
     pub mig_layout_file: Option<PathBuf>,
 
+    /// How long the devices of a card keep their taint when its pool is managed no longer, in seconds.
+    ///
+    /// The controller may still write an allocation that it decided on before it saw the change. It should be the
+    /// controller's `--handover`.
+    #[arg(
+        long,
+        env = "MANAGED_HANDOVER",
+        value_name = "SECONDS",
+        default_value = "60",
+        value_parser = seconds
+    )]
+    pub managed_handover: Duration,
+
     /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,
@@ -234,6 +247,7 @@ mod tests {
             ("--kubelet-directory", "var/lib/kubelet"),
             ("--cdi-directory", "/var/run/../cdi"),
             ("--mig-layout-file", "layouts.yaml"),
+            ("--managed-handover", "1m"),
             ("--http-address", "9475"),
             ("--probe-socket", "probe.sock"),
             ("--shutdown-timeout", "-1"),

@@ -17,6 +17,7 @@
 //!
 //! What the plugin does on its own has one file each: `recover` (at start), `repair` (what a claim has lost), `sweep`
 //! (claims that will never be unprepared), `mps_watch` and `mps_settle` (MPS daemons).
+//! `device_status` tells in the claim what could not be prepared for good.
 //!
 //! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another
 //! instance of the plugin may have changed it.
@@ -30,6 +31,7 @@ mod claim;
 mod claim_events;
 mod config;
 mod conflict;
+mod device_status;
 mod driver_files;
 mod error;
 mod holder;

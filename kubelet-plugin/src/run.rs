@@ -146,6 +146,7 @@ async fn start(
         client: client.clone(),
         file: options.plugin_directory().join("gpu-pools.json"),
         has_layouts: options.mig_layout_file.is_some(),
+        handover: options.managed_handover,
         labels,
         machines: machines.clone(),
         resolution: resolution_sender,

@@ -18,6 +18,8 @@ pub const ATTRIBUTES_AND_CAPACITIES_PER_DEVICE: usize = 32;
 pub const ATTRIBUTE_VALUE_BYTES: usize = 64;
 /// Bytes of all keys and values of an object's annotations together (`TotalAnnotationSizeLimitB`).
 pub const ANNOTATIONS_BYTES: usize = 256 << 10;
+/// Bytes of the message of a condition (`maxMessageLen` of `k8s.io/apimachinery`'s validation).
+pub const CONDITION_MESSAGE_BYTES: usize = 32 << 10;
 /// Taints of one device since Kubernetes 1.35 (4 before).
 pub const TAINTS_PER_DEVICE: usize = 16;
 /// Bytes of a driver name, and of the domain of a qualified name.

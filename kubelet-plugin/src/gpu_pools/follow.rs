@@ -15,8 +15,10 @@ use kube::{Api, Client};
 use tessera_api::API_GROUP;
 use tessera_inventory::Machine;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::handover::Handover;
 use super::known::Told;
 use super::known_file::KnownFile;
 use super::{Known, Resolution, resolve};
@@ -43,6 +45,8 @@ pub struct PoolFollower {
     pub file: PathBuf,
     /// Whether there is a file of MIG layouts.
     pub has_layouts: bool,
+    /// How long devices of a card that is managed no longer keep their taint.
+    pub handover: Duration,
     /// The node's labels.
     pub labels: Labels,
     /// The machine.
@@ -70,6 +74,7 @@ struct State {
     pools: Told,
     labels: Option<BTreeMap<String, String>>,
     file: KnownFile,
+    handover: Handover,
     /// What was known before this process could not be read.
     lost: bool,
     /// The last error of the watch, said once while it lasts.
@@ -85,7 +90,7 @@ impl PoolFollower {
     }
 
     async fn follow(mut self) {
-        let mut state = State::open(self.file.clone());
+        let mut state = State::open(self.file.clone(), self.handover);
         let events = pools(self.client.clone()).backoff(WatchBackoff::default());
         let mut events = pin!(events);
         let mut both = pin!(tokio::time::sleep(BOTH));
@@ -93,6 +98,10 @@ impl PoolFollower {
         loop {
             state.labels.clone_from(&self.labels.borrow_and_update());
             state.settle(waited);
+            let machine = self.machines.borrow_and_update().clone();
+            let next = machine.and_then(|machine| self.resolve(&mut state, &machine));
+            let taint_goes = state.handover.next().filter(|_| next.is_some());
+            // Before anything is published: the next process must know which cards have the taint.
             state.keep();
             self.reading.send_if_modified(|reading| {
                 let now = state.reading();
@@ -100,10 +109,7 @@ impl PoolFollower {
                 *reading = now;
                 is_new
             });
-            let machine = self.machines.borrow_and_update().clone();
-            if let Some(machine) = machine
-                && let Some(next) = resolve(&self.driver_name, &state.known, &machine, self.has_layouts)
-            {
+            if let Some(next) = next {
                 self.resolution.send_if_modified(|sent| {
                     let is_new = sent.as_deref() != Some(&next);
                     if is_new {
@@ -124,13 +130,21 @@ impl PoolFollower {
                 changed = self.machines.changed() => if changed.is_err() { return std::future::pending().await },
                 () = &mut both, if !waited => waited = true,
                 () = tokio::time::sleep(WRITE_AGAIN), if state.unwritten => {}
+                () = tokio::time::sleep_until(taint_goes.unwrap_or_else(Instant::now)), if taint_goes.is_some() => {}
             }
         }
+    }
+
+    /// What holds of the machine, with the taints that stay for a while.
+    fn resolve(&self, state: &mut State, machine: &Arc<Machine>) -> Option<Resolution> {
+        let mut next = resolve(&self.driver_name, &state.known, machine, self.has_layouts)?;
+        state.handover.keep_taints(Instant::now(), &mut state.known.tainted, &mut next);
+        Some(next)
     }
 }
 
 impl State {
-    fn open(path: PathBuf) -> Self {
+    fn open(path: PathBuf, handover: Duration) -> Self {
         // Blocking is fine: a small file, read once.
         let (file, known) = KnownFile::open(path);
         if let Err(error) = &known {
@@ -145,6 +159,7 @@ impl State {
             pools: Told::default(),
             labels: None,
             file,
+            handover: Handover::new(handover),
             lost,
             told: None,
             unwritten: false,
@@ -193,7 +208,7 @@ impl State {
     }
 
     fn reading(&self) -> Reading {
-        let Known { labels, pools } = &self.known;
+        let Known { labels, pools, tainted: _ } = &self.known;
         Reading { is_known: labels.is_some() && pools.is_some(), trouble: self.told.clone() }
     }
 

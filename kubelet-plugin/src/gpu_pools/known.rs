@@ -1,13 +1,13 @@
 //! What is known of the GpuPools and of this node's labels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
 use kube::runtime::watcher::Event;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tessera_api::GpuPoolSpec;
+use tessera_api::{GpuPoolSpec, PciBusId};
 
 /// What is known; from the API server, or from a file that was written when it last was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Known {
     pub labels: Option<BTreeMap<String, String>>,
     /// The pools of the cluster by name; `None` until they are known.
     pub pools: Option<BTreeMap<String, KnownPool>>,
+    /// Cards whose devices have the taint of managed cards: of managed pools, and those that were so until a moment ago.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tainted: BTreeSet<PciBusId>,
 }
 
 /// One GpuPool.

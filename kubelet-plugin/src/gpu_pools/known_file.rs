@@ -69,7 +69,8 @@ mod tests {
         let path = directory.path().join("plugin/gpu-pools.json");
         let (mut file, known) = KnownFile::open(path.clone());
         assert_eq!(known, Ok(Known::default()));
-        let some = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()) };
+        let tainted = ["0000:3b:00.0".parse().unwrap()].into();
+        let some = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()), tainted };
         file.write(&some).unwrap();
         assert!(file.holds(&some) && !file.holds(&Known::default()));
         assert_eq!(KnownFile::open(path.clone()).1, Ok(some.clone()));

@@ -75,14 +75,13 @@ fn one_share_a_request(allocated: &[AllocatedDevice]) -> Result<(), PrepareError
         .enumerate()
         .find(|(index, share)| shares[..*index].iter().any(|earlier| earlier.request == share.request));
     second.map_or(Ok(()), |(_, share)| {
-        Err(PrepareError::Mps {
+        Err(PrepareError::Sharing {
             device: share.device.to_string(),
             reason: format!(
                 "request {} was given more than one share, and a container can use one only: ask for one larger share, \
                  or for several by requests of their own, each used by another container",
                 share.request
             ),
-            may_pass: false,
         })
     })
 }
@@ -106,11 +105,11 @@ fn device(
         DeviceName::Mps(_) | DeviceName::PartitionMps(_) if result.admin_access == Some(true) => None,
         DeviceName::Mps(_) | DeviceName::PartitionMps(_) => {
             let limits = ShareLimits::of(result.consumed_capacity.as_ref());
-            Some(limits.map_err(|error| PrepareError::Mps {
-                device: result.device.clone(),
-                reason: error.to_string(),
-                may_pass: false,
-            })?)
+            let device = || result.device.clone();
+            Some(
+                limits
+                    .map_err(|error| PrepareError::Sharing { device: device(), reason: error.to_string() })?,
+            )
         }
         _ => return Err(PrepareError::UnknownKind(result.device.clone())),
     };

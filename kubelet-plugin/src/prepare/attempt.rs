@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::PciBusId;
 use tessera_card::CardLocks;
 use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
@@ -199,7 +200,8 @@ impl Attempt<'_> {
             Found::Gone => Err(PrepareError::Gone { claim: name }),
             Found::Other(found) => Err(PrepareError::Replaced { claim: name, found }),
             Found::Claim(found) => {
-                self.call.set_consumers(claim::pods(&found));
+                let found: Arc<ResourceClaim> = found.into();
+                self.call.set_found(found.clone());
                 allocated_devices(&found, &name, &worker.options.driver_name, &worker.options.pool_name)
             }
         }

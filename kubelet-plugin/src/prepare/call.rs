@@ -1,14 +1,15 @@
 //! Deadline and cancellation of the work on a claim.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::PrepareError;
+use super::{PrepareError, claim};
 
 /// Grace period for a request in flight (to the API server, to the driver) after cancellation.
 const GRACE: Duration = Duration::from_secs(1);
@@ -34,13 +35,13 @@ pub(super) struct Ending {
     pub overtaken: CancellationToken,
 }
 
-/// How long the work on a claim may wait, and which pods wait for it.
+/// How long the work on a claim may wait, and what the API said of the claim.
 #[derive(Debug)]
 pub(super) struct Call {
     /// When the kubelet must have its answer.
     pub deadline: Instant,
     pub ending: Ending,
-    consumers: Mutex<Vec<ObjectReference>>,
+    found: Mutex<Option<Arc<ResourceClaim>>>,
 }
 
 impl Ending {
@@ -56,7 +57,7 @@ impl Ending {
 
 impl Call {
     pub(super) fn new(deadline: Instant, ending: Ending) -> Self {
-        Self { deadline, ending, consumers: Mutex::default() }
+        Self { deadline, ending, found: Mutex::default() }
     }
 
     /// Whether the deadline has passed.
@@ -86,12 +87,17 @@ impl Call {
         }
     }
 
-    /// The pods that the claim is reserved for, as last read from the API.
-    pub(super) fn consumers(&self) -> Vec<ObjectReference> {
-        self.consumers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The claim as last read from the API.
+    pub(super) fn found(&self) -> Option<Arc<ResourceClaim>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set_consumers(&self, consumers: Vec<ObjectReference>) {
-        *self.consumers.lock().unwrap_or_else(PoisonError::into_inner) = consumers;
+    pub(super) fn set_found(&self, found: Arc<ResourceClaim>) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    }
+
+    /// The pods that the claim is reserved for.
+    pub(super) fn consumers(&self) -> Vec<ObjectReference> {
+        self.found().map(|found| claim::pods(&found)).unwrap_or_default()
     }
 }

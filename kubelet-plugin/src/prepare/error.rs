@@ -1,5 +1,6 @@
 //! Why a claim could not be prepared or unprepared.
 
+mod about;
 mod kind;
 
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use crate::cdi::CdiError;
 use tessera_card::LockError;
 use tessera_journal::JournalError;
 use tessera_nvml::CallError;
+
+pub(in crate::prepare) use about::About;
 
 /// Why a claim could not be prepared or unprepared. The kubelet shows the text in an Event of the pod and tries
 /// again, with growing pauses.

@@ -15,6 +15,7 @@ use tracing::Instrument as _;
 
 use super::MpsMetrics;
 use super::call::{Call, in_time};
+use super::device_status::DeviceStatus;
 use super::driver_files::Files;
 use super::mps_watch::Follower;
 use super::own_time::OwnTime;
@@ -81,6 +82,7 @@ impl Preparer {
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
             sharing: Sharing::new(&options, published.clone()),
+            device_status: DeviceStatus::start(client.clone(), &options),
             calls: DriverCalls::new(options.driver_answers_within),
             options,
             client,
@@ -286,6 +288,15 @@ impl Preparer {
                 let answer = worker.work(operation, &claim, &call).await;
                 let outcome = answer.as_ref().map_or_else(PrepareError::reason, |_| "success");
                 worker.observer.claim(operation, outcome, start.elapsed());
+                match (operation, &answer) {
+                    (Operation::Prepare, Ok(_)) => {
+                        worker.device_status.prepared(&claim, call.found().as_deref())
+                    }
+                    (Operation::Prepare, Err(error)) => {
+                        worker.device_status.failed(&claim, call.found().as_deref(), error);
+                    }
+                    (Operation::Unprepare, _) => worker.device_status.forget(&claim.uid),
+                }
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "failed");
                     if error.is_news() {

@@ -13,6 +13,7 @@ use tessera_nvml::{DriverCalls, Nvml};
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::Instrument as _;
 
+use super::device_status::DeviceStatus;
 use super::driver_files::Files;
 use super::need::Profiles;
 use super::sharing::Sharing;
@@ -36,6 +37,7 @@ pub(super) struct Worker {
     pub(super) sharing: Sharing,
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
+    pub(super) device_status: DeviceStatus,
     /// Notified when an MPS daemon may differ from what the journal says.
     pub(super) unsettled: Notify,
     /// UIDs of claims that have released what they held.

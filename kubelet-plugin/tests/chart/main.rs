@@ -5,6 +5,7 @@
 mod admission_policy;
 mod controller;
 mod device_classes;
+mod device_status;
 mod managed;
 mod mps_host;
 mod privileged;

@@ -133,6 +133,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
         r#"procRoot="/driver-root/proc""#,
         r#"driverName="x.example.com""#,
         r#"kubeletPlugin={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json"}"#,
+        "managed.handoverSeconds=90",
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
@@ -143,6 +144,7 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     let options = tessera_kubelet_plugin::options::Options::try_parse_from(all).expect("valid");
     assert_eq!(options.driver_name, "x.example.com");
     assert_eq!(options.http_address.port(), 1234);
+    assert_eq!(options.managed_handover.as_secs(), 90);
     assert_eq!(options.probe_socket.as_deref(), Some(std::path::Path::new("/run/tessera/probe.sock")));
     let limit =
         only(&objects, "DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
@@ -256,6 +258,9 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
         only(&objects, "ClusterRole")["rules"],
         json!([
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"],
+             "resourceNames": ["gpu.tessera.dev"], "verbs": ["associated-node:patch"]},
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
             {"apiGroups": ["gpu.tessera.dev"], "resources": ["gpupools"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
@@ -263,6 +268,9 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
         ])
     );
+    // Who may patch a claim's status could change its allocation there.
+    let old = template(&[], &["--kube-version", "1.35.2"]).await.expect("rendered");
+    assert!(!old.contains("resourceclaims/"), "{old}");
 }
 
 /// Helm keeps it when the release goes, and brings what an upgrade changes.

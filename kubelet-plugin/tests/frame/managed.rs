@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{WatchEvent, WatchParams};
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{DeviceName, PciBusId, managed};
+use tessera_api::{DeviceName, NodeReport, PciBusId, managed};
 use tessera_harness::{Cluster, ClusterOptions, ExtraFlags};
 use tokio::sync::OnceCell;
 
@@ -18,6 +18,13 @@ use crate::node::Node;
 use crate::plugin::{LONG, Plugin};
 
 const NOT_OFFERED: &str = "gpu.tessera.dev/not-offered";
+
+/// Starts an instance that keeps the taint of cards that are managed no longer for this time, in seconds.
+fn plugin(node: &Node, handover: u64) -> Plugin {
+    let mut arguments = node.arguments();
+    arguments.push(format!("--managed-handover={handover}"));
+    Plugin::start(node.directory(), &arguments)
+}
 
 /// The published devices with the keys of their taints, and the times of these.
 type Taints = BTreeMap<String, BTreeMap<String, String>>;
@@ -69,7 +76,7 @@ async fn a_pool_becomes_managed_and_native_again_while_claims_hold_devices() {
     let sharing = json!({"mps": {"cards": true, "partitions": ["3g.40gb"]}, "timeSlicing": {"replicas": 4}});
     let offer = json!({"sharing": sharing});
     node.pool("p", json!({"offer": offer})).await;
-    let plugin = node.plugin(None);
+    let plugin = plugin(&node, 1);
     let registered = node.register().await;
     plugin.ready().await;
     let native = until(&node, &plugin, "without taints", |now| all(now, &[])).await;
@@ -116,7 +123,7 @@ async fn a_pool_becomes_managed_and_native_again_while_claims_hold_devices() {
     }
     plugin.terminate().await;
     drop(registered);
-    let plugin = node.plugin(None);
+    let plugin = self::plugin(&node, 1);
     let registered = node.register().await;
     plugin.ready().await;
     plugin.ready_line("[+] ResourceSlices published").await;
@@ -133,6 +140,43 @@ async fn a_pool_becomes_managed_and_native_again_while_claims_hold_devices() {
         registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
     }
     assert_eq!(taints(&node).await, native);
+    plugin.terminate().await;
+}
+
+fn is_steered(told: &NodeReport) -> bool {
+    told.cards.values().all(|card| card.allocation == Allocation::Steered)
+}
+
+/// The controller hears at once that the cards are no longer its own, kube-scheduler only when nothing can be under way.
+#[tokio::test]
+async fn a_card_that_is_managed_no_longer_keeps_its_taint_for_the_handover_time() {
+    const HANDOVER: Duration = Duration::from_secs(10);
+    let node = Node::new("handover", "a30-x2").await;
+    node.pool("p", json!({"allocation": "Managed"})).await;
+    let plugin = plugin(&node, HANDOVER.as_secs());
+    let _registered = node.register().await;
+    plugin.ready().await;
+    let managed = until(&node, &plugin, "managed", |now| all(now, &[managed::TAINT_KEY])).await;
+
+    let changed = Instant::now();
+    node.pool("p", json!({"allocation": "Steered"})).await;
+    report(&node, is_steered).await;
+    assert_eq!(taints(&node).await, managed, "the same taints, {:?} after the change", changed.elapsed());
+    let steered = until(&node, &plugin, "steered", |now| all(now, &[])).await;
+    assert!(changed.elapsed() >= HANDOVER, "{:?}", changed.elapsed());
+    assert_eq!(steered.keys().collect::<Vec<_>>(), managed.keys().collect::<Vec<_>>());
+
+    // A process that begins in between does not know when that was, and waits the whole time.
+    node.pool("p", json!({"allocation": "Managed"})).await;
+    until(&node, &plugin, "managed again", |now| all(now, &[managed::TAINT_KEY])).await;
+    node.pool("p", json!({"allocation": "Steered"})).await;
+    report(&node, is_steered).await;
+    plugin.kill();
+    let restarted = Instant::now();
+    let plugin = self::plugin(&node, HANDOVER.as_secs());
+    until(&node, &plugin, "steered again", |now| all(now, &[])).await;
+    assert!(restarted.elapsed() >= HANDOVER, "{:?}", restarted.elapsed());
+    report(&node, is_steered).await;
     plugin.terminate().await;
 }
 
@@ -160,7 +204,7 @@ async fn a_server_that_keeps_no_taints_never_has_a_managed_card() {
     let of_node = WatchParams::default().fields(&format!("spec.nodeName={}", node.name));
     let seen = slices.watch(&of_node, "0").await.unwrap().boxed();
 
-    let plugin = node.plugin(None);
+    let plugin = plugin(&node, 1);
     let _registered = node.register().await;
     plugin.ready().await;
     let others = until(&node, &plugin, "the other card", |now| !now.is_empty()).await;

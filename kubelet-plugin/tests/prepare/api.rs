@@ -62,7 +62,7 @@ async fn claims_that_cannot_be_prepared() {
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Device(_))));
     // A share without consumed capacity has no limits that could be enforced.
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mps")]);
-    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Mps { may_pass: false, .. })));
+    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Sharing { .. })));
     assert!(node.settled().is_empty());
 }
 

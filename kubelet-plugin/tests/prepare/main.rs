@@ -9,6 +9,7 @@ mod basics;
 mod changing;
 mod crash;
 mod crash_matrix;
+mod device_status;
 mod driver_files;
 mod hung_card;
 mod instances;

@@ -19,6 +19,7 @@ pub struct Api {
 struct State {
     claims: BTreeMap<String, Value>,
     behaviour: Behaviour,
+    behaviour_for_status: Behaviour,
     requests: Vec<String>,
     events: Vec<Value>,
     /// The existing Events, by path.
@@ -99,6 +100,16 @@ impl Api {
         self.state.lock().unwrap().behaviour = behaviour;
     }
 
+    /// How changes of claims' status are answered.
+    pub fn behave_for_status(&self, behaviour: Behaviour) {
+        self.state.lock().unwrap().behaviour_for_status = behaviour;
+    }
+
+    /// The claim as it is now.
+    pub fn claim(&self, claim: &ClaimReference) -> Option<Value> {
+        self.state.lock().unwrap().claims.get(&path(claim)).cloned()
+    }
+
     /// Requested paths, in order.
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
@@ -148,6 +159,17 @@ impl Api {
         Response::new(Body::from(event.to_string().into_bytes()))
     }
 
+    /// A server-side apply of `status.devices`, by the only manager that there is.
+    async fn apply_devices(&self, path: &str, request: Request<Body>) -> Option<Value> {
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let applied: Value = serde_json::from_slice(&body).unwrap();
+        let mut state = self.state.lock().unwrap();
+        let claim = state.claims.get_mut(path.strip_suffix("/status")?)?;
+        assert_eq!(claim["metadata"]["uid"], applied["metadata"]["uid"], "of the claim that was read");
+        claim["status"]["devices"] = applied["status"]["devices"].clone();
+        Some(claim.clone())
+    }
+
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         if path.starts_with("/apis/events.k8s.io/v1/") {
@@ -158,10 +180,12 @@ impl Api {
                 _ => self.event(request).await,
             };
         }
+        let is_status = path.ends_with("/status");
         let (behaviour, claim) = {
             let mut state = self.state.lock().unwrap();
             state.requests.push(path.clone());
-            (state.behaviour.clone(), state.claims.get(&path).cloned())
+            let behaviour = if is_status { &state.behaviour_for_status } else { &state.behaviour };
+            (behaviour.clone(), state.claims.get(&path).cloned())
         };
         match behaviour {
             Behaviour::Good => {}
@@ -170,6 +194,10 @@ impl Api {
             Behaviour::Status(code, message) => return status(code, message),
             Behaviour::Text(text) => return Response::new(Body::from(text.as_bytes().to_vec())),
         }
+        let claim = match is_status {
+            true => self.apply_devices(&path, request).await,
+            false => claim,
+        };
         match claim {
             Some(claim) => Response::new(Body::from(claim.to_string().into_bytes())),
             None => status(404, "not found"),

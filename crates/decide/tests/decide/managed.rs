@@ -84,6 +84,25 @@ fn cards_are_not_given_out_while_kube_scheduler_may_still_write() {
     assert_eq!(fed.allocates().len(), 1);
 }
 
+/// The taint stays for a while when a card changes hands; the report says at once that it does.
+#[test]
+fn a_card_that_is_tainted_but_managed_no_longer_is_not_given_out() {
+    for allocation in ["Native", "Steered"] {
+        let mut fed = leader(&[("a", 1), ("b", 1)]);
+        let left = json!({ "pool": "main", "allocation": allocation });
+        slices_with("a", 1, left.clone(), true).into_iter().for_each(|slice| fed.apply(slice));
+        for (version, name) in [(5, "one"), (6, "two")] {
+            fed.versioned(name, "gpu", 1, version);
+            fed.apply_pod(pod(name));
+        }
+        let allocated = fed.allocates();
+        assert_eq!(allocated.len(), 1, "{allocated:?}");
+        assert_eq!(allocated[0].1, "b", "{allocation}");
+        slices("b", 1, left).into_iter().for_each(|slice| fed.apply(slice));
+        assert_eq!(fed.allocates(), []);
+    }
+}
+
 #[test]
 fn a_slice_that_is_published_again_asks_for_no_new_list() {
     let mut fed = leader(&[("a", 1)]);

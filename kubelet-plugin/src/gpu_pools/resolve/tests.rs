@@ -34,6 +34,7 @@ fn known(labels: Value, pools: &[(&str, Value)]) -> Known {
     Known {
         labels: serde_json::from_value(labels).unwrap(),
         pools: Some(pools.iter().enumerate().map(pool).collect()),
+        ..Known::default()
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Users {
     next: Time,
 }
 
-/// How long cards that are managed no longer stay tainted. The plugin takes the taint away at once so far.
+/// How long cards that are managed no longer stay tainted, while the node's report says already what they are.
 const TAINTED: Time = Time::from_secs(60);
 
 fn allocation(around: &mut Surroundings) -> &'static str {
