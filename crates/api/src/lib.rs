@@ -25,6 +25,7 @@ mod profile_spelling;
 pub mod quantity;
 pub mod steering;
 pub mod taint;
+pub mod usage;
 pub mod version;
 
 pub use device_name::{DeviceName, DeviceNameError};
