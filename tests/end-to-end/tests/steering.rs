@@ -2,13 +2,19 @@
 //! kube-scheduler allocates, pods run, a pool becomes managed, and an uninstallation lets go whoever still waits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests have no #[test]")]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::ListParams;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_harness::installation::{Installation, InstallationOptions};
@@ -45,12 +51,126 @@ fn four_cards(name: &str) -> String {
     .to_string()
 }
 
-/// The pool becomes managed while pods run: they keep their cards, and the next claim is allocated by the controller, with the
+/// A Job of pods with one card each, that end at once.
+fn short_pods(namespace: &str) -> Value {
+    let template = json!({ "spec": { "restartPolicy": "Never",
+        "containers": [{ "name": "c", "image": TEST_IMAGE, "imagePullPolicy": "Never", "command": ["/bin/view"],
+            "resources": { "claims": [{ "name": "card" }] } }],
+        "resourceClaims": [{ "name": "card", "resourceClaimTemplateName": "one-card" }] } });
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "name": "short", "namespace": namespace },
+        "spec": { "parallelism": 3, "completions": 9, "backoffLimit": 0, "template": template },
+    })
+}
+
+/// Watches all claims, and gathers devices that two of them have at once.
+fn watch_owners(client: kube::Client) -> (tokio::task::JoinHandle<()>, Arc<Mutex<Vec<String>>>) {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let told = found.clone();
+    let task = tokio::spawn(async move {
+        let claims: Api<ResourceClaim> = Api::all(client);
+        let mut events = pin!(watcher(claims, watcher::Config::default()));
+        let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(claim) | Event::InitApply(claim)) => {
+                    let name = format!("{}/{}", claim.namespace().unwrap_or_default(), claim.name_any());
+                    let devices = devices(&claim);
+                    let others = owners.iter().filter(|(other, _)| **other != name);
+                    let twice = others.filter(|(_, theirs)| !theirs.is_disjoint(&devices));
+                    told.lock()
+                        .unwrap()
+                        .extend(twice.map(|(other, _)| format!("{name} and {other}: {devices:?}")));
+                    owners.insert(name, devices);
+                }
+                Ok(Event::Delete(claim)) => {
+                    owners.remove(&format!("{}/{}", claim.namespace().unwrap_or_default(), claim.name_any()));
+                }
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) => told.lock().unwrap().push(format!("the watch broke: {error}")),
+            }
+        }
+    });
+    (task, found)
+}
+
+fn devices(claim: &ResourceClaim) -> BTreeSet<String> {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
+    results.into_iter().flatten().map(|result| format!("{}/{}", result.pool, result.device)).collect()
+}
+
+/// The pool changes hands while pods come and go, of a namespace that is steered and one that is not: each gets a card in the
+/// end, and no card has two owners at any time.
+async fn change_hands_under_load(cluster: &Cluster) {
+    let client = cluster.client().await.unwrap();
+    let (task, twice) = watch_owners(client.clone());
+    let template = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": { "name": "one-card", "namespace": "default" },
+        "spec": { "spec": { "devices": { "requests": [
+            { "name": "card", "exactly": { "deviceClassName": "gpu.tessera.dev" } }] } } } });
+    let manifests =
+        [template, short_pods("default"), short_pods(NAMESPACE)].map(|manifest| manifest.to_string());
+    cluster.apply(&manifests.join("\n---\n")).await.unwrap();
+    let jobs: Api<Job> = Api::all(client);
+    let succeeded = async || {
+        let jobs = jobs.list(&ListParams::default()).await.unwrap().items;
+        let short = jobs.iter().filter(|job| job.name_any() == "short");
+        short.filter_map(|job| job.status.as_ref()?.succeeded).sum::<i32>()
+    };
+    for (least, allocation) in [(1, "Native"), (4, "Managed"), (9, "Native"), (14, "Managed")] {
+        until("some pods have ended", async || succeeded().await >= least).await;
+        let patch = json!({ "spec": { "allocation": allocation } }).to_string();
+        cluster.kubectl(&["patch", "gpupool", "main", "--type=merge", "-p", &patch]).await.unwrap();
+    }
+    until("all pods have ended", async || succeeded().await == 18).await;
+    task.abort();
+    assert_eq!(*twice.lock().unwrap(), [""; 0]);
+}
+
+/// What would take managed cards past the controller is refused.
+async fn go_around(cluster: &Cluster) {
+    let tolerates = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "name": "tolerates" },
+        "spec": { "devices": { "requests": [{ "name": "r", "exactly": { "deviceClassName": "gpu.tessera.dev",
+            "tolerations": [{ "operator": "Exists" }] } }] } } });
+    let create = ["create", "--namespace", NAMESPACE, "-f", "-"];
+    let error = cluster.kubectl_with_input(&create, &tolerates.to_string()).await.unwrap_err().to_string();
+    assert!(error.contains("managed"), "{error}");
+    let claims: Api<ResourceClaim> = Api::namespaced(cluster.client().await.unwrap(), NAMESPACE);
+    let all = claims.list(&ListParams::default()).await.unwrap().items;
+    let taken = all.iter().find(|claim| !devices(claim).is_empty()).expect("a claim with devices");
+    let mine = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "name": "mine" },
+        "spec": taken.spec });
+    cluster.kubectl_with_input(&create, &mine.to_string()).await.unwrap();
+    let status = json!({ "status": { "allocation": taken.status.as_ref().unwrap().allocation } }).to_string();
+    let patch = [
+        "patch",
+        "resourceclaim",
+        "mine",
+        "--namespace",
+        NAMESPACE,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status,
+    ];
+    let error = cluster.kubectl(&patch).await.unwrap_err().to_string();
+    assert!(error.contains("allocat"), "{error}");
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The pool is managed while pods run: they keep their cards, and the next claim is allocated by the controller, with the
 /// rights that the chart gives it and past the chart's policies.
-async fn become_managed(cluster: &Cluster) {
-    cluster.delete_pod(NAMESPACE, "holds").await.unwrap();
-    let managed = r#"{"spec":{"allocation":"Managed"}}"#;
-    cluster.kubectl(&["patch", "gpupool", "main", "--type=merge", "-p", managed]).await.unwrap();
+async fn allocate_managed(cluster: &Cluster) {
     apply(cluster, &four_cards("managed")).await;
     node(cluster, "managed", PodState::Ready).await;
     let claims: Api<ResourceClaim> = Api::namespaced(cluster.client().await.unwrap(), NAMESPACE);
@@ -95,7 +215,10 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     // One more has the job's cards; the next waits, held back by the policy.
     apply(&cluster, &four_cards("holds")).await;
     node(&cluster, "holds", PodState::Ready).await;
-    become_managed(&cluster).await;
+    cluster.delete_pod(NAMESPACE, "holds").await.unwrap();
+    change_hands_under_load(&cluster).await;
+    allocate_managed(&cluster).await;
+    go_around(&cluster).await;
     assert_eq!(node(&cluster, "notebook-1", PodState::Ready).await, notebooks);
     apply(&cluster, &four_cards("waits")).await;
     let gates = |pod: &Pod| {
