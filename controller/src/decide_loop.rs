@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tessera_api::fleet_view::FleetView;
 use tessera_cluster::Kind;
 use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_kube_util::lease::Leadership;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -33,6 +34,8 @@ pub struct DecideLoop {
     pub carried: mpsc::UnboundedReceiver<Observation>,
     /// Carries intents out.
     pub writer: Writer,
+    /// Who wants to see the fleet.
+    pub asks: mpsc::Receiver<oneshot::Sender<FleetView>>,
     /// Whether this replica leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
@@ -76,6 +79,12 @@ impl DecideLoop {
                     Some(seen) => batch.push_back(seen),
                     None => return,
                 },
+                // Before all was seen, too: whoever asks sees what is known.
+                Some(ask) = self.asks.recv() => {
+                    // Whoever asked may have gone.
+                    let _ = ask.send(decider.view(now));
+                    continue;
+                }
                 Some(carried) = self.carried.recv() => batch.push_back(Seen::Change(carried)),
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}

@@ -1,9 +1,11 @@
-//! The controller: proposes a node for every GPU pod that opted in, and writes the status of GPU pools.
+//! The controller: proposes a node for every GPU pod that opted in, writes the status of GPU
+//! pools, and shows the fleet.
 //!
 //! ```text
 //! watches ─> Observation ─> Decider ─> Intent ─> carry_out ─> API server
 //!                              │                    │
-//!                              └─> pool_status      └─> what became of it ─> Decider
+//!                              ├─> pool_status      └─> what became of it ─> Decider
+//!                              └─> fleet_page <─ usage <─ kubelet plugins
 //! ```
 //!
 //! All replicas watch, so that a new leader knows everything at once; only the leader decides and writes.
@@ -12,10 +14,12 @@
 pub mod carry_out;
 mod clock;
 pub mod decide_loop;
+pub mod fleet_page;
 pub mod http;
 pub mod metrics;
 pub mod options;
 pub mod pool_status;
 pub mod run;
 pub mod ungate;
+pub mod usage;
 pub mod watches;

@@ -46,6 +46,23 @@ pub struct Options {
     #[arg(long, env = "HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub http_address: SocketAddr,
 
+    /// Where to serve the fleet page and its JSON.
+    ///
+    /// On a loopback address whoever may forward a port to the pod reaches it. On any other a bearer token of the cluster is
+    /// needed, of somebody who may get the nonResourceURL /fleet.json.
+    #[arg(long, env = "FLEET_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub fleet_address: SocketAddr,
+
+    /// Labels of the kubelet plugins' pods in this namespace, to ask them what their cards do.
+    ///
+    /// Without it the fleet page knows what is allocated, not what is used.
+    #[arg(long, env = "PLUGINS", value_name = "SELECTOR")]
+    pub plugins: Option<String>,
+
+    /// A file with prices of cards, for the fleet page: {"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}
+    #[arg(long, env = "PRICES", value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+
     /// How long a card must have been in a managed pool before this controller allocates it.
     ///
     /// kube-scheduler may still write an allocation that it decided on before it saw that the card is managed.
@@ -121,6 +138,7 @@ mod tests {
             ("--lease-name", "a/b"),
             ("--pod-name", ""),
             ("--http-address", "8080"),
+            ("--fleet-address", "localhost"),
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::carry_out::{MayWrite, Writer};
 use crate::clock::Clock;
 use crate::decide_loop::DecideLoop;
+use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::watches::{KINDS, Watches};
-use crate::{http, pool_status};
+use crate::{http, pool_status, usage};
 
 /// Observations that wait to be taken in; watches are read no faster than that. A ResourceSlice takes some 200 KiB until it is
 /// taken in.
@@ -41,6 +42,18 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let (missing_sender, missing) = watch::channel(BTreeSet::from(KINDS));
     let observed = http::Observed { metrics: metrics.clone(), missing };
     tasks.spawn("the HTTP server", http::serve(port, observed, shutdown.clone()));
+
+    let (asks_sender, asks) = mpsc::channel(1);
+    let (usages_sender, usages) = watch::channel(usage::Usages::default());
+    let fleet = FleetPage::new(&options.driver_name, asks_sender, usages, options.prices.clone());
+    let port = fleet_page::bind(options.fleet_address).await?;
+    tasks.spawn("the history of the fleet", fleet.clone().keep_history(shutdown.clone()));
+    let refused = metrics.http_connections_refused.clone();
+    tasks.spawn("the fleet page", fleet_page::serve(port, fleet, client.clone(), refused, shutdown.clone()));
+    if let Some(plugins) = &options.plugins {
+        let pods = (options.namespace.clone(), plugins.clone());
+        tasks.spawn("the use of cards", usage::run(client.clone(), pods, usages_sender, shutdown.clone()));
+    }
 
     let holder = options.pod_name.clone().unwrap_or_else(|| format!("process-{}", std::process::id()));
     let (leadership_sender, leadership) = watch::channel(Leadership::Following { holder: None });
@@ -64,6 +77,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let decide = DecideLoop {
         seen,
         carried,
+        asks,
         writer: Writer::new(
             client.clone(),
             events,

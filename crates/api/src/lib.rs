@@ -14,6 +14,7 @@ mod device_name;
 pub mod device_status;
 mod device_type;
 pub mod facts;
+pub mod fleet_view;
 pub mod gpu_pool;
 pub mod limits;
 pub mod managed;

@@ -28,6 +28,7 @@ mod steers;
 mod summary;
 mod term;
 pub mod value;
+mod view;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::AllocationResult;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter, managed};
 use tessera_cluster::{Cluster, outcome};
@@ -51,6 +51,18 @@ impl Parts {
         let devices = cluster.inventory().devices_of_node(node);
         let own = |device: DeviceRef<'_>| (device.driver_name() == driver).then(|| part(device)).flatten();
         Parts(devices.map(own).collect())
+    }
+}
+
+impl CardUse {
+    fn taken(&self, device: DeviceRef<'_>, part: &Part, result: &DeviceRequestAllocationResult) -> u32 {
+        match &result.consumed_capacity {
+            Some(consumed) => share(device, |name| {
+                let taken = consumed.get(name).and_then(|taken| Quantity::parse(&taken.0).ok());
+                taken.map_or(0, |taken| taken.nanos())
+            }),
+            None => worth(part.slices, self.slices.0),
+        }
     }
 }
 
@@ -117,15 +129,14 @@ impl NodeCards {
             let Some(part) = part(device) else { continue };
             let card = self.cards.entry(part.card).or_default();
             card.slices.1 |= part.slices;
-            card.used += match &result.consumed_capacity {
-                Some(consumed) => share(device, |name| {
-                    let taken = consumed.get(name).and_then(|taken| Quantity::parse(&taken.0).ok());
-                    taken.map_or(0, |taken| taken.nanos())
-                }),
-                None => worth(part.slices, card.slices.0),
-            };
-            card.used = card.used.min(WHOLE);
+            card.used = (card.used + card.taken(device, &part, result)).min(WHOLE);
         }
+    }
+
+    /// How many thousandths of its card a result takes by the device. `None` for a device that is not ours.
+    pub fn taken(&self, device: DeviceRef<'_>, result: &DeviceRequestAllocationResult) -> Option<u32> {
+        let part = part(device)?;
+        Some(self.cards.get(&part.card)?.taken(device, &part, result))
     }
 }
 

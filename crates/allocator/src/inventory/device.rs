@@ -50,6 +50,13 @@ pub(crate) struct Taint {
     pub effect: String,
 }
 
+impl Taint {
+    /// Whether requests that do not tolerate it do not get the device.
+    pub fn keeps_away(&self) -> bool {
+        matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
+    }
+}
+
 /// A device of an inventory, as CEL selectors see it.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRef<'i> {
@@ -116,8 +123,29 @@ impl<'i> DeviceRef<'i> {
 
     /// Whether it has a taint with another key that keeps requests without tolerations away.
     pub fn is_tainted_besides(&self, key: &str) -> bool {
-        let keeps_away = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
-        self.taints().any(|taint| taint.key != key && keeps_away(&taint.effect))
+        self.taints().any(|taint| taint.key != key && taint.keeps_away())
+    }
+
+    /// Its taints that keep requests without tolerations away, but for those with this key: `key` or `key=value`.
+    pub fn taint_texts(&self, but: &str) -> Vec<String> {
+        let taints = self.taints().filter(|taint| taint.key != but && taint.keeps_away());
+        let text = |taint: &Taint| match taint.value.as_str() {
+            "" => taint.key.clone(),
+            value => format!("{}={value}", taint.key),
+        };
+        taints.map(text).collect()
+    }
+
+    /// The value of an attribute of the driver's own that is a string.
+    pub fn text_attribute(&self, name: &str) -> Option<&'i str> {
+        let place = self.shape().attributes.iter().position(|known| {
+            let (domain, id) = split_name(self.inventory.text(*known), self.driver_name());
+            domain == self.driver_name() && id == name
+        })?;
+        match self.inventory.values.attributes.items[self.attribute_cells()[place] as usize] {
+            Value::Text(text) => Some(self.inventory.text(text)),
+            _ => None,
+        }
     }
 
     /// Whether several claims can share it.

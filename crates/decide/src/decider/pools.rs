@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Request};
+use tessera_api::fleet_view::FleetView;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Key;
 
 use super::Decider;
 use crate::demand::Demand;
 use crate::summary::{self, PoolSummary, Shape};
+use crate::{Time, view};
 
 /// Shapes of unmet demand that a pool's status has.
 const MOST_SHAPES: usize = 16;
@@ -42,6 +44,15 @@ impl Decider {
             summary.unmet.truncate(MOST_SHAPES);
         }
         pools
+    }
+
+    /// The fleet as it is now. What cards do is not known here.
+    pub fn view(&mut self, now: Time) -> FleetView {
+        let waiting: Vec<(Key, String)> =
+            self.waiting().map(|(key, why)| (key.clone(), why.to_owned())).collect();
+        let waiting = waiting.iter().map(|(key, why)| (key, why.as_str()));
+        let view = view::of_fleet(&mut self.fleet, &self.cluster, &self.driver, waiting, now);
+        FleetView { leads: self.term.is_some(), ..view }
     }
 
     /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.

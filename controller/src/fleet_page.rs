@@ -1,0 +1,202 @@
+//! The fleet page: what every card, partition and share has and does, as HTML and JSON, for people. Read-only.
+//!
+//! On a loopback address, the default, whoever may forward a port to the pod reaches it; on any other, whoever has a token that
+//! the API server knows and allows to see the fleet.
+
+mod authentication;
+mod history;
+mod map;
+mod merge;
+mod page;
+mod prices;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::get};
+use prometheus_client::metrics::counter::Counter;
+use tessera_api::fleet_view::{FleetView, PATH};
+use tessera_kube_util::error_text::with_causes;
+use tessera_kube_util::http_server::{Limits, serve_connections};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::usage::Usages;
+use history::History;
+use prices::Prices;
+
+/// Asks the decision loop for the fleet.
+pub type Asks = mpsc::Sender<oneshot::Sender<FleetView>>;
+
+/// How old an answer may be: a crowd of readers costs no more than one.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How often the history gets a point.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Nothing from anywhere else, no style or script in the page itself, and no other page around it.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+/// What the page is made from.
+pub struct FleetPage {
+    asks: Asks,
+    usages: watch::Receiver<Usages>,
+    driver: String,
+    prices: Result<Prices, String>,
+    history: Mutex<History>,
+    latest: tokio::sync::Mutex<Option<(Instant, Arc<FleetView>)>>,
+}
+
+impl FleetPage {
+    /// A page about this driver's cards. A price list that cannot be used is told on the page.
+    #[must_use]
+    pub fn new(
+        driver: &str,
+        asks: Asks,
+        usages: watch::Receiver<Usages>,
+        prices: Option<PathBuf>,
+    ) -> Arc<Self> {
+        let read = |file: PathBuf| {
+            Prices::read(&file).map_err(|error| {
+                let text = with_causes(&error);
+                tracing::error!(file = %file.display(), "the price list {text}: the fleet page shows no costs");
+                text
+            })
+        };
+        Arc::new(FleetPage {
+            asks,
+            usages,
+            driver: driver.to_owned(),
+            prices: prices.map_or_else(|| Ok(Prices::default()), read),
+            history: Mutex::default(),
+            latest: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The fleet as it is, or was a few seconds ago; `None` while the process ends.
+    async fn view(&self) -> Option<Arc<FleetView>> {
+        let mut latest = self.latest.lock().await;
+        if let Some((at, view)) = &*latest
+            && at.elapsed() < FRESH
+        {
+            return Some(view.clone());
+        }
+        let (sender, answer) = oneshot::channel();
+        self.asks.send(sender).await.ok()?;
+        let mut view = answer.await.ok()?;
+        merge::merge(&mut view, &self.usages.borrow());
+        let view = Arc::new(view);
+        *latest = Some((Instant::now(), view.clone()));
+        Some(view)
+    }
+
+    /// Writes the history until `shutdown`.
+    pub async fn keep_history(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut minutes = tokio::time::interval(MINUTE);
+        while shutdown.run_until_cancelled(minutes.tick()).await.is_some() {
+            let Some(view) = self.view().await else { return };
+            let none = Prices::default();
+            let prices = self.prices.as_ref().unwrap_or(&none);
+            self.history.lock().unwrap_or_else(PoisonError::into_inner).add(&view, prices);
+        }
+    }
+
+    fn html(&self, view: &FleetView) -> String {
+        let none = Prices::default();
+        let contents = page::Contents {
+            view,
+            history: &self.history.lock().unwrap_or_else(PoisonError::into_inner),
+            prices: self.prices.as_ref().unwrap_or(&none),
+            prices_error: self.prices.as_ref().err().map(String::as_str),
+            driver: &self.driver,
+        };
+        page::page(&contents).into_string()
+    }
+}
+
+/// Starts to listen. The log says which port was taken for port 0.
+///
+/// # Errors
+/// If it can't listen on the address.
+pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let port = TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} for the fleet page: choose another --fleet-address")
+    })?;
+    tracing::info!(address = %port.local_addr().unwrap_or(address), "fleet page");
+    Ok(port)
+}
+
+/// Answers until `shutdown`. `client` asks the API server who somebody is.
+pub async fn serve(
+    port: TcpListener,
+    fleet: Arc<FleetPage>,
+    client: kube::Client,
+    refused: Counter,
+    shutdown: CancellationToken,
+) {
+    let is_local = port.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let router = Router::new()
+        .route("/", get(html))
+        .route(PATH, get(json))
+        .route(
+            "/fleet.css",
+            get(async || ([(CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("fleet_page/fleet.css"))),
+        )
+        .route(
+            "/fleet.js",
+            get(async || {
+                ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("fleet_page/fleet.js"))
+            }),
+        )
+        .with_state(fleet);
+    let router = if is_local {
+        router.layer(from_fn(authentication::local))
+    } else {
+        router.layer(from_fn_with_state(client, authentication::by_token))
+    };
+    let router = router.layer(from_fn(protect));
+    serve_connections(TcpListenerStream::new(port), router, Limits::default(), &refused, &shutdown).await;
+}
+
+async fn html(State(fleet): State<Arc<FleetPage>>) -> Response {
+    match fleet.view().await {
+        Some(view) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], fleet.html(&view)).into_response(),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+async fn json(State(fleet): State<Arc<FleetPage>>) -> Response {
+    match fleet.view().await {
+        // Cannot fail: it has string keys and finite numbers, or null for others.
+        Some(view) => {
+            ([(CONTENT_TYPE, "application/json")], serde_json::to_string(view.as_ref()).unwrap_or_default())
+                .into_response()
+        }
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+async fn protect(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        (HeaderName::from_static("referrer-policy"), "no-referrer"),
+    ] {
+        headers.insert(name, axum::http::HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,113 @@
+//! The fleet as people see it: what each card has, who holds it, who waits.
+
+use std::collections::BTreeMap;
+
+use tessera_allocator::inventory::DeviceRef;
+use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod};
+use tessera_api::{DeviceName, PciBusId, attribute, capacity, managed};
+use tessera_cluster::{Cluster, Key, outcome};
+
+use crate::Time;
+use crate::fleet::{FleetNode, NodeIndex};
+use crate::node_cards::NodeCards;
+
+/// Billionths in a MiB.
+const MIB: i128 = (1 << 20) * 1_000_000_000;
+
+/// The fleet, with what is known of it here: what cards do is not.
+pub(crate) fn of_fleet<'w>(
+    fleet: &mut crate::fleet::Fleet,
+    cluster: &Cluster,
+    driver: &str,
+    waiting: impl Iterator<Item = (&'w Key, &'w str)>,
+    now: Time,
+) -> FleetView {
+    let mut nodes = Vec::new();
+    for index in 0..fleet.len() as NodeIndex {
+        let cards = fleet.cards(index, cluster, driver).clone();
+        let node = of_node(fleet.node(index), &cards, cluster, driver);
+        // Slices of a node that is gone stay for a while.
+        if !node.cards.is_empty() {
+            nodes.push(node);
+        }
+    }
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    let waiting = waiting.map(|(key, why)| waiting_pod(cluster, key, why)).collect();
+    FleetView { at: now.as_secs(), leads: false, nodes, waiting }
+}
+
+fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster, driver: &str) -> NodeView {
+    let mut cards: BTreeMap<PciBusId, CardView> = BTreeMap::new();
+    for (address, card) in &used.cards {
+        let report = node.report.as_ref().and_then(|(_, report)| report.cards.get(address));
+        let view = CardView {
+            pool: report.and_then(|report| report.pool.clone()),
+            allocation: report.map(|report| report.allocation).unwrap_or_default(),
+            allocated: card.used,
+            ..CardView::default()
+        };
+        cards.insert(*address, view);
+    }
+    for device in cluster.inventory().devices_of_node(&node.name) {
+        let Ok(name) = device.name().parse::<DeviceName>() else { continue };
+        let Some(card) = cards.get_mut(&name.card()).filter(|_| device.driver_name() == driver) else {
+            continue;
+        };
+        describe(card, device);
+        let mut holders = cluster.held().holders(device).to_vec();
+        holders.sort();
+        holders.dedup();
+        card.holders.extend(holders.iter().flat_map(|holder| holders_of(holder, device, used, cluster)));
+    }
+    NodeView { name: node.name.clone(), cards, no_usage: None }
+}
+
+/// Takes in what a device says of its card: the one with the most memory is the whole card.
+fn describe(card: &mut CardView, device: DeviceRef<'_>) {
+    let memory = device.capacity(capacity::MEMORY).unwrap_or_default() / MIB;
+    card.memory_mib = card.memory_mib.max(u64::try_from(memory).unwrap_or_default());
+    if card.product_name.is_empty() {
+        device.text_attribute(attribute::PRODUCT_NAME).unwrap_or_default().clone_into(&mut card.product_name);
+    }
+    for taint in device.taint_texts(managed::TAINT_KEY) {
+        if !card.taints.contains(&taint) {
+            card.taints.push(taint);
+        }
+    }
+}
+
+/// What a claim (`namespace/name`) has of the device; a share for each result.
+fn holders_of(holder: &str, device: DeviceRef<'_>, used: &NodeCards, cluster: &Cluster) -> Vec<Holder> {
+    let Some((namespace, name)) = holder.split_once('/') else { return Vec::new() };
+    let key = (namespace.to_owned(), name.to_owned());
+    let Some(claim) = cluster.objects().claims.get(&key) else { return Vec::new() };
+    let status = claim.status.iter();
+    let results = status.flat_map(|status| status.allocation.iter()).flat_map(outcome::results);
+    let of_device = results.filter(|result| {
+        result.driver == device.driver_name()
+            && result.pool == device.pool()
+            && result.device == device.name()
+    });
+    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    let pods: Vec<String> = users.map(|user| user.name.clone()).collect();
+    let holder = |result| Holder {
+        device: device.name().to_owned(),
+        namespace: namespace.to_owned(),
+        claim: name.to_owned(),
+        pods: pods.clone(),
+        allocated: used.taken(device, result).unwrap_or_default(),
+        ..Holder::default()
+    };
+    of_device.map(holder).collect()
+}
+
+fn waiting_pod(cluster: &Cluster, key: &Key, why: &str) -> WaitingPod {
+    let pod = cluster.objects().pods.get(key);
+    let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
+    WaitingPod {
+        namespace: key.0.clone(),
+        name: key.1.clone(),
+        since: created.and_then(|created| u64::try_from(created.0.as_second()).ok()).unwrap_or_default(),
+        why: why.to_owned(),
+    }
+}
