@@ -32,6 +32,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: kubelet-plugin
 {{- end }}
 
+{{- /* The same as a label selector on a command line. */}}
+{{- define "tessera.selector" -}}
+{{- $labels := list -}}
+{{- range $name, $value := fromYaml (include "tessera.selectorLabels" .) }}{{- $labels = append $labels (printf "%s=%s" $name $value) -}}{{- end -}}
+{{ join "," $labels }}
+{{- end }}
+
 {{- define "tessera.mpsHost.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

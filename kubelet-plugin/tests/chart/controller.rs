@@ -16,6 +16,7 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
     let values = [
         r#"driverName="x.example.com""#,
         r#"controller={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json", "replicas": 3}"#,
+        r#"fleetPage={"exposed": true, "prices": {"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}}"#,
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let deployment = &only(&objects, "Deployment")["spec"];
@@ -26,6 +27,19 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
     assert_eq!(options.driver_name, "x.example.com");
     assert_eq!(options.http_address.port(), 1234);
     assert_eq!((&*options.namespace, &*options.lease_name), ("default", "rendered-tessera-controller"));
+    assert_eq!(options.fleet_address, "0.0.0.0:8081".parse().unwrap());
+    let plugins = options.plugins.expect("the plugins' labels");
+    let of_plugin = of_component(&objects, "kubelet-plugin");
+    let labels = &only(&of_plugin, "DaemonSet")["spec"]["selector"]["matchLabels"];
+    for label in plugins.split(',') {
+        let (name, value) = label.split_once('=').expect("a label");
+        assert_eq!(labels[name], value, "{plugins}");
+    }
+    assert_eq!(plugins.split(',').count(), labels.as_object().unwrap().len());
+    let prices: serde_json::Value =
+        serde_json::from_str(only(&objects, "ConfigMap")["data"]["prices.json"].as_str().unwrap()).unwrap();
+    assert_eq!(prices["perCardHour"]["NVIDIA H100 80GB HBM3"], 2.5);
+    assert_eq!(options.prices.expect("prices").to_str(), Some("/etc/tessera/prices.json"));
     let names = |probe: &str| pod["containers"][0][probe]["httpGet"]["port"].clone();
     assert_eq!([names("livenessProbe"), names("readinessProbe")], [json!("http"), json!("http")]);
     assert_eq!(pod["containers"][0]["env"][0]["name"], "POD_NAME");
