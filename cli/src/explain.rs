@@ -9,6 +9,7 @@ mod nearest;
 mod obstacle;
 mod request;
 mod steering;
+mod unprepared;
 
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
@@ -35,7 +36,7 @@ pub struct Explanation {
     pub subject: String,
     /// Whether it has its devices, or fits on some node.
     pub fits: bool,
-    /// What keeps it waiting, independent of devices.
+    /// What keeps it waiting: of the pod itself, and devices that it has but that cannot be prepared.
     pub obstacles: Vec<String>,
     /// Names in it that no device has, with suggestions.
     pub hints: Vec<String>,
@@ -99,7 +100,7 @@ pub fn explain(
     let mut explanation = Explanation {
         subject: subject::title(subject),
         fits: false,
-        obstacles: subject::obstacles(cluster.objects(), subject),
+        obstacles: [subject::obstacles(cluster.objects(), subject), unprepared::of(subject)].concat(),
         hints: Vec::new(),
         given: given::of(cluster, subject, asker)?,
         nodes: Vec::new(),

@@ -256,6 +256,15 @@ fn explain_says_who_allocates_managed_cards() {
     golden("explain-managed-extended", &["explain", "pod/asks", "-f", "../managed.yaml"], "");
 }
 
+/// The pod is bound, and its containers wait for a device that the plugin cannot prepare.
+#[test]
+fn explain_says_what_cannot_be_prepared() {
+    for subject in ["pod/waits", "pod/runs", "claim/waits"] {
+        let name = format!("explain-unprepared-{}", subject.replace('/', "-"));
+        golden(&name, &["explain", subject, "-f", "../unprepared.yaml"], "");
+    }
+}
+
 #[test]
 fn documents_that_are_no_objects_are_placed() {
     let slices =

@@ -141,19 +141,6 @@ async fn start(
     );
     let (resolution_sender, resolution) = watch::channel(None);
     let (reading_sender, reading) = watch::channel(Reading::default());
-    let follower = PoolFollower {
-        driver_name: driver_name.clone(),
-        client: client.clone(),
-        file: options.plugin_directory().join("gpu-pools.json"),
-        has_layouts: options.mig_layout_file.is_some(),
-        handover: options.managed_handover,
-        labels,
-        machines: machines.clone(),
-        resolution: resolution_sender,
-        reading: reading_sender,
-    };
-    tasks.spawn("the GPU pools", follower.run(shutdown.clone()));
-
     let instance = pod_uid.clone().unwrap_or_else(|| std::process::id().to_string());
     let publisher = Publisher::new(
         client.clone(),
@@ -164,6 +151,19 @@ async fn start(
             instance,
         },
     );
+    let follower = PoolFollower {
+        driver_name: driver_name.clone(),
+        client: client.clone(),
+        file: options.plugin_directory().join("gpu-pools.json"),
+        has_layouts: options.mig_layout_file.is_some(),
+        handover: options.managed_handover,
+        labels,
+        machines: machines.clone(),
+        resolution: resolution_sender,
+        reading: reading_sender,
+        published: publisher.status(),
+    };
+    tasks.spawn("the GPU pools", follower.run(shutdown.clone()));
     let (published, published_before) = (publisher.status(), publisher.published_before());
     let (pool_sender, pools) = watch::channel(None);
     tasks.spawn("the publisher", publisher.run(pools, shutdown.clone()));

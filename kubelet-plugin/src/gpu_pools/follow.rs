@@ -25,6 +25,7 @@ use super::{Known, Resolution, resolve};
 use tessera_kube_util::backoff::WatchBackoff;
 use tessera_kube_util::error_text::{shorten, with_causes};
 use tessera_kube_util::node_labels::Labels;
+use tessera_publish::PublishStatus;
 
 /// How long the API server has, after the start, to tell both pools and labels: new pools with old labels may say what
 /// nobody ever wanted.
@@ -55,6 +56,8 @@ pub struct PoolFollower {
     pub resolution: watch::Sender<Option<Arc<Resolution>>>,
     /// Receives how reading them goes.
     pub reading: watch::Sender<Reading>,
+    /// How publishing goes.
+    pub published: watch::Receiver<PublishStatus>,
 }
 
 /// How reading the pools and the node's labels goes.
@@ -99,7 +102,8 @@ impl PoolFollower {
             state.labels.clone_from(&self.labels.borrow_and_update());
             state.settle(waited);
             let machine = self.machines.borrow_and_update().clone();
-            let next = machine.and_then(|machine| self.resolve(&mut state, &machine));
+            let is_published = self.published.borrow_and_update().in_sync;
+            let next = machine.and_then(|machine| self.resolve(&mut state, &machine, is_published));
             let taint_goes = state.handover.next().filter(|_| next.is_some());
             // Before anything is published: the next process must know which cards have the taint.
             state.keep();
@@ -130,15 +134,18 @@ impl PoolFollower {
                 changed = self.machines.changed() => if changed.is_err() { return std::future::pending().await },
                 () = &mut both, if !waited => waited = true,
                 () = tokio::time::sleep(WRITE_AGAIN), if state.unwritten => {}
+                changed = differs(&mut self.published, is_published), if taint_goes.is_some() => {
+                    if changed.is_err() { return std::future::pending().await }
+                }
                 () = tokio::time::sleep_until(taint_goes.unwrap_or_else(Instant::now)), if taint_goes.is_some() => {}
             }
         }
     }
 
     /// What holds of the machine, with the taints that stay for a while.
-    fn resolve(&self, state: &mut State, machine: &Arc<Machine>) -> Option<Resolution> {
+    fn resolve(&self, state: &mut State, machine: &Arc<Machine>, is_published: bool) -> Option<Resolution> {
         let mut next = resolve(&self.driver_name, &state.known, machine, self.has_layouts)?;
-        state.handover.keep_taints(Instant::now(), &mut state.known.tainted, &mut next);
+        state.handover.keep_taints(Instant::now(), is_published, &mut state.known.tainted, &mut next);
         Some(next)
     }
 }
@@ -228,6 +235,14 @@ impl State {
             }
         }
     }
+}
+
+/// Waits until the slices are as wanted, or no longer so.
+async fn differs(
+    published: &mut watch::Receiver<PublishStatus>,
+    is_published: bool,
+) -> Result<(), watch::error::RecvError> {
+    published.wait_for(|status| status.in_sync != is_published).await.map(drop)
 }
 
 /// All pools, whatever is in them.

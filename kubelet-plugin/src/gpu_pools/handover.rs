@@ -22,20 +22,25 @@ pub(super) struct Handover {
     time: Duration,
     /// Until when it does, by card.
     until: BTreeMap<PciBusId, Instant>,
+    /// Whether the API server had what is to be published.
+    was_published: bool,
 }
 
 impl Handover {
     /// Nothing is handed over yet; taints stay for `time`.
     pub(super) fn new(time: Duration) -> Self {
-        Self { time, until: BTreeMap::new() }
+        Self { time, until: BTreeMap::new(), was_published: false }
     }
 
     /// Lets the taint be in what `resolution` offers of cards that are managed no longer, until their time has passed.
     ///
     /// `tainted` are the cards that have the taint, those of an earlier process included: for these the time begins anew.
+    /// `is_published` says whether the API server has what is to be published. The time begins when it has: before, the
+    /// controller cannot know.
     pub(super) fn keep_taints(
         &mut self,
         now: Instant,
+        is_published: bool,
         tainted: &mut BTreeSet<PciBusId>,
         resolution: &mut Resolution,
     ) {
@@ -43,6 +48,9 @@ impl Handover {
         let managed: BTreeSet<PciBusId> =
             resolution.cards.iter().filter(|(_, report)| is_managed(report)).map(|(card, _)| *card).collect();
         self.until.retain(|card, _| !managed.contains(card));
+        if !(std::mem::replace(&mut self.was_published, is_published) && is_published) {
+            self.until.values_mut().for_each(|until| *until = now + self.time);
+        }
         tainted.retain(|card| {
             if managed.contains(card) {
                 return true;
@@ -94,12 +102,14 @@ mod tests {
     struct Node {
         handover: Handover,
         tainted: BTreeSet<PciBusId>,
+        is_published: bool,
         began: Instant,
     }
 
     impl Node {
         fn new() -> Self {
-            Self { handover: Handover::new(TIME), tainted: BTreeSet::new(), began: Instant::now() }
+            let handover = Handover::new(TIME);
+            Self { handover, tainted: BTreeSet::new(), is_published: true, began: Instant::now() }
         }
 
         /// The cards with taints when these allocations hold, after so many seconds.
@@ -107,7 +117,7 @@ mod tests {
             let mut resolution = resolution(allocations);
             let reported = resolution.cards.clone();
             let now = self.began + Duration::from_secs(seconds);
-            self.handover.keep_taints(now, &mut self.tainted, &mut resolution);
+            self.handover.keep_taints(now, self.is_published, &mut self.tainted, &mut resolution);
             assert_eq!(resolution.cards, reported, "the report is about the pools alone");
             let is_tainted = |bus: &u8| resolution.offers.of(pci(*bus)).allocation == Allocation::Managed;
             assert!([1, 2].iter().all(|bus| resolution.offers.of(pci(*bus)).pool.as_deref() == Some("p")));
@@ -147,6 +157,21 @@ mod tests {
         assert_eq!((node.tainted(80, FIRST_LEFT), node.next()), (vec![1, 2], Some(140)));
         assert_eq!(node.tainted(139, FIRST_LEFT), vec![1, 2]);
         assert_eq!(node.tainted(140, FIRST_LEFT), vec![2]);
+    }
+
+    #[test]
+    fn the_time_begins_when_the_report_is_published() {
+        let mut node = Node::new();
+        node.tainted(0, MANAGED);
+        assert_eq!((node.tainted(10, NATIVE), node.next()), (vec![1, 2], Some(70)));
+        node.is_published = false;
+        assert_eq!((node.tainted(11, NATIVE), node.next()), (vec![1, 2], Some(71)));
+        // The API server is away.
+        assert_eq!((node.tainted(71, NATIVE), node.next()), (vec![1, 2], Some(131)));
+        node.is_published = true;
+        assert_eq!((node.tainted(100, NATIVE), node.next()), (vec![1, 2], Some(160)));
+        assert_eq!((node.tainted(159, NATIVE), node.next()), (vec![1, 2], Some(160)));
+        assert_eq!((node.tainted(160, NATIVE), node.next()), (vec![], None));
     }
 
     #[test]
