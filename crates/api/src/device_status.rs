@@ -11,6 +11,9 @@ pub const PREPARED: &str = "Prepared";
 /// `reason` of [`READY`] where the claim's own configuration is wrong, so that no other device would help.
 pub const INVALID_CONFIG: &str = "InvalidConfig";
 
+/// `reason` of [`READY`] where another claim holds the device: another device would help, and nothing is wrong with this one.
+pub const HELD: &str = "Held";
+
 /// Key of the annotation of Pods with how many pods of the same owner the controller evicted, because a device could not be
 /// prepared for them: a number.
 pub const EVICTIONS_ANNOTATION: &str = "gpu.tessera.dev/evictions";

@@ -37,7 +37,7 @@ pub(crate) struct Healing {
 pub(crate) struct Unready {
     /// The first failure.
     pub since: Time,
-    /// The cards of the devices; none where only another claim would help.
+    /// The cards of the devices with which something is wrong.
     pub cards: Vec<PciBusId>,
     /// A device and why it cannot be prepared.
     pub why: String,
@@ -61,7 +61,9 @@ pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
             why: format!("{}: {}", device.device, failed.message),
         });
         unready.since = unready.since.min(Time::from_secs(since));
-        unready.cards.extend(device.device.parse().ok().map(|name: DeviceName| name.card()));
+        if failed.reason != device_status::HELD {
+            unready.cards.extend(device.device.parse().ok().map(|name: DeviceName| name.card()));
+        }
     }
     found
 }

@@ -74,6 +74,19 @@ fn after_five_minutes_the_pod_is_evicted_and_the_card_left_alone() {
 }
 
 #[test]
+fn a_card_that_another_claim_holds_is_not_left_alone_after_that() {
+    let mut fed = leader(&[("a", 1)]);
+    fed.apply_pod(stuck("p", Some("replicas")));
+    fed.apply_claim(failed("p", "gpu-01-00", "Held", 0, true));
+    assert_eq!(evicted(&fed.decide()), ["p"]);
+    fed.delete(tessera_cluster::Kind::Pod, "p");
+    fed.delete(tessera_cluster::Kind::ResourceClaim, "p-gpus");
+    fed.versioned("next", "gpu", 1, 8);
+    fed.apply_pod(ungated("next"));
+    assert_eq!(fed.allocates().len(), 1);
+}
+
+#[test]
 fn a_pod_that_nobody_makes_anew_stays_and_so_does_one_that_runs() {
     let mut fed = leader(&[("a", 3)]);
     fed.apply_pod(stuck("alone", None));
