@@ -16,13 +16,13 @@ use crate::steered::told;
 use crate::{fleet, pods};
 
 /// A pod that did not opt in to steering.
-fn ungated(name: &str, cards: usize) -> Value {
+pub fn ungated(name: &str, cards: usize) -> Value {
     let mut pod = pods::pod(name, cards);
     pod["spec"]["schedulingGates"] = json!([]);
     pod
 }
 
-async fn claims(cluster: &Cluster) -> Api<ResourceClaim> {
+pub async fn claims(cluster: &Cluster) -> Api<ResourceClaim> {
     Api::namespaced(cluster.client().await.unwrap(), "default")
 }
 
