@@ -25,6 +25,8 @@ pub(crate) struct ManagedSteer {
     pub verdict_before: Option<String>,
     /// Where kube-scheduler says by then that it finds no node, it means this one.
     pub due: Time,
+    /// Claims to which devices are being written for it.
+    pub claims: Vec<Key>,
 }
 
 /// Pods on their way, by name.

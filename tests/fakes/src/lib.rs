@@ -10,3 +10,4 @@ pub mod host;
 pub mod known_machines;
 pub mod machine;
 pub mod poll;
+pub mod proxy;

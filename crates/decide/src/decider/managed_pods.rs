@@ -51,7 +51,8 @@ impl Decider {
         let claims: Vec<ClaimAllocation> = claims.collect();
         self.send(key, pod, demand, node, fit);
         self.promise(pod, node, &claims);
-        let managed = ManagedSteer { verdict_before: verdict(pod), due: now + UNTIL_BOUND };
+        let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
+        let managed = ManagedSteer { verdict_before: verdict(pod), due: now + UNTIL_BOUND, claims: keys };
         if let Some(steer) = self.steers.get_mut(key) {
             steer.managed = Some(managed);
         }
@@ -121,7 +122,7 @@ impl Decider {
         if self.refusals.contains(&refusals::owner(pod), &node, now) {
             return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
         }
-        let managed = ManagedSteer { verdict_before: None, due: now + UNTIL_BOUND };
+        let managed = ManagedSteer { verdict_before: None, due: now + UNTIL_BOUND, claims: Vec::new() };
         // Cannot fail: there are no claims in it.
         let _ = self.cluster.assume(key, pod, &node, Vec::new());
         self.fleet.mark(&node);
@@ -182,6 +183,22 @@ impl Decider {
                 // kube-scheduler has not looked at it.
                 managed.due = now + UNTIL_BOUND;
             }
+        }
+    }
+
+    /// All that is written for the pod was written, and some of it is gone: kube-scheduler looked at the pod when only a part of
+    /// its claims had devices, and took those back. That says nothing of the node, and nobody else gives them again.
+    pub(super) fn see_partly_taken(&mut self, key: &Key, pod: &Pod) {
+        let managed = self.steers.get(key).and_then(|steer| steer.managed.as_ref());
+        let Some(managed) = managed.filter(|_| !self.in_flight.contains(&reference(pod))) else { return };
+        let mut open = managed.claims.iter().filter(|claim| {
+            let claim = self.cluster.objects().claims.get(*claim);
+            claim.is_some_and(|claim| !has_devices(claim))
+        });
+        let is_open = open.next().is_some();
+        if is_open && !managed.claims.iter().any(|claim| self.promises.claims.contains_key(claim)) {
+            self.forget_steer(key);
+            self.queue.insert(key.clone());
         }
     }
 

@@ -218,6 +218,9 @@ impl Decider {
             // kube-scheduler took them back: the node does not suit it.
             self.refused(now, pod, &object);
         }
+        if !was_allocated && is_managed && !is_allocated {
+            self.see_partly_taken(pod, &object);
+        }
         if was_allocated || !is_allocated {
             return;
         }
@@ -305,6 +308,13 @@ impl Decider {
     }
 
     pub(super) fn carried(&mut self, now: Time, pod: &PodReference, is_done: bool) {
+        // What was written may have been seen already, and seen to be taken back.
+        let promises = self.promises.claims.iter().filter(|(_, promise)| promise.pod == *pod);
+        let claims: Vec<Key> = promises.map(|(claim, _)| claim.clone()).collect();
+        claims.iter().for_each(|claim| self.see_promise(claim));
+        if is_done {
+            self.see_claim_of(now, &pod.key);
+        }
         let found = self.cluster.objects().pods.get(&pod.key);
         let is_same = found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&pod.uid));
         // One that was seen without the gate is on its way, even if the answer to the write was lost.

@@ -1,5 +1,7 @@
 //! Managed pools: who gets which devices, when, and what is taken back.
 
+mod several_claims;
+
 use serde_json::json;
 use tessera_cluster::{Kind, Object, outcome};
 use tessera_decide::{ClaimAllocation, Intent, Observation, Time, Topic};

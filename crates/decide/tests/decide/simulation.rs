@@ -6,9 +6,13 @@
 mod api_server;
 mod bug;
 mod checks;
+mod faults;
 mod kubernetes;
+mod pairs;
 mod replica;
+mod scene;
 mod scheduler;
+mod surroundings;
 mod users;
 
 use tessera_decide::Time;
@@ -38,15 +42,7 @@ struct Run {
 }
 
 fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
-    let mut around = Surroundings {
-        now: Time::ZERO,
-        rng: fastrand::Rng::with_seed(seed),
-        is_faulty: true,
-        bug,
-        violation: None,
-        only_steered_since: None,
-        log: with_log.then(Vec::new),
-    };
+    let mut around = Surroundings::new(seed, None, bug, with_log);
     let mut server = Server::default();
     let mut users = Users::new(&mut around, &mut server);
     let mut scheduler = Scheduler::new(&mut around, &mut server);
@@ -54,6 +50,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
     let count = around.rng.usize(1..=2);
     let mut replicas: Vec<Replica> =
         (0..count).map(|number| Replica::new(&mut around, &mut server, number)).collect();
+    let mut seen = 0;
     let end = FAULTS + SETTLE + QUIET;
     while around.now < end && around.violation.is_none() {
         around.now += if around.now < FAULTS + QUIET { STEP } else { LONG_STEP };
@@ -67,7 +64,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         }
         users.untaint(&mut around, &mut server);
         users.tell_what_is_steered(&mut around, &server);
-        kubernetes::step(&mut around, &mut server);
+        kubernetes::step(&mut around, &mut server, &mut seen);
         scheduler.step(&mut around, &mut server);
         for replica in &mut replicas {
             replica.step(&mut around, &mut server, &mut lease);

@@ -57,8 +57,16 @@ pub enum Bug {
     LeadershipNotChecked,
     /// Writes to claims do not say which version they mean.
     VersionNotChecked,
-    /// What an earlier leader prepared is not fenced off.
+    /// What an earlier leader prepared is not fenced off, nor what this one is unsure of.
     FenceSkipped,
+    /// What got no answer counts as settled without a write that makes sure of it.
+    SettleSkipped,
+    /// Where the allocation failed, the version after the write before it is reported as the claim's with devices.
+    MarkTakenForAllocation,
+    /// Cards are given out as soon as they are managed.
+    HandoverSkipped,
+    /// A fresh list of claims is said to be read, and is not.
+    ListNotFresh,
 }
 
 impl Bug {
@@ -89,6 +97,22 @@ impl Bug {
         Bug::LeadershipNotChecked,
         Bug::VersionNotChecked,
         Bug::FenceSkipped,
+    ];
+
+    /// Those that pairs of faults find.
+    pub const OF_PAIRS: [Bug; 12] = [
+        Bug::ResultNotReported,
+        Bug::FailureReportedAsDone,
+        Bug::WakeIgnored,
+        Bug::BindingNotObserved,
+        Bug::DeallocationNotObserved,
+        Bug::LeadershipNotChecked,
+        Bug::VersionNotChecked,
+        Bug::FenceSkipped,
+        Bug::SettleSkipped,
+        Bug::MarkTakenForAllocation,
+        Bug::HandoverSkipped,
+        Bug::ListNotFresh,
     ];
 
     /// What the loop is told instead of what happened. `before` is the object as it was told last.

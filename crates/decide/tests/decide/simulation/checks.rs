@@ -1,4 +1,6 @@
-//! What must hold: at every intent, and at the end.
+//! What must hold: at every write, at every intent, and at the end.
+
+mod devices;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -6,7 +8,8 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_api::{NodeReport, node_report};
-use tessera_cluster::{Cluster, Key, Kind, Object, Objects, key, outcome, subject};
+use tessera_cluster::subject::PodObstacle;
+use tessera_cluster::{Asker, Cluster, Key, Kind, Object, Objects, key, outcome, subject};
 use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
 
 use super::api_server::{Server, Surroundings, gates, has_ended, is_refused, node_name};
@@ -14,6 +17,8 @@ use super::replica::Replica;
 use super::scheduler;
 use super::users::cards_asked;
 use crate::objects::{DRIVER, share_ids};
+
+pub use devices::devices_of;
 
 /// No replica sees anything later than this.
 const LATEST: Time = Time::from_secs(25);
@@ -231,6 +236,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
             }
         }
     }
+    waits_although_it_fits(around, server, &cluster, &mut asker);
     let is_under_way = |pod: &Pod| gates(pod).is_empty() && node_name(pod).is_none() && !is_refused(pod);
     if let Some((key, _)) = server.pods().find(|(_, pod)| is_under_way(pod) && !has_ended(pod)) {
         let is_without_claim = |(_, pod): (Key, &Pod)| {
@@ -255,6 +261,23 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
     let fresh = fresh(around, server);
     for replica in replicas {
         one(around, &cluster, replica, &fresh, quiet_since);
+    }
+}
+
+/// Pods with a gate or without, for managed cards or others.
+fn waits_although_it_fits(around: &mut Surroundings, server: &Server, cluster: &Cluster, asker: &mut Asker) {
+    let waits = |pod: &Pod| node_name(pod).is_none() && pod.metadata.deletion_timestamp.is_none();
+    for (key, pod) in server.pods().filter(|(_, pod)| waits(pod)) {
+        let subject = subject::of_pod(cluster.objects(), pod);
+        let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
+        if !subject.obstacles.iter().all(is_gate) {
+            continue;
+        }
+        for ((_, name), node) in &cluster.objects().nodes {
+            if devices::fits(cluster, &subject, node, asker) {
+                around.violated(|| format!("{} fits on {name} and waits", key.1));
+            }
+        }
     }
 }
 

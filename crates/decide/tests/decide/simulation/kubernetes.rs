@@ -7,11 +7,15 @@ use tessera_cluster::{Key, Kind, Object};
 
 use super::api_server::{Server, Surroundings, has_ended, node_name};
 
-/// One look at everything; each thing that is to be done is done now or at a later look.
-pub fn step(around: &mut Surroundings, server: &mut Server) {
+/// One look at everything; each thing that is to be done is done now or at a later look. With a plan all is done at once, so
+/// that there is nothing to look at again before something changes; then `seen` says what was seen.
+pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
+    if around.plan.is_some() && std::mem::replace(seen, server.version) == server.version {
+        return;
+    }
     let pods: Vec<(Key, Pod)> = server.pods().map(|(key, pod)| (key, pod.clone())).collect();
     for (key, pod) in &pods {
-        make_claim(around, server, key, pod);
+        make_claims(around, server, key, pod);
         run(around, server, key, pod);
     }
     let claims: Vec<(Key, ResourceClaim)> =
@@ -21,38 +25,50 @@ pub fn step(around: &mut Surroundings, server: &mut Server) {
     }
 }
 
-/// The claim of a template, then its name in the pod's status: two writes.
-fn make_claim(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
-    let asked = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref()?.first());
-    let Some(template) = asked.and_then(|asked| asked.resource_claim_template_name.as_ref()) else { return };
+/// The claims of templates, then all their names in the pod's status: each is a write.
+fn make_claims(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
+    let asked = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let asked: Vec<(&String, &String)> =
+        asked.filter_map(|asked| Some((&asked.name, asked.resource_claim_template_name.as_ref()?))).collect();
     let is_told = pod.status.as_ref().is_some_and(|status| status.resource_claim_statuses.is_some());
-    if is_told || has_ended(pod) || !around.percent(40) {
+    if asked.is_empty() || is_told || has_ended(pod) || !around.percent(40) {
         return;
     }
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let name = (key.0.clone(), format!("{}-gpus-{uid}", key.1));
-    if server.claim(&name).is_some() {
-        server.update_pod(around, key, |pod| {
-            pod.status.get_or_insert_default().resource_claim_statuses = Some(vec![PodResourceClaimStatus {
-                name: "gpus".to_owned(),
-                resource_claim_name: Some(name.1.clone()),
-            }]);
-        });
-        return;
+    let mut statuses = Vec::new();
+    for (asked, template) in asked {
+        let name = (key.0.clone(), format!("{}-{asked}-{uid}", key.1));
+        if server.claim(&name).is_none() {
+            return make_claim(around, server, (key, &uid), name, template);
+        }
+        statuses
+            .push(PodResourceClaimStatus { name: asked.clone(), resource_claim_name: Some(name.1.clone()) });
     }
-    let Some(template) = server.get(Kind::ResourceClaimTemplate, &(key.0.clone(), template.clone())) else {
-        return;
-    };
+    server.update_pod(around, key, |pod| {
+        pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
+    });
+}
+
+fn make_claim(
+    around: &mut Surroundings,
+    server: &mut Server,
+    owner: (&Key, &str),
+    name: Key,
+    template: &str,
+) {
+    let (owner, owner_uid) = owner;
+    let template = (owner.0.clone(), template.to_owned());
+    let Some(template) = server.get(Kind::ResourceClaimTemplate, &template) else { return };
     let Object::ResourceClaimTemplate(template) = template.as_ref() else { return };
     let claim = ResourceClaim {
         metadata: ObjectMeta {
-            namespace: Some(name.0.clone()),
-            name: Some(name.1.clone()),
-            uid: Some(format!("claim-of-{uid}")),
+            uid: Some(format!("uid-of-{}", name.1)),
+            namespace: Some(name.0),
+            name: Some(name.1),
             owner_references: Some(vec![OwnerReference {
                 kind: "Pod".to_owned(),
-                name: key.1.clone(),
-                uid,
+                name: owner.1.clone(),
+                uid: owner_uid.to_owned(),
                 controller: Some(true),
                 ..OwnerReference::default()
             }]),

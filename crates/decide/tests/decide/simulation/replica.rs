@@ -11,6 +11,7 @@ use tessera_decide::{Decider, Observation, PodReference, Time};
 use super::api_server::{KINDS, Seen, Server, Surroundings};
 use super::bug::Bug;
 use super::checks;
+use super::faults::Incident;
 use crate::objects::{DRIVER, share_ids};
 use writing::Writing;
 
@@ -38,8 +39,9 @@ enum State {
 /// So long kube-scheduler may still write what it decided on.
 pub const HANDOVER: Time = Time::from_secs(30);
 
-fn decider() -> Decider {
-    Decider::new(DRIVER, share_ids()).with_handover(HANDOVER)
+fn decider(around: &Surroundings) -> Decider {
+    let handover = if around.has(Bug::HandoverSkipped) { Time::ZERO } else { HANDOVER };
+    Decider::new(DRIVER, share_ids()).with_handover(handover)
 }
 
 /// A replica.
@@ -74,7 +76,7 @@ impl Replica {
         Replica {
             number,
             watch: server.watch(around),
-            decider: decider(),
+            decider: decider(around),
             state: State::Up,
             missing: KINDS.into(),
             view: BTreeMap::new(),
@@ -98,11 +100,12 @@ impl Replica {
             State::Paused(until) | State::Down(until) if until > around.now => return,
             State::Down(_) => self.start(around, server),
             State::Paused(_) => self.state = State::Up,
-            State::Up if around.is_faulty && around.rng.u32(0..1_500) == 0 => return self.crash(around),
             State::Up if around.is_faulty && around.rng.u32(0..1_500) == 0 => {
-                around.note(|| format!("replica {} pauses", self.number));
-                self.state = State::Paused(around.now + around.between(1_000, 40_000));
-                return;
+                return self.crash_by_chance(around);
+            }
+            State::Up if around.is_faulty && around.rng.u32(0..1_500) == 0 => {
+                let time = around.between(1_000, 40_000);
+                return self.meet(around, Incident::Pause(time));
             }
             State::Up => {}
         }
@@ -115,9 +118,22 @@ impl Replica {
         self.round(around, server, lease);
     }
 
-    fn crash(&mut self, around: &mut Surroundings) {
+    fn crash_by_chance(&mut self, around: &mut Surroundings) {
+        let time = around.between(200, 20_000);
+        self.meet(around, Incident::Crash(time));
+    }
+
+    fn meet(&mut self, around: &mut Surroundings, incident: Incident) {
+        let time = match incident {
+            Incident::Crash(time) => time,
+            Incident::Pause(time) => {
+                around.note(|| format!("replica {} pauses", self.number));
+                self.state = State::Paused(around.now + time);
+                return;
+            }
+        };
         around.note(|| format!("replica {} crashes", self.number));
-        self.state = State::Down(around.now + around.between(200, 20_000));
+        self.state = State::Down(around.now + time);
         self.leads_until = Time::ZERO;
         self.has_led = false;
         self.sent.clear();
@@ -130,7 +146,7 @@ impl Replica {
         around.note(|| format!("replica {} starts", self.number));
         self.state = State::Up;
         server.watch_anew(around, self.watch);
-        self.decider = decider();
+        self.decider = decider(around);
         self.is_told = false;
         self.missing = KINDS.into();
         self.view.clear();
@@ -237,10 +253,28 @@ impl Replica {
             around.note(|| format!("replica {}: {intent:?}", self.number));
             self.last_intent = around.now;
             self.take(around, server, lease, intent);
+            if matches!(self.state, State::Down(_)) {
+                return;
+            }
         }
         if self.decider.wake().is_some_and(|wake| wake <= around.now) {
             around.violated(|| "it wants to be called again at once".to_owned());
         }
+    }
+
+    /// Whether it is away, or a write of it is under way.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Up) || self.is_writing()
+    }
+
+    /// Whether it leads and will go on by itself.
+    pub fn will_wake(&self, around: &Surroundings) -> bool {
+        self.is_told && self.may_write(around) && self.decider.wake().is_some()
+    }
+
+    /// The watch of this kind says nothing until then.
+    pub fn silence(&self, server: &mut Server, kind: Kind, until: Time) {
+        server.silence(self.watch, kind, until);
     }
 
     /// It comes back if it is away.

@@ -24,6 +24,8 @@ pub struct Scheduler {
     bindings: Vec<Binding>,
     /// Bound, or given up, but not seen so yet.
     assumed: Vec<(Key, String, Time)>,
+    /// It stands still until then.
+    paused_until: Time,
 }
 
 /// A pod that has a node but is not bound yet.
@@ -76,10 +78,24 @@ impl Scheduler {
             not_before: BTreeMap::new(),
             bindings: Vec::new(),
             assumed: Vec::new(),
+            paused_until: Time::ZERO,
         }
     }
 
+    /// It stands still until then, and knows nothing of it.
+    pub fn pause(&mut self, until: Time) {
+        self.paused_until = until;
+    }
+
+    /// What it knows of the kind stays as it is until then.
+    pub fn stop_watching(&self, server: &mut Server, kind: Kind, until: Time) {
+        server.silence(self.watch, kind, until);
+    }
+
     pub fn step(&mut self, around: &mut Surroundings, server: &mut Server) {
+        if self.paused_until > around.now {
+            return;
+        }
         self.look(around, server);
         for binding in std::mem::take(&mut self.bindings) {
             self.go_on(around, server, binding);

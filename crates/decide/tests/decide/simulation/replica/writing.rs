@@ -6,13 +6,14 @@ use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, Time}
 use super::super::api_server::{Answer, Server, Surroundings};
 use super::super::bug::Bug;
 use super::super::checks;
-use super::{Lease, Replica};
+use super::super::faults::{Fault, Incident};
+use super::{Lease, Replica, State};
 
 /// The longest wait for an answer.
 const PATIENCE: Time = Time::from_secs(10);
 
 /// What becomes of a request on its way.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Good,
     Refused(Answer),
@@ -38,12 +39,30 @@ pub(super) struct Writing {
     versions: Vec<(Key, String)>,
     step: Step,
     fate: Fate,
+    /// What becomes of the replica when it has arrived.
+    then: Option<Incident>,
     sent: Time,
     arrives: Time,
     answer: Option<Answer>,
     pub has_arrived: bool,
     /// Nobody waits for the answer any more.
     pub is_forgotten: bool,
+}
+
+/// What becomes of a request by chance, and how much longer than usual it takes.
+fn chance(around: &mut Surroundings) -> (Fate, Option<Time>) {
+    if !around.is_faulty {
+        return (Fate::Good, None);
+    }
+    let fate = match around.rng.u32(0..100) {
+        0..6 => Fate::Refused(Answer::Error),
+        6..12 => Fate::Refused(Answer::Conflict),
+        12..16 => Fate::RequestLost,
+        16..22 => Fate::AnswerLost,
+        22..26 => return (Fate::Good, Some(around.between(2_000, 15_000))),
+        _ => Fate::Good,
+    };
+    (fate, None)
 }
 
 impl Replica {
@@ -67,9 +86,16 @@ impl Replica {
                 let claims = claims.iter().map(|claim| claim.key.clone()).collect();
                 return self.at_once.push(Observation::ClaimsWritten { claims, is_done: true });
             }
+            Intent::Fence { claims, epoch } if around.has(Bug::SettleSkipped) && epoch.contains('#') => {
+                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
+                return self.at_once.push(Observation::ClaimsWritten { claims, is_done: true });
+            }
             Intent::Fence { .. } => Step::Mark(0),
             Intent::Clear { .. } => Step::Status(0),
             Intent::Note { .. } => Step::Note,
+            Intent::ListClaims if around.has(Bug::ListNotFresh) => {
+                return self.at_once.push(Observation::ClaimsListed { asked_at: around.now });
+            }
             Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
         };
         let is_about = |intent: &Intent| !matches!(intent, Intent::Note { .. } | Intent::Clear { .. });
@@ -103,39 +129,58 @@ impl Replica {
         if lease.holder != Some(self.number) {
             around.violated(|| format!("replica {} writes while another leads", self.number));
         }
-        let mut arrives = around.now + around.between(0, 600);
-        let fate = match around.rng.u32(0..100) {
-            _ if !around.is_faulty => Fate::Good,
-            0..6 => Fate::Refused(Answer::Error),
-            6..12 => Fate::Refused(Answer::Conflict),
-            12..16 => Fate::RequestLost,
-            16..22 => Fate::AnswerLost,
-            22..26 => {
-                arrives = around.now + around.between(2_000, 15_000);
-                Fate::Good
-            }
-            _ => Fate::Good,
-        };
-        self.writings.push(Writing {
+        let takes = around.between(0, 600);
+        let (fate, late) = chance(around);
+        let mut writing = Writing {
             intent,
             versions,
             step,
             fate,
+            then: None,
             sent: around.now,
-            arrives,
+            arrives: around.now + late.unwrap_or(takes),
             answer: None,
             has_arrived: false,
             is_forgotten: false,
-        });
+        };
+        let mut incident = None;
+        if let Some(plan) = &mut around.plan {
+            let faults = plan.next();
+            let number = plan.writes;
+            for fault in &faults {
+                writing.fate = match fault {
+                    Fault::Conflict => Fate::Refused(Answer::Conflict),
+                    Fault::Error => Fate::Refused(Answer::Error),
+                    Fault::RequestLost => Fate::RequestLost,
+                    Fault::AnswerLost => Fate::AnswerLost,
+                    _ => writing.fate,
+                };
+                writing.arrives += fault.delay();
+                writing.then = fault.when_arrived().or(writing.then);
+                incident = fault.when_sent().or(incident);
+            }
+            let (intent, step) = (&writing.intent, writing.step);
+            around.note(|| format!("write {number}: {step:?} of {intent:?} {faults:?}"));
+        }
+        // It stands still already, and was about to send this, too.
+        if let State::Paused(until) = self.state {
+            writing.arrives = writing.arrives.max(until + takes);
+        }
+        self.writings.push(writing);
+        if let Some(incident) = incident {
+            self.meet(around, incident);
+        }
     }
 
     /// Requests reach the API server, whatever the replica does meanwhile.
     pub(super) fn arrive(&mut self, around: &mut Surroundings, server: &mut Server) {
+        let mut incident = None;
         for writing in &mut self.writings {
             if writing.has_arrived || writing.arrives > around.now {
                 continue;
             }
             writing.has_arrived = true;
+            incident = writing.then.filter(|_| !writing.is_forgotten).or(incident);
             let answer = match (writing.fate, &writing.intent, writing.step) {
                 (Fate::RequestLost, ..) => continue,
                 (Fate::Refused(answer), ..) => answer,
@@ -178,6 +223,9 @@ impl Replica {
                 writing.answer = Some(answer);
             }
         }
+        if let Some(incident) = incident {
+            self.meet(around, incident);
+        }
         self.writings.retain(|writing| !(writing.is_forgotten && writing.has_arrived));
     }
 
@@ -200,12 +248,15 @@ impl Replica {
             }
             if around.fault(2) {
                 // Between two writes, or between a write and its report.
-                return self.crash(around);
+                return self.crash_by_chance(around);
             }
             let is_gone = answer == Some(Answer::Conflict) && around.has(Bug::ConflictTakenForGone);
             let is_done = answer == Some(Answer::Done) || is_gone;
             let goes_on = (is_done && !is_gone) || around.has(Bug::NominationFailureIgnored);
-            if !is_done && matches!(step, Step::Mark(_) | Step::Status(_)) {
+            if !is_done
+                && matches!(step, Step::Mark(_) | Step::Status(_))
+                && !around.has(Bug::MarkTakenForAllocation)
+            {
                 // What was written of the claim before is not its allocation.
                 if let (Intent::Allocate { claims, .. }, Step::Mark(number) | Step::Status(number)) =
                     (&intent, step)

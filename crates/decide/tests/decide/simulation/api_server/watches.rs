@@ -1,0 +1,148 @@
+//! Watches, which bring what happens late, twice, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tessera_cluster::{Key, Kind, Object, key};
+use tessera_decide::Time;
+
+use super::{KINDS, Server};
+use crate::simulation::bug::Bug;
+use crate::simulation::surroundings::Surroundings;
+
+/// What a watch says.
+#[derive(Clone)]
+pub enum Seen {
+    Applied(Arc<Object>),
+    Deleted(Kind, Key),
+    /// All of the kind was said as it was then.
+    Complete(Kind, Time),
+}
+
+#[derive(Clone)]
+pub(super) enum Event {
+    Applied(Arc<Object>),
+    Deleted(Key),
+    /// The end of a list, with all that was in it, and when it was made.
+    Listed(BTreeSet<Key>, Time),
+}
+
+/// The watch of one kind.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// What was said to exist.
+    known: BTreeSet<Key>,
+    pending: VecDeque<(Time, Event)>,
+    last: Time,
+    /// Broken until then: what happens meanwhile is lost, and a list follows.
+    broken_until: Option<Time>,
+    /// Says nothing until then, however much happens; all of it comes later.
+    silent_until: Time,
+}
+
+impl Stream {
+    fn push(&mut self, around: &mut Surroundings, event: Event) {
+        if self.broken_until.is_some() {
+            return;
+        }
+        if around.fault(1) {
+            self.pending.clear();
+            self.broken_until = Some(around.now + around.between(200, 8_000));
+            return;
+        }
+        let delay = if around.fault(10) { around.between(500, 5_000) } else { around.between(0, 300) };
+        self.last = self.last.max(around.now + delay);
+        if around.fault(5) {
+            self.pending.push_back((self.last, event.clone()));
+        }
+        self.pending.push_back((self.last, event));
+    }
+}
+
+impl Server {
+    pub(super) fn tell(&mut self, around: &mut Surroundings, kind: Kind, event: Event) {
+        for watch in &mut self.watches {
+            if let Some(stream) = watch.get_mut(&kind) {
+                stream.push(around, event.clone());
+            }
+        }
+    }
+
+    /// Starts watching everything; the number is for [`Self::poll`].
+    pub fn watch(&mut self, around: &mut Surroundings) -> usize {
+        self.watches.push(BTreeMap::new());
+        let watch = self.watches.len() - 1;
+        self.watch_anew(around, watch);
+        watch
+    }
+
+    /// As a process that starts: nothing is known.
+    pub fn watch_anew(&mut self, around: &mut Surroundings, watch: usize) {
+        for kind in KINDS {
+            let begins = Some(around.now + around.between(0, 2_000));
+            self.watches[watch].insert(kind, Stream { broken_until: begins, ..Stream::default() });
+        }
+    }
+
+    /// Begins the watch of a kind anew; what it said to exist is remembered.
+    pub fn list_anew(&mut self, around: &mut Surroundings, watch: usize, kind: Kind) {
+        if let Some(stream) = self.watches[watch].get_mut(&kind) {
+            stream.pending.clear();
+            stream.silent_until = Time::ZERO;
+            stream.broken_until = Some(around.now + around.between(0, 1_000));
+        }
+    }
+
+    /// The watch of a kind says nothing until then, unless it begins anew before.
+    pub fn silence(&mut self, watch: usize, kind: Kind, until: Time) {
+        if let Some(stream) = self.watches[watch].get_mut(&kind) {
+            stream.silent_until = until;
+        }
+    }
+
+    /// What the watches say now.
+    pub fn poll(&mut self, around: &mut Surroundings, watch: usize) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        let first = around.rng.usize(0..KINDS.len());
+        for number in 0..KINDS.len() {
+            let kind = KINDS[(first + number) % KINDS.len()];
+            let begins = self.watches[watch].get(&kind).and_then(|stream| stream.broken_until);
+            let list: Option<Vec<Arc<Object>>> =
+                begins.filter(|begins| *begins <= around.now).map(|_| self.of_kind(kind).cloned().collect());
+            let Some(stream) = self.watches[watch].get_mut(&kind) else { continue };
+            if let Some(list) = list {
+                stream.broken_until = None;
+                let at = stream.last.max(around.now + around.between(0, 500));
+                stream.last = at;
+                let keys = list.iter().map(|object| key(object.metadata())).collect();
+                stream.pending.extend(list.into_iter().map(|object| (at, Event::Applied(object))));
+                stream.pending.push_back((at, Event::Listed(keys, around.now)));
+            }
+            if stream.silent_until > around.now {
+                continue;
+            }
+            while stream.pending.front().is_some_and(|(at, _)| *at <= around.now) {
+                let Some((_, event)) = stream.pending.pop_front() else { break };
+                match event {
+                    Event::Applied(object) => {
+                        stream.known.insert(key(object.metadata()));
+                        seen.push(Seen::Applied(object));
+                    }
+                    Event::Deleted(key) => {
+                        stream.known.remove(&key);
+                        seen.push(Seen::Deleted(kind, key));
+                    }
+                    Event::Listed(keys, made) => {
+                        if !around.has(Bug::RelistWithoutDeletions) {
+                            let gone = stream.known.difference(&keys).cloned();
+                            seen.extend(gone.map(|key| Seen::Deleted(kind, key)));
+                        }
+                        stream.known = keys;
+                        seen.push(Seen::Complete(kind, made));
+                    }
+                }
+            }
+        }
+        seen
+    }
+}

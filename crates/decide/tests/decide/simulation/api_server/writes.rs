@@ -1,0 +1,144 @@
+//! Writes of the controller, and what is answered.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use tessera_api::managed::{EPOCH_ANNOTATION, REFUSED_NODES_ANNOTATION, RefusedNodes};
+use tessera_api::steering::GATE;
+use tessera_decide::{ClaimReference, PodReference};
+
+use super::{Server, gates};
+use crate::simulation::bug::Bug;
+use crate::simulation::surroundings::Surroundings;
+
+/// What the API server answers to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    NotFound,
+    Conflict,
+    Invalid,
+    /// It did nothing.
+    Error,
+}
+
+impl Server {
+    fn found_claim(&self, around: &Surroundings, claim: &ClaimReference) -> Result<&ResourceClaim, Answer> {
+        let found = self.claim(&claim.key).ok_or(Answer::NotFound)?;
+        let is_same = found.metadata.uid.as_ref() == Some(&claim.uid)
+            && found.metadata.resource_version.as_ref() == Some(&claim.resource_version);
+        if is_same || around.has(Bug::VersionNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
+    }
+
+    /// Writes the epoch on a claim; a claim that has it stays as it is.
+    pub fn mark(&mut self, around: &mut Surroundings, claim: &ClaimReference, epoch: &str) -> Answer {
+        let annotations = match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) => found.metadata.annotations.as_ref(),
+        };
+        if annotations.and_then(|all| all.get(EPOCH_ANNOTATION)).map(String::as_str) != Some(epoch) {
+            self.update_claim(around, &claim.key, |found| {
+                let annotations = found.metadata.annotations.get_or_insert_default();
+                annotations.insert(EPOCH_ANNOTATION.to_owned(), epoch.to_owned());
+            });
+        }
+        Answer::Done
+    }
+
+    /// Writes an allocation.
+    pub fn allocate(
+        &mut self,
+        around: &mut Surroundings,
+        claim: &ClaimReference,
+        allocation: &AllocationResult,
+    ) -> Answer {
+        match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) if found.status.as_ref().is_some_and(|status| status.allocation.is_some()) => {
+                return Answer::Invalid;
+            }
+            Ok(_) => {}
+        }
+        self.update_claim(around, &claim.key, |found| {
+            found.status.get_or_insert_default().allocation = Some(allocation.clone());
+        });
+        Answer::Done
+    }
+
+    /// Takes an allocation back that nobody has reserved.
+    pub fn clear(&mut self, around: &mut Surroundings, claim: &ClaimReference) -> Answer {
+        match self.found_claim(around, claim) {
+            Err(answer) => return answer,
+            Ok(found) => {
+                let users = found.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+                if users.count() > 0 {
+                    return Answer::Invalid;
+                }
+            }
+        }
+        self.update_claim(around, &claim.key, |found| found.status.get_or_insert_default().allocation = None);
+        Answer::Done
+    }
+
+    /// Writes on the pod which nodes refused it.
+    pub fn note_refusals(
+        &mut self,
+        around: &mut Surroundings,
+        pod: &PodReference,
+        nodes: &RefusedNodes,
+    ) -> Answer {
+        if let Err(answer) = self.found(around, pod) {
+            return answer;
+        }
+        self.update_pod(around, &pod.key, |found| {
+            let annotations = found.metadata.annotations.get_or_insert_default();
+            annotations.insert(REFUSED_NODES_ANNOTATION.to_owned(), nodes.encode().unwrap_or_default());
+        });
+        Answer::Done
+    }
+
+    fn found(&self, around: &Surroundings, pod: &PodReference) -> Result<&Pod, Answer> {
+        let found = self.pod(&pod.key).ok_or(Answer::NotFound)?;
+        let is_same = found.metadata.uid.as_ref() == Some(&pod.uid);
+        if is_same || around.has(Bug::UidNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
+    }
+
+    /// Writes `status.nominatedNodeName`.
+    pub fn nominate(&mut self, around: &mut Surroundings, pod: &PodReference, node: &str) -> Answer {
+        match self.found(around, pod) {
+            Err(answer) => return answer,
+            Ok(found) if found.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => {
+                return Answer::Invalid;
+            }
+            Ok(_) => {}
+        }
+        self.update_pod(around, &pod.key, |found| {
+            found.status.get_or_insert_default().nominated_node_name = Some(node.to_owned());
+        });
+        Answer::Done
+    }
+
+    /// Removes our gate; `is_steer`: after a node was proposed.
+    pub fn lift(&mut self, around: &mut Surroundings, pod: &PodReference, is_steer: bool) -> Answer {
+        let found = match self.found(around, pod) {
+            Err(answer) => return answer,
+            Ok(found) => found,
+        };
+        let gates = gates(found);
+        if !gates.contains(&GATE.to_owned()) {
+            return Answer::Done;
+        }
+        let nominated = found.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
+        if found.metadata.uid.as_ref() != Some(&pod.uid) {
+            around.violated(|| format!("{}: the gate of another pod of this name was lifted", pod.key.1));
+        } else if gates.len() > 1 {
+            around.violated(|| format!("{}: lifted while it has other gates: {gates:?}", pod.key.1));
+        } else if is_steer && nominated.is_none() {
+            around.violated(|| format!("{}: lifted before a node was proposed", pod.key.1));
+        }
+        self.update_pod(around, &pod.key, |found| {
+            let gates = &mut found.spec.get_or_insert_default().scheduling_gates;
+            gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name != GATE));
+        });
+        Answer::Done
+    }
+}

@@ -1,0 +1,193 @@
+//! Small scenes in which always the same happens, but for the faults that are planned.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use serde_json::{Value, json};
+use tessera_api::steering::GATE;
+use tessera_cluster::Kind;
+use tessera_decide::Time;
+
+use super::api_server::{Server, Surroundings, node_name};
+use super::replica::Replica;
+use super::scheduler::Scheduler;
+use crate::objects;
+
+/// Three nodes with two cards each.
+const NODES: [&str; 3] = ["a", "b", "c"];
+const CARDS: usize = 2;
+
+/// What happens by itself.
+enum Act {
+    Create(Value),
+    Delete(&'static str),
+    /// The node's cards are managed from now on.
+    Manage(&'static str),
+    /// kube-scheduler stands still for so many seconds, with what it has decided.
+    SchedulerStandsStill(u64),
+    /// kube-scheduler sees no change of slices for so many seconds.
+    SchedulerIsStale(u64),
+    /// The controller sees no change of claims for so many seconds, unless it lists them anew.
+    ControllerIsStale(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    /// More pods than cards, with and without gates, with two claims and with a claim that was named; some are deleted,
+    /// and one that comes late goes before the others.
+    Contention,
+    /// The cards of a node that kube-scheduler gives out become managed, and neither kube-scheduler nor the controller sees
+    /// at once what the other does.
+    Handover,
+}
+
+/// A scene that is being played.
+pub struct Stage {
+    /// Seconds and what happens then, the next one last.
+    acts: Vec<(f32, Act)>,
+}
+
+fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
+    let gates = if is_gated { json!([{ "name": GATE }]) } else { json!([]) };
+    json!({
+        "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}"), "labels": {} },
+        "spec": {
+            "containers": [{ "name": "c", "resources": { "requests": { "cpu": "50m" } } }],
+            "schedulingGates": gates,
+            "resourceClaims": claims,
+        },
+        "status": { "phase": "Pending" },
+    })
+}
+
+/// A claim of the pod's own, by its template.
+fn of(template: &str) -> Value {
+    json!([{ "name": "gpus", "resourceClaimTemplateName": template }])
+}
+
+fn named() -> Value {
+    json!([{ "name": "gpus", "resourceClaimName": "named" }])
+}
+
+fn first(mut pod: Value) -> Value {
+    pod["spec"]["priority"] = json!(1);
+    pod
+}
+
+/// So that kube-scheduler gives it no device itself.
+fn not_on_c(mut pod: Value) -> Value {
+    pod["metadata"]["labels"]["dislikes"] = json!("c");
+    pod
+}
+
+impl Scene {
+    pub const ALL: [Scene; 2] = [Scene::Contention, Scene::Handover];
+
+    fn acts(self) -> Vec<(f32, Act)> {
+        let two = json!([{ "name": "gpus", "resourceClaimTemplateName": "one" },
+            { "name": "part", "resourceClaimTemplateName": "half" }]);
+        match self {
+            Scene::Contention => vec![
+                (125.0, Act::Create(pod("with-two-claims", false, two))),
+                (125.0, Act::Create(pod("gated-with-two-cards", true, of("two")))),
+                (125.0, Act::Create(pod("with-named", false, named()))),
+                (127.0, Act::SchedulerStandsStill(5)),
+                (134.0, Act::Create(first(pod("comes-before-others", false, of("two"))))),
+                (148.0, Act::Delete("with-named")),
+            ],
+            Scene::Handover => vec![
+                (124.0, Act::Create(not_on_c(pod("fills-one", false, of("two"))))),
+                (124.0, Act::Create(not_on_c(pod("fills-another", false, of("two"))))),
+                (131.5, Act::SchedulerIsStale(20)),
+                (132.0, Act::Manage("c")),
+                (133.0, Act::Create(pod("by-the-scheduler", false, of("one")))),
+                (133.0, Act::Create(first(pod("gated", true, of("one"))))),
+                (133.5, Act::ControllerIsStale(45)),
+                (166.0, Act::Delete("fills-one")),
+            ],
+        }
+    }
+
+    fn allocation(self, node: &str) -> &'static str {
+        if self == Scene::Handover && node == "c" { "Native" } else { "Managed" }
+    }
+
+    /// Fills the cluster.
+    pub fn begin(self, around: &mut Surroundings, server: &mut Server) -> Stage {
+        server.apply(around, objects::class());
+        server.apply(around, objects::half_class());
+        for (name, class, count) in [("one", "gpu", 1), ("two", "gpu", 2), ("half", "half", 1)] {
+            let spec = objects::claim("any", class, count)["spec"].clone();
+            let template =
+                json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "spec": spec } });
+            server.apply(around, objects::read::<ResourceClaimTemplate>(template));
+        }
+        for node in NODES {
+            server.apply(around, objects::node(node));
+            publish(around, server, node, self.allocation(node));
+        }
+        let mut claim = objects::claim("any", "gpu", 1);
+        claim["metadata"] = json!({ "name": "named", "namespace": "team", "uid": "named" });
+        server.apply(around, objects::read::<ResourceClaim>(claim));
+        let mut acts = self.acts();
+        acts.reverse();
+        Stage { acts }
+    }
+}
+
+fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocation: &str) {
+    let pool = json!({ "pool": "main", "allocation": allocation });
+    for slice in objects::slices(node, CARDS, pool) {
+        server.apply(around, slice);
+    }
+}
+
+impl Stage {
+    /// Whether nothing more will happen by itself.
+    pub fn is_over(&self) -> bool {
+        self.acts.is_empty()
+    }
+
+    pub fn step(
+        &mut self,
+        around: &mut Surroundings,
+        server: &mut Server,
+        scheduler: &mut Scheduler,
+        replicas: &[Replica],
+    ) {
+        while let Some((_, act)) = self.acts.pop_if(|(at, _)| *at <= around.now.as_secs_f32()) {
+            let after = |seconds: u64| around.now + Time::from_secs(seconds);
+            match act {
+                Act::Create(pod) => {
+                    around.note(|| format!("created {pod}"));
+                    server.apply(around, objects::read::<Pod>(pod));
+                }
+                Act::Delete(name) => delete(around, server, name),
+                Act::Manage(node) => {
+                    around.note(|| format!("{node} is managed"));
+                    publish(around, server, node, "Managed");
+                }
+                Act::SchedulerStandsStill(seconds) => scheduler.pause(after(seconds)),
+                Act::SchedulerIsStale(seconds) => {
+                    scheduler.stop_watching(server, Kind::ResourceSlice, after(seconds));
+                }
+                Act::ControllerIsStale(seconds) => {
+                    for replica in replicas {
+                        replica.silence(server, Kind::ResourceClaim, after(seconds));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn delete(around: &mut Surroundings, server: &mut Server, name: &str) {
+    around.note(|| format!("deleting {name}"));
+    let key = objects::key(name);
+    if server.pod(&key).is_some_and(|pod| node_name(pod).is_some()) {
+        server.update_pod(around, &key, |pod| {
+            pod.metadata.deletion_timestamp = Some(objects::read(json!("2026-01-01T00:00:00Z")));
+        });
+    } else {
+        server.delete(around, Kind::Pod, &key);
+    }
+}

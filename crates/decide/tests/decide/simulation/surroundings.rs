@@ -1,0 +1,70 @@
+//! What all parts of a run share: the clock, chance, and what went wrong first.
+
+use tessera_decide::Time;
+
+use super::bug::Bug;
+use super::faults::Plan;
+
+/// What all parts share.
+pub struct Surroundings {
+    pub now: Time,
+    pub rng: fastrand::Rng,
+    /// Whether anything may fail, be late or get lost.
+    pub is_faulty: bool,
+    /// What is to become of which write. Then chance decides nothing else: what may happen happens at once, and what takes
+    /// time takes as long as usual.
+    pub plan: Option<Plan>,
+    pub bug: Option<Bug>,
+    pub violation: Option<String>,
+    /// Since when all nodes with devices, and at least one, are in steered pools.
+    pub only_steered_since: Option<Time>,
+    pub log: Option<Vec<String>>,
+}
+
+impl Surroundings {
+    /// By chance, unless there is a plan.
+    pub fn new(seed: u64, plan: Option<Plan>, bug: Option<Bug>, with_log: bool) -> Self {
+        Surroundings {
+            now: Time::ZERO,
+            rng: fastrand::Rng::with_seed(seed),
+            is_faulty: plan.is_none(),
+            plan,
+            bug,
+            violation: None,
+            only_steered_since: None,
+            log: with_log.then(Vec::new),
+        }
+    }
+
+    pub fn violated(&mut self, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(format!("at {:.1} s: {}", self.now.as_secs_f32(), what()));
+        }
+    }
+
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
+        let now = self.now.as_secs_f32();
+        if let Some(log) = &mut self.log {
+            log.push(format!("{now:7.1} {}", what()));
+        }
+    }
+
+    /// True in so many of a hundred cases.
+    pub fn percent(&mut self, chance: u32) -> bool {
+        self.plan.is_some() || self.rng.u32(0..100) < chance
+    }
+
+    /// As [`Self::percent`], but never once faults have stopped.
+    pub fn fault(&mut self, chance: u32) -> bool {
+        self.is_faulty && self.percent(chance)
+    }
+
+    pub fn between(&mut self, least: u64, most: u64) -> Time {
+        let middle = u64::midpoint(least, most);
+        Time::from_millis(if self.plan.is_some() { middle } else { self.rng.u64(least..=most) })
+    }
+
+    pub fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+}
