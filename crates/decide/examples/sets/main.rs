@@ -14,6 +14,7 @@ mod go_gpuallocator;
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 #[path = "../../tests/decide/known_nodes.rs"]
+#[allow(dead_code)]
 mod known_nodes;
 #[path = "../../tests/decide/objects.rs"]
 #[allow(dead_code)]
