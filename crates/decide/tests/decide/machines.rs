@@ -80,3 +80,16 @@ fn trays_of_an_nvl72_are_kept_whole() {
     known.end("tray-3");
     assert_eq!(known.ask("late", 4).map(|(_, cards)| cards), Some(CardSet::first(4)));
 }
+
+/// With cards 0 and 5 of a DGX-1V in use, four of those that are left are still linked; the first four are not.
+#[test]
+fn cards_that_others_hold_are_planned_around() {
+    let machine = known_machines::named("dgx-1-v100-hybrid-cube-mesh");
+    let mut known = KnownNodes::new(&machine, 1, TopologyPolicy::Preferred);
+    let set = |cards: &[usize]| -> CardSet { cards.iter().map(|card| CardSet::single(*card)).collect() };
+    known.take("other", 0, set(&[0, 5]));
+    assert_eq!(known.ask("p", 4), Some((0, set(&[2, 3, 6, 7]))));
+    assert_eq!(known.ask("too-many", 3), None);
+    known.end("other");
+    assert_eq!(known.ask("late", 2), Some((0, set(&[0, 4]))));
+}
