@@ -26,10 +26,14 @@ use memory::Memory;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask bench controller                                                    all of it
-  cargo xtask bench controller --fleet 0 --stand-in 0 --nodes 200 --pods 60 --pause 400    only steered beside native pods
-  cargo xtask bench controller --managed --nodes 200 --pods 60 --pause 400        managed beside native pods
-  cargo xtask bench controller --nodes 0 --stand-in 0                             only the decision loop on a fleet";
+  All of it:
+    cargo xtask bench controller
+  Steered beside native pods:
+    cargo xtask bench controller --fleet 0 --stand-in 0 --nodes 200 --pods 60 --pause 400
+  Managed beside native pods:
+    cargo xtask bench controller --managed --nodes 200 --pods 60 --pause 400
+  The decision loop on a fleet:
+    cargo xtask bench controller --nodes 0 --stand-in 0";
 
 /// Arguments of `cargo xtask bench controller`.
 #[derive(Args)]

@@ -19,10 +19,14 @@ const SEVERAL: usize = 16;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask bench sets                                                  every machine: some minutes
-  cargo xtask bench sets --machine dgx-1-v100-hybrid-cube-mesh            one of them
-  cargo xtask bench sets --machine hgx-h100 --load 0.7 --in-order         no request is placed before an earlier one
-  cargo xtask bench sets -o json                                          one line a machine, mix, load and policy";
+  Every machine, some minutes:
+    cargo xtask bench sets
+  One of them:
+    cargo xtask bench sets --machine dgx-1-v100-hybrid-cube-mesh
+  With less to do, and no request placed before an earlier one:
+    cargo xtask bench sets --machine dgx-1-p100 --load 0.7 --in-order
+  One line a machine, mix, load and policy:
+    cargo xtask bench sets -o json";
 
 /// Arguments of `cargo xtask bench sets`.
 #[derive(Args)]
