@@ -21,10 +21,8 @@ pub(crate) struct Term {
     pub fencing: BTreeSet<Key>,
     /// Claims that have it, by uid.
     pub fenced: BTreeSet<String>,
-    /// Every claim without devices that is known and may be ours has it.
+    /// Every claim without devices that an earlier leader may have known, and that may be ours, has it.
     pub is_fenced: bool,
-    /// No claim will become known any more that an earlier leader knew.
-    pub is_closed: bool,
     /// Number of writes by which promises were settled: each makes the annotation another text, for a write that changes
     /// nothing leaves the version as it is.
     pub settled: u64,
@@ -51,7 +49,6 @@ impl Term {
             fencing: BTreeSet::new(),
             fenced: BTreeSet::new(),
             is_fenced: false,
-            is_closed: false,
             settled: 0,
             asks: HashMap::new(),
         }

@@ -1,35 +1,52 @@
-//! `cargo xtask bench controller`: what steering adds to a pod's start beside kube-scheduler alone, what a decision takes
-//! on a large fleet, and what the program takes of memory there.
+//! `cargo xtask bench controller`: what steering, or allocating, adds to a pod's start beside kube-scheduler alone, what a
+//! decision takes on a large fleet, and what the program takes of memory there.
 
 mod fleet;
+mod live;
 mod memory;
 mod objects;
 mod pods;
 mod process;
 mod stand_in;
+mod writes;
 
+use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use serde::Serialize;
 use serde_json::Value;
-use tessera_harness::{Cluster, ClusterOptions, workspace};
+use tessera_harness::workspace;
 
 use super::quantiles::Quantiles;
+use live::Live;
 use memory::Memory;
-use pods::Started;
-use process::Controller;
+
+const EXAMPLES: &str = "\
+Examples:
+  All of it:
+    cargo xtask bench controller
+  Steered beside native pods:
+    cargo xtask bench controller --fleet 0 --stand-in 0 --nodes 200 --pods 60 --pause 400
+  Managed beside native pods:
+    cargo xtask bench controller --managed --nodes 200 --pods 60 --pause 400
+  The decision loop on a fleet:
+    cargo xtask bench controller --nodes 0 --stand-in 0";
 
 /// Arguments of `cargo xtask bench controller`.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ControllerArguments {
     /// Nodes of the real control plane, with 8 cards each; 0 leaves that part out.
     #[arg(long, default_value_t = 500)]
     nodes: usize,
-    /// Pods of each kind, steered and native in turn.
+    /// Half of the nodes in a managed pool, half in a native one: pods whose cards the controller allocates, with the gate
+    /// and without, beside pods that kube-scheduler allocates for. Leaves the parts without a control plane out.
+    #[arg(long)]
+    managed: bool,
+    /// Pods of each kind, in turn.
     #[arg(long, default_value_t = 200)]
     pods: usize,
     /// Milliseconds between two pods.
@@ -65,33 +82,20 @@ struct Report {
     memory: Option<Memory>,
 }
 
-/// On the real control plane.
-#[derive(Serialize)]
-struct Live {
-    nodes: usize,
-    client_limits: String,
-    /// From the pod's creation to the removal of our gate, its only one.
-    gated: Quantiles,
-    /// From the pod's creation to its binding.
-    steered: Quantiles,
-    native: Quantiles,
-    /// Of the controller, for each steered pod.
-    processor_ms_per_pod: f64,
-    resident_mib: f64,
-}
-
-/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would be all
-/// that is measured.
-const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
-
 /// Measures and prints.
 ///
 /// # Errors
 /// When something does not work; a slow result is not an error.
 pub async fn run(arguments: &ControllerArguments) -> Result<ExitCode> {
-    let live = if arguments.nodes > 0 { Some(live(arguments).await?) } else { None };
-    let fleet = if arguments.fleet > 0 { Some(measure(arguments.fleet)?) } else { None };
-    let memory = if arguments.stand_in > 0 { Some(memory::measure(arguments.stand_in).await?) } else { None };
+    let live = if arguments.nodes > 0 { Some(live::measure(arguments).await?) } else { None };
+    // The rest is the same for pods of managed and of other pools.
+    let has_rest = !arguments.managed;
+    let fleet = if arguments.fleet > 0 && has_rest { Some(measure(arguments.fleet)?) } else { None };
+    let memory = if arguments.stand_in > 0 && has_rest {
+        Some(memory::measure(arguments.stand_in).await?)
+    } else {
+        None
+    };
     let report = Report { live, fleet, memory };
     match arguments.output {
         Output::Json => println!("{}", serde_json::to_string(&report)?),
@@ -112,65 +116,9 @@ fn measure(nodes: usize) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-async fn live(arguments: &ControllerArguments) -> Result<Live> {
-    Controller::build()?;
-    let mut options = ClusterOptions::scheduler_tier(0);
-    options.extra.scheduler = QPS.map(str::to_owned).to_vec();
-    options.extra.controller_manager = QPS.map(str::to_owned).to_vec();
-    let cluster = Cluster::start(options).await?;
-    eprintln!("publishing {} nodes with 8 cards each", arguments.nodes);
-    fleet::publish(&cluster, arguments.nodes).await?;
-    let controller = Controller::start(&cluster.kubeconfig())?;
-    let pause = Duration::from_millis(arguments.pause);
-    // The first pods wait until the controller has seen everything.
-    pods::start(&cluster, "warm", 5, pause).await?;
-    let before = controller.processor_ms()?;
-    let started = pods::start(&cluster, "measured", arguments.pods, pause).await?;
-    let processor = controller.processor_ms()? - before;
-    let resident_mib = controller.resident_mib()?;
-    drop(controller);
-    cluster.shutdown().await?;
-    let of =
-        |select: fn(&Started) -> Option<Duration>| Quantiles::of(started.iter().filter_map(select).collect());
-    Ok(Live {
-        nodes: arguments.nodes,
-        client_limits: QPS.join(" "),
-        gated: of(|pod| pod.lifted),
-        steered: of(|pod| pod.lifted.and(Some(pod.bound))),
-        native: of(|pod| pod.lifted.is_none().then_some(pod.bound)),
-        processor_ms_per_pod: processor / arguments.pods as f64,
-        resident_mib,
-    })
-}
-
 fn print(report: &Report) {
     if let Some(live) = &report.live {
-        println!(
-            "{} nodes with 8 cards, real control plane, {} for scheduler and controllers:",
-            live.nodes, live.client_limits
-        );
-        let mut table = Table::new();
-        table.set_header(["from the pod's creation to", "pods", "p50", "p99"]);
-        let rows = [
-            ("our gate is lifted", &live.gated),
-            ("bound, steered", &live.steered),
-            ("bound, native", &live.native),
-        ];
-        for (what, times) in rows {
-            table.add_row([
-                what.to_owned(),
-                times.samples.to_string(),
-                format!("{:.1} ms", times.p50_ms),
-                format!("{:.1} ms", times.p99_ms),
-            ]);
-        }
-        println!("{table}");
-        println!(
-            "controller: {:.1} ms of processor time a steered pod, {:.1} MiB resident; steered / native: {:.2} (p50)",
-            live.processor_ms_per_pod,
-            live.resident_mib,
-            live.steered.p50_ms / live.native.p50_ms.max(0.001),
-        );
+        print_live(live);
     }
     if let Some(fleet) = &report.fleet {
         let number = |name: &str| fleet[name].as_f64().unwrap_or_default();
@@ -202,4 +150,54 @@ fn print(report: &Report) {
             memory.most_resident_mib,
         );
     }
+}
+
+fn print_live(live: &Live) {
+    println!(
+        "{} nodes with 8 cards, real control plane, {} for scheduler and controllers:",
+        live.nodes, live.client_limits
+    );
+    let mut table = Table::new();
+    table.set_header(["from the pod's creation to", "pods", "p50", "p99"]);
+    let mut row = |what: String, times: &Quantiles| {
+        let times = [times.samples.to_string(), ms(times.p50_ms), ms(times.p99_ms)];
+        table.add_row([what].into_iter().chain(times));
+    };
+    for pods in &live.pods {
+        if let Some(ungated) = &pods.ungated {
+            row(format!("our gate is lifted, {}", pods.kind), ungated);
+        }
+        row(format!("bound, {}", pods.kind), &pods.bound);
+    }
+    println!("{table}");
+    let Some((native, ours)) = live.pods.split_last() else { return };
+    for pods in ours {
+        let Quantiles { p50_ms, p99_ms, .. } = pods.bound;
+        println!(
+            "{}: bound after {:+.1} ms (p99 {:+.1} ms) beside {}, {:.2} times as long (p99 {:.2}); the controller writes {:.2} \
+             times a pod before the binding without Events, {:.2} times in all: {}",
+            pods.kind,
+            p50_ms - native.bound.p50_ms,
+            p99_ms - native.bound.p99_ms,
+            native.kind,
+            p50_ms / native.bound.p50_ms.max(0.001),
+            p99_ms / native.bound.p99_ms.max(0.001),
+            pods.writes.of_objects(),
+            pods.writes.all,
+            each(&pods.writes.before_binding),
+        );
+    }
+    println!(
+        "controller: {:.1} ms of processor time for each of these pods, {:.1} MiB resident",
+        live.processor_ms_per_pod, live.resident_mib,
+    );
+}
+
+fn ms(time: f64) -> String {
+    format!("{time:.1} ms")
+}
+
+fn each(writes: &BTreeMap<String, f64>) -> String {
+    let each: Vec<String> = writes.iter().map(|(what, number)| format!("{what} {number:.2}")).collect();
+    each.join(", ")
 }

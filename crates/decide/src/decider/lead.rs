@@ -15,9 +15,6 @@ use crate::term::Term;
 /// Pause after a write to claims that failed.
 const PAUSE: Time = Time::from_secs(2);
 
-/// So long after the beginning of a term a claim may become known that an earlier leader knew.
-const LATE: Time = Time::from_secs(60);
-
 /// Claims in one intent.
 const AT_ONCE: usize = 64;
 
@@ -91,7 +88,8 @@ impl Decider {
 
     /// Has the epoch written on claims without devices that an earlier leader may have known.
     fn fence(&mut self, now: Time) -> Vec<Intent> {
-        if self.term.as_ref().is_none_or(|term| term.is_closed) {
+        // The list was asked for in this term: what an earlier leader knew is in it, and later claims it never saw.
+        if self.term.as_ref().is_none_or(|term| term.is_fenced) {
             return Vec::new();
         }
         let claims: Vec<Box<ResourceClaim>> =
@@ -100,13 +98,10 @@ impl Decider {
             claims.iter().filter(|claim| self.may_be_ours(claim)).map(|claim| reference_of(claim)).collect();
         let Some(term) = &mut self.term else { return Vec::new() };
         if open.is_empty() {
-            term.is_closed = now >= term.since + LATE;
-            if !std::mem::replace(&mut term.is_fenced, true) {
-                self.queue.extend(self.waiting.keys().cloned());
-            }
+            term.is_fenced = true;
+            self.queue.extend(self.waiting.keys().cloned());
             return Vec::new();
         }
-        term.is_fenced = false;
         if self.lists.not_before > now {
             return Vec::new();
         }

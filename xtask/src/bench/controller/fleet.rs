@@ -1,4 +1,4 @@
-//! Nodes with published cards, all in a steered pool.
+//! Nodes with published cards.
 
 use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -6,35 +6,53 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::PostParams;
 use kube::{Api, CustomResourceExt as _};
 use serde_json::{Value, json};
-use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_pool::{Allocation, GpuPool};
+use tessera_api::managed;
 use tessera_harness::Cluster;
 
 const DRIVER: &str = "gpu.tessera.dev";
 const CARDS: usize = 8;
 
+/// Who allocates the cards of a node; also the name of its pool.
+pub type Pool = (&'static str, Allocation);
+
+/// All nodes in a steered pool.
+pub const STEERED: [Pool; 1] = [("steered", Allocation::Steered)];
+
+/// One node in a managed pool, the next in a native one.
+pub const MANAGED: [Pool; 2] = [("managed", Allocation::Managed), ("native", Allocation::Native)];
+
 /// Requests at once.
 const AT_ONCE: usize = 16;
 
-/// Makes the nodes, their slices, the class, the claim template `one`, and the kind GpuPool.
-pub async fn publish(cluster: &Cluster, nodes: usize) -> Result<()> {
-    let class = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": "gpu" },
-        "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == '{DRIVER}'") } }] },
-    });
-    let template = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-        "metadata": { "name": "one", "namespace": "default" },
-        "spec": { "spec": { "devices": { "requests": [{ "name": "gpu", "exactly": { "deviceClassName": "gpu" } }] } } },
-    });
-    let pools = serde_json::to_string(&GpuPool::crd())?;
-    cluster.apply(&format!("{class}\n---\n{template}\n---\n{pools}")).await?;
+/// Makes the nodes in these pools in turn, their slices, the kind GpuPool, and for each pool a class and a claim template for
+/// one card that have its name.
+pub async fn publish(cluster: &Cluster, nodes: usize, pools: &[Pool]) -> Result<()> {
+    let mut manifests = vec![serde_json::to_string(&GpuPool::crd())?];
+    for (name, _) in pools {
+        let expression =
+            format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].gpuPool == '{name}'");
+        let class = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": name },
+            "spec": { "selectors": [{ "cel": { "expression": expression } }] },
+        });
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "spec": { "devices": { "requests": [
+                { "name": "gpu", "exactly": { "deviceClassName": name } }] } } },
+        });
+        manifests.extend([class.to_string(), template.to_string()]);
+    }
+    cluster.apply(&manifests.join("\n---\n")).await?;
     let api: Api<ResourceSlice> = Api::all(cluster.client().await?);
     let node = |number: usize| {
         let api = api.clone();
+        let pool = pools[number % pools.len()];
         async move {
             let name = format!("n{number:04}");
             cluster.add_node_object(&name).await?;
-            for slice in slices(&name) {
+            for slice in slices(&name, pool) {
                 api.create(&PostParams::default(), &serde_json::from_value(slice)?).await?;
             }
             anyhow::Ok(())
@@ -44,7 +62,7 @@ pub async fn publish(cluster: &Cluster, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-fn slices(node: &str) -> [Value; 2] {
+fn slices(node: &str, (pool, allocation): Pool) -> [Value; 2] {
     let card = |number: usize| format!("gpu-{:02x}-00", number + 1);
     let counters = json!({ "memory-slice-0": { "value": "1" } });
     let slice = |suffix: &str, annotations: Value, contents: Value| {
@@ -59,17 +77,22 @@ fn slices(node: &str) -> [Value; 2] {
     let sets: Vec<Value> = (0..CARDS)
         .map(|number| json!({ "name": format!("{}-counter-set", card(number)), "counters": counters }))
         .collect();
+    let taints = match allocation {
+        Allocation::Managed => json!([{ "key": managed::TAINT_KEY, "effect": "NoSchedule" }]),
+        _ => json!([]),
+    };
     let devices: Vec<Value> = (0..CARDS)
         .map(|number| {
             json!({
                 "name": card(number),
-                "attributes": { "type": { "string": "gpu" } },
+                "attributes": { "type": { "string": "gpu" }, "gpuPool": { "string": pool } },
+                "taints": taints,
                 "capacity": { "memory": { "value": "80Gi" } },
                 "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],
             })
         })
         .collect();
-    let in_pool = json!({ "pool": "main", "allocation": "Steered" });
+    let in_pool = json!({ "pool": pool, "allocation": allocation });
     let cards: serde_json::Map<String, Value> =
         (0..CARDS).map(|number| (format!("0000:{:02x}:00.0", number + 1), in_pool.clone())).collect();
     let report = json!({ "cards": cards, "otherPairs": "SYS" }).to_string();

@@ -1,4 +1,4 @@
-//! Starts pods, steered and native in turn, and sees when they get on.
+//! Starts pods of several kinds in turn, and sees when they get on.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,29 +16,62 @@ const GATE: &str = tessera_api::steering::GATE;
 /// The longest wait for all pods.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A kind of pod.
+pub struct PodKind {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it has our gate.
+    pub is_gated: bool,
+    /// Whose cards it asks for: a claim template and a class have the pool's name.
+    pub pool: &'static str,
+}
+
+/// On nodes of a steered pool.
+pub const STEERED: [PodKind; 2] = [
+    PodKind { name: "steered", is_gated: true, pool: "steered" },
+    PodKind { name: "native", is_gated: false, pool: "steered" },
+];
+
+/// On nodes of a managed pool and as many of a native one.
+pub const MANAGED: [PodKind; 3] = [
+    PodKind { name: "managed", is_gated: true, pool: "managed" },
+    PodKind { name: "managed-without-gate", is_gated: false, pool: "managed" },
+    PodKind { name: "native", is_gated: false, pool: "native" },
+];
+
 /// When a pod got on, counted from its creation.
 pub struct Started {
-    /// When our gate was gone; `None` for a native pod.
-    pub lifted: Option<Duration>,
+    /// The name of its kind.
+    pub kind: &'static str,
+    /// Its own.
+    pub name: String,
+    /// When our gate was gone, where it had it.
+    pub ungated: Option<Duration>,
     /// When it had its node.
     pub bound: Duration,
 }
 
 /// Starts so many pods of each kind and waits until all are bound.
-pub async fn start(cluster: &Cluster, prefix: &str, count: usize, pause: Duration) -> Result<Vec<Started>> {
+pub async fn start(
+    cluster: &Cluster,
+    prefix: &str,
+    kinds: &[PodKind],
+    count: usize,
+    pause: Duration,
+) -> Result<Vec<Started>> {
+    let total = kinds.len() * count;
     let pods: Api<Pod> = Api::namespaced(cluster.client().await?, "default");
     let from = pods.list_metadata(&Default::default()).await?.metadata.resource_version.unwrap_or_default();
     let mut events = pods.watch(&WatchParams::default().timeout(290), &from).await?.boxed();
-    let mut created: HashMap<String, Instant> = HashMap::new();
-    let mut lifted: HashMap<String, Duration> = HashMap::new();
+    let mut created: HashMap<String, (&PodKind, Instant)> = HashMap::new();
+    let mut ungated: HashMap<String, Duration> = HashMap::new();
     let mut started = Vec::new();
     let making = async {
         let mut created = HashMap::new();
-        for number in 0..2 * count {
-            let steered = number % 2 == 0;
-            let name = format!("{prefix}-{}-{number}", if steered { "steered" } else { "native" });
-            created.insert(name.clone(), Instant::now());
-            pods.create(&PostParams::default(), &pod(&name, steered)?).await?;
+        for (number, kind) in kinds.iter().cycle().take(total).enumerate() {
+            let name = format!("{prefix}-{}-{number}", kind.name);
+            created.insert(name.clone(), (kind, Instant::now()));
+            pods.create(&PostParams::default(), &pod(&name, kind)?).await?;
             tokio::time::sleep(pause).await;
         }
         anyhow::Ok(created)
@@ -46,8 +79,8 @@ pub async fn start(cluster: &Cluster, prefix: &str, count: usize, pause: Duratio
     let mut seen: Vec<(Instant, Pod)> = Vec::new();
     let mut making = Box::pin(making);
     let mut is_made = false;
-    let end = Instant::now() + PATIENCE + pause * u32::try_from(2 * count).unwrap_or(u32::MAX);
-    while started.len() < 2 * count {
+    let end = Instant::now() + PATIENCE + pause * u32::try_from(total).unwrap_or(u32::MAX);
+    while started.len() < total {
         tokio::select! {
             made = &mut making, if !is_made => {
                 created = made?;
@@ -59,7 +92,7 @@ pub async fn start(cluster: &Cluster, prefix: &str, count: usize, pause: Duratio
                 None => bail!("the watch of pods ended"),
             },
             () = tokio::time::sleep_until(end.into()) => {
-                bail!("only {} of {} pods are bound", started.len(), 2 * count);
+                bail!("only {} of {} pods are bound", started.len(), total);
             }
         }
         if !is_made {
@@ -68,28 +101,29 @@ pub async fn start(cluster: &Cluster, prefix: &str, count: usize, pause: Duratio
         }
         for (at, pod) in seen.drain(..) {
             let name = pod.name_any();
-            let Some(begun) = created.get(&name).copied() else { continue };
+            let Some((kind, begun)) = created.get(&name).copied() else { continue };
             let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten()).count();
-            if gates == 0 && name.contains("steered") {
-                lifted.entry(name.clone()).or_insert(at - begun);
+            if gates == 0 && kind.is_gated {
+                ungated.entry(name.clone()).or_insert(at - begun);
             }
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
-                started.push(Started { lifted: lifted.get(&name).copied(), bound: at - begun });
                 created.remove(&name);
+                let ungated = ungated.remove(&name);
+                started.push(Started { kind: kind.name, name, ungated, bound: at - begun });
             }
         }
     }
     Ok(started)
 }
 
-fn pod(name: &str, steered: bool) -> Result<Pod> {
-    let gates = if steered { json!([{ "name": GATE }]) } else { json!([]) };
+fn pod(name: &str, kind: &PodKind) -> Result<Pod> {
+    let gates = if kind.is_gated { json!([{ "name": GATE }]) } else { json!([]) };
     serde_json::from_value(json!({
         "metadata": { "name": name, "namespace": "default" },
         "spec": {
             "schedulingGates": gates,
             "containers": [{ "name": "c", "image": "none", "resources": { "claims": [{ "name": "gpu" }] } }],
-            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": "one" }],
+            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": kind.pool }],
         },
     }))
     .context("a pod")

@@ -24,6 +24,8 @@ impl Controller {
             // As in the chart.
             .env("MALLOC_ARENA_MAX", "1")
             .args(["--http-address", "127.0.0.1:0", "--pod-name", "bench", "--log-level", "warn"])
+            // Nobody was given the cards before.
+            .args(["--handover", "1"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

@@ -1,0 +1,114 @@
+//! Pods on a real control plane, of which the controller sends some on their way, beside others that kube-scheduler is left
+//! alone with.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use tessera_harness::{Cluster, ClusterOptions};
+
+use super::pods::{self, PodKind, Started};
+use super::process::Controller;
+use super::writes::{Audit, Writes};
+use super::{ControllerArguments, fleet};
+use crate::bench::quantiles::Quantiles;
+
+/// On the real control plane.
+#[derive(Serialize)]
+pub struct Live {
+    /// Nodes with 8 cards.
+    pub nodes: usize,
+    /// Of kube-scheduler and kube-controller-manager.
+    pub client_limits: String,
+    /// By kind of pod; the last is left to kube-scheduler.
+    pub pods: Vec<Pods>,
+    /// Of the controller, for each pod that is not left to kube-scheduler.
+    pub processor_ms_per_pod: f64,
+    /// Of the controller.
+    pub resident_mib: f64,
+}
+
+/// Pods of one kind.
+#[derive(Serialize)]
+pub struct Pods {
+    /// Its name.
+    pub kind: &'static str,
+    /// From the pod's creation to the removal of our gate, its only one, where it has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ungated: Option<Quantiles>,
+    /// From the pod's creation to its binding.
+    pub bound: Quantiles,
+    /// What the controller writes for a pod.
+    pub writes: Writes,
+}
+
+/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would be all
+/// that is measured.
+const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
+
+/// Pods of each kind that start before anything is measured: they wait until the controller has seen everything.
+const WARM: usize = 5;
+
+/// How long a leader has been one when it has stopped to keep writes of an earlier one from new claims
+/// (`crates/decide/src/decider/lead.rs`): until then each costs it a write more.
+const SETTLED: Duration = Duration::from_secs(70);
+
+/// Starts pods and measures.
+///
+/// # Errors
+/// When a pod is not bound, or something else does not work.
+pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
+    Controller::build()?;
+    let kinds: &[PodKind] = if arguments.managed { &pods::MANAGED } else { &pods::STEERED };
+    let audit = Audit::prepare()?;
+    let mut options = ClusterOptions::scheduler_tier(0);
+    options.extra.scheduler = QPS.map(str::to_owned).to_vec();
+    options.extra.controller_manager = QPS.map(str::to_owned).to_vec();
+    options.extra.api_server = audit.flags();
+    let cluster = Cluster::start(options).await?;
+    eprintln!("publishing {} nodes with 8 cards each", arguments.nodes);
+    fleet::publish(
+        &cluster,
+        arguments.nodes,
+        if arguments.managed { &fleet::MANAGED } else { &fleet::STEERED },
+    )
+    .await?;
+    let controller = Controller::start(&audit.kubeconfig(&cluster).await?)?;
+    let leads_since = Instant::now();
+    let pause = Duration::from_millis(arguments.pause);
+    pods::start(&cluster, "warm", kinds, WARM, pause).await?;
+    if arguments.managed {
+        eprintln!("letting the leader settle: {} s", SETTLED.as_secs());
+        tokio::time::sleep_until((leads_since + SETTLED).into()).await;
+    }
+    let before = controller.processor_ms()?;
+    let started = pods::start(&cluster, "measured", kinds, arguments.pods, pause).await?;
+    let processor = controller.processor_ms()? - before;
+    let resident_mib = controller.resident_mib()?;
+    // Events are sent behind, ten a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(controller);
+    cluster.shutdown().await?;
+    let names: Vec<&str> = started.iter().map(|pod| pod.name.as_str()).collect();
+    let mut writes = audit.writes(&names)?;
+    let of_kind = |kind: &PodKind, writes: &mut BTreeMap<String, Writes>| {
+        let started: Vec<&Started> = started.iter().filter(|pod| pod.kind == kind.name).collect();
+        let ungated: Vec<Duration> = started.iter().filter_map(|pod| pod.ungated).collect();
+        let of_pods = started.iter().filter_map(|pod| writes.remove(&pod.name)).collect();
+        Pods {
+            kind: kind.name,
+            ungated: kind.is_gated.then(|| Quantiles::of(ungated)),
+            bound: Quantiles::of(started.iter().map(|pod| pod.bound).collect()),
+            writes: Writes::mean(of_pods),
+        }
+    };
+    let pods: Vec<Pods> = kinds.iter().map(|kind| of_kind(kind, &mut writes)).collect();
+    Ok(Live {
+        nodes: arguments.nodes,
+        client_limits: QPS.join(" "),
+        pods,
+        processor_ms_per_pod: processor / (arguments.pods * (kinds.len() - 1)) as f64,
+        resident_mib,
+    })
+}
