@@ -30,6 +30,9 @@ pub struct Row {
     /// Cards' worth of multiprocessors that were busy; absent where nobody tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
+    /// Cards' worth that is allocated and not busy, of what somebody tells about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<f64>,
     /// Memory in use, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<u64>,
@@ -47,11 +50,9 @@ pub struct Row {
     pub trouble: Option<String>,
 }
 
-impl Row {
-    /// What is allocated and not busy; absent where nobody tells.
-    pub fn idle(&self) -> Option<f64> {
-        self.busy.map(|busy| (self.allocated - busy).max(0.0))
-    }
+/// What is allocated and not busy; absent where nobody tells.
+fn idle(allocated: u32, busy: Option<f64>) -> Option<f64> {
+    busy.map(|busy| (f64::from(allocated) / 1000.0 - busy).max(0.0))
 }
 
 /// The rows, sorted.
@@ -90,7 +91,7 @@ pub fn rows(
         SortBy::Name => 0.0,
         SortBy::Allocated => row.allocated,
         SortBy::Busy => row.busy.unwrap_or(-1.0),
-        SortBy::Idle => row.idle().unwrap_or(-1.0),
+        SortBy::Idle => row.idle.unwrap_or(-1.0),
         SortBy::Memory => row.memory_used_mib.map_or(-1.0, |used| used as f64),
     };
     found.sort_by(|one, other| {
@@ -128,6 +129,7 @@ fn of_card(node: &str, address: &str, card: &CardView) -> Row {
         pool: card.pool.clone(),
         allocated: f64::from(card.allocated) / 1000.0,
         busy: usage.and_then(|usage| usage.sm_activity),
+        idle: idle(card.allocated, usage.and_then(|usage| usage.sm_activity)),
         memory_used_mib: usage.and_then(|usage| usage.memory_used_mib),
         memory_mib: Some(card.memory_mib),
         power_watts: usage.and_then(|usage| usage.power_watts),
@@ -169,9 +171,11 @@ fn of_holders<'v>(
 fn of_holder(card: &CardView, holder: &Holder) -> Row {
     let of_card = || card.usage.as_ref();
     let alone = card.holders.len() == 1;
+    let busy = holder.sm_activity.or_else(|| of_card().filter(|_| alone)?.sm_activity);
     Row {
         allocated: f64::from(holder.allocated) / 1000.0,
-        busy: holder.sm_activity.or_else(|| of_card().filter(|_| alone)?.sm_activity),
+        busy,
+        idle: idle(holder.allocated, busy),
         memory_used_mib: holder.memory_used_mib.or_else(|| of_card().filter(|_| alone)?.memory_used_mib),
         memory_mib: holder.memory_granted_mib,
         ..Row::default()
@@ -181,6 +185,7 @@ fn of_holder(card: &CardView, holder: &Holder) -> Row {
 fn add(row: &mut Row, other: &Row) {
     row.allocated += other.allocated;
     add_to(&mut row.busy, other.busy);
+    add_to(&mut row.idle, other.idle);
     if let Some(used) = other.memory_used_mib {
         *row.memory_used_mib.get_or_insert(0) += used;
     }

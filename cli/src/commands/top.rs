@@ -102,7 +102,7 @@ fn table(kind: Rows, rows: &[Row]) -> String {
         "CARDS" | "PODS" => row.count.unwrap_or_default().to_string(),
         "ALLOCATED" => format!("{:.2}", row.allocated),
         "BUSY" => number(row.busy, 2, ""),
-        "IDLE" => number(row.idle(), 2, ""),
+        "IDLE" => number(row.idle, 2, ""),
         "MEMORY" => memory(row.memory_used_mib, row.memory_mib),
         "POWER" => number(row.power_watts, 0, " W"),
         "TEMPERATURE" => number(row.temperature_celsius, 0, " °C"),
