@@ -1,5 +1,6 @@
 //! Objects of a running cluster, from its API server.
 
+mod forward;
 mod pools;
 mod reader;
 mod steering;
@@ -15,6 +16,7 @@ use tessera_cluster::{Key, Objects};
 
 use crate::arguments::{ConnectionArguments, SourceArguments};
 
+pub use forward::{FleetPort, ForwardError};
 use reader::Reader;
 pub use steering::{Controller, ControllerEvent, News, news};
 

@@ -85,6 +85,29 @@ const TOPOLOGY_HELP: &str = r#"Examples:
 
 Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
 
+const TOP_HELP: &str = r#"Examples:
+  # What teams have and use, most idle first; renewed every five seconds at a terminal
+  kubectl gpu top namespaces
+
+  # Each card: allocated beside busy, memory, power
+  kubectl gpu top cards --node node-a
+
+  # Once, for a script
+  kubectl gpu top pods -n research --once -o json
+
+ALLOCATED and BUSY are cards' worth: a partition counts by its share of the card's memory, what is busy by its multiprocessors. IDLE is
+allocated and not busy. `-` is what no plugin tells. The controller answers, through a forwarded port: that takes the right to create
+pods/portforward in its namespace.
+
+Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
+
+const FLEET_HELP: &str = r#"Examples:
+  # Open the address that it prints in a browser; ends with Ctrl-C
+  kubectl gpu fleet
+
+  # On another port of this machine
+  kubectl gpu fleet --port 9000"#;
+
 const UNGATE_HELP: &str = r#"Examples:
   # Let one pod go
   kubectl gpu ungate trainer -n research
@@ -122,6 +145,10 @@ pub enum Command {
     Pools(PoolsArguments),
     /// How the cards of a node are connected, which groups they form, and who holds what
     Topology(TopologyArguments),
+    /// What nodes, cards, pods or namespaces have of the cards, and what they use
+    Top(TopArguments),
+    /// The fleet page, on a port of this machine
+    Fleet(FleetArguments),
     /// Lets pods go that wait for a controller that is not there: removes its scheduling gate
     Ungate(UngateArguments),
 }
@@ -276,6 +303,76 @@ pub struct TopologyArguments {
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArguments,
+}
+
+/// What rows are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// Nodes
+    Nodes,
+    /// Cards
+    Cards,
+    /// Pods
+    Pods,
+    /// Namespaces
+    Namespaces,
+}
+
+/// What rows are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// The name
+    Name,
+    /// What is allocated, most first
+    Allocated,
+    /// What is busy, most first
+    Busy,
+    /// What is allocated and idle, most first
+    Idle,
+    /// Memory in use, most first
+    Memory,
+}
+
+/// `kubectl gpu top`
+#[derive(Debug, Args)]
+#[command(after_help = TOP_HELP)]
+pub struct TopArguments {
+    /// What to show
+    #[arg(value_enum, default_value = "nodes")]
+    pub rows: Rows,
+    /// Only this node's
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Only this namespace's: of pods and namespaces
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// What to sort by. Nodes and cards by name, pods and namespaces by idle unless told
+    #[arg(long, value_enum, value_name = "COLUMN")]
+    pub sort_by: Option<SortBy>,
+    /// Show it once, and not again every five seconds
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON or YAML instead of a table, once
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// A fleet.json saved from the fleet page, in place of a cluster
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
+}
+
+/// `kubectl gpu fleet`
+#[derive(Debug, Args)]
+#[command(after_help = FLEET_HELP)]
+pub struct FleetArguments {
+    /// Port of this machine; 0 for any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8081)]
+    pub port: u16,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
 }
 
 /// `kubectl gpu ungate`

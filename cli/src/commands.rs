@@ -3,6 +3,8 @@
 pub mod allocate;
 pub mod cel;
 pub mod explain;
+pub mod fleet;
 pub mod pools;
+pub mod top;
 pub mod topology;
 pub mod ungate;

@@ -1,5 +1,6 @@
 //! `kubectl gpu`: what kube-scheduler would allocate and why, which devices a CEL selector matches, what GpuPools have,
-//! and how cards are connected.
+//! how cards are connected,
+//! and what the fleet does.
 //!
 //! Exit codes: 0 it fits (or matches, or is well), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ mod defaults;
 mod devices;
 mod explain;
 mod files;
+
 mod hints;
 mod lines;
 mod output;
@@ -21,6 +23,7 @@ mod shallow;
 mod share_ids;
 mod source;
 mod subject;
+mod top;
 mod topology;
 
 use std::io::Write;
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
         Command::Cel(command) => commands::cel::run(command),
         Command::Pools(command) => commands::pools::run(command),
         Command::Topology(command) => commands::topology::run(command),
+        Command::Top(command) => commands::top::run(command),
+        Command::Fleet(command) => commands::fleet::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {

@@ -25,6 +25,9 @@ pub enum CommandError {
     /// The cluster could not be read.
     #[error(transparent)]
     Cluster(#[from] crate::api_server::ClusterError),
+    /// The fleet could not be asked for.
+    #[error(transparent)]
+    Forward(#[from] crate::api_server::ForwardError),
     /// An object is not one that an API server would have.
     #[error(transparent)]
     Object(#[from] tessera_cluster::ObjectError),

@@ -41,6 +41,17 @@ fn golden(name: &str, arguments: &[&str], input: &str) {
     assert_eq!(found, wanted, "{name} differs from {}", path.display());
 }
 
+#[test]
+fn top() {
+    for rows in ["nodes", "cards", "pods", "namespaces"] {
+        golden(&format!("top-{rows}"), &["top", rows, "-f", "fleet.json"], "");
+    }
+    golden("top-sorted", &["top", "pods", "-f", "fleet.json", "--sort-by", "memory", "-n", "search"], "");
+    golden("top-json", &["top", "namespaces", "-f", "fleet.json", "-o", "json", "--node", "node-a"], "");
+    golden("top-no-node", &["top", "cards", "-f", "fleet.json", "--node", "node-c"], "");
+    golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
+}
+
 const MEMORY: &str = r#"device.attributes["gpu.tessera.dev"].memoryMiB >= 40000"#;
 
 #[test]

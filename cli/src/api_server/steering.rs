@@ -11,7 +11,7 @@ use super::{block_on, connect};
 use crate::arguments::SourceArguments;
 
 /// Name of the Lease by which replicas of the controller agree on who leads.
-const LEASE: &str = "tessera-controller";
+pub(super) const LEASE: &str = "tessera-controller";
 
 /// How much the clocks of this machine and of the cluster may differ, in seconds, before a Lease is called old.
 const CLOCKS: i64 = 60;

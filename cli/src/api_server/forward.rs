@@ -1,0 +1,131 @@
+//! A forwarded port to the controller's fleet page.
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use tessera_api::fleet_view::{FleetView, PATH};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::steering::LEASE;
+use super::{ClusterError, failed};
+
+/// Name of the fleet page's port in the controller's container.
+const PORT: &str = "fleet";
+
+/// Longest answer, in bytes: 5,000 nodes with 16 cards and their holders stay below.
+const LONGEST: usize = 256 << 20;
+
+/// Where the leading controller serves the fleet.
+pub struct FleetPort {
+    pods: Api<Pod>,
+    /// The pod that leads.
+    pub pod: String,
+    port: u16,
+}
+
+/// Why the fleet cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// Nobody leads.
+    #[error(
+        "no controller leads (there is no Lease {LEASE} that somebody holds): is the chart installed with controller.enabled?"
+    )]
+    NoLeader,
+    /// The leader's pod has no fleet page.
+    #[error(
+        "pod {0} leads and has no port named {PORT}: it is of a version without the fleet page, or runs outside a pod"
+    )]
+    NoPort(String),
+    /// The port cannot be forwarded.
+    #[error(
+        "cannot forward a port to pod {pod}: {source}; you need the right to create pods/portforward there"
+    )]
+    Forward {
+        /// The pod.
+        pod: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// The controller does not answer as it should.
+    #[error("the controller's answer about the fleet broke off: {0}")]
+    Http(#[from] hyper::Error),
+    /// The answer is too long, or broke off.
+    #[error("the controller's answer about the fleet cannot be read: {0}")]
+    Read(Box<dyn std::error::Error + Send + Sync>),
+    /// It refuses.
+    #[error("the controller answers {0} about the fleet: {1}")]
+    Refused(StatusCode, String),
+    /// It says something else.
+    #[error("the controller's answer about the fleet is none: {0}")]
+    Form(#[from] serde_json::Error),
+}
+
+impl FleetPort {
+    /// Looks for the leader.
+    ///
+    /// # Errors
+    /// It may not be looked for, or there is none.
+    pub async fn find(client: Client) -> Result<Result<Self, ForwardError>, ClusterError> {
+        let leases: Api<Lease> = Api::all(client.clone());
+        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+        let leases = leases.list(&named).await.map_err(failed("list of Leases"))?;
+        let held = leases.items.iter().filter_map(|lease| {
+            let spec = lease.spec.as_ref()?;
+            let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+            Some((spec.renew_time.as_ref()?.0, lease.namespace()?, holder))
+        });
+        let Some((_, namespace, holder)) = held.max_by_key(|(renewed, ..)| *renewed) else {
+            return Ok(Err(ForwardError::NoLeader));
+        };
+        let pods: Api<Pod> = Api::namespaced(client, &namespace);
+        let pod = pods.get_opt(holder).await.map_err(failed("the controller's Pod"))?;
+        let port = pod.as_ref().and_then(|pod| {
+            let containers = pod.spec.as_ref()?.containers.iter();
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            u16::try_from(ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port).ok()
+        });
+        Ok(match port {
+            Some(port) => Ok(FleetPort { pods, pod: holder.to_owned(), port }),
+            None => Err(ForwardError::NoPort(holder.to_owned())),
+        })
+    }
+
+    /// A connection to the page.
+    ///
+    /// # Errors
+    /// The API server refuses, or the pod is gone.
+    pub async fn connect(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, ForwardError> {
+        let refused = |source| ForwardError::Forward { pod: self.pod.clone(), source: Box::new(source) };
+        let mut forwarder = self.pods.portforward(&self.pod, &[self.port]).await.map_err(refused)?;
+        forwarder.take_stream(self.port).ok_or_else(|| ForwardError::NoPort(self.pod.clone()))
+    }
+
+    /// The fleet as it is now.
+    ///
+    /// # Errors
+    /// See [`ForwardError`].
+    pub async fn fleet(&self) -> Result<FleetView, ForwardError> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect().await?)).await?;
+        let connection = tokio::spawn(connection);
+        let mut request = Request::new(Empty::<Bytes>::new());
+        // Cannot fail: a constant path.
+        *request.uri_mut() = PATH.parse().unwrap_or_default();
+        request.headers_mut().insert(HOST, hyper::header::HeaderValue::from_static("localhost"));
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(ForwardError::Read)?;
+        connection.abort();
+        let body = body.to_bytes();
+        if status != StatusCode::OK {
+            return Err(ForwardError::Refused(status, String::from_utf8_lossy(&body).trim().to_owned()));
+        }
+        Ok(serde_json::from_slice(&body)?)
+    }
+}

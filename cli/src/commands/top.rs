@@ -1,0 +1,126 @@
+//! `kubectl gpu top`: what is allocated beside what is used.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tessera_api::fleet_view::FleetView;
+
+use crate::api_server::{FleetPort, block_on, connect};
+use crate::arguments::{Rows, TopArguments};
+use crate::output::{self, CommandError, Verdict, warn};
+use crate::top::{Row, rows};
+
+/// How often it is renewed at a terminal; the controller's own answer is as old.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Clears the terminal and goes to its first line (ECMA-48: CUP, ED).
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// Runs the command.
+///
+/// # Errors
+/// The fleet cannot be asked for, or there is no such node.
+pub fn run(arguments: &TopArguments) -> Result<Verdict, CommandError> {
+    if let Some(file) = &arguments.file {
+        return show(arguments, &read(file)?);
+    }
+    block_on(async {
+        let (client, _) = connect(&arguments.connection, None).await?;
+        let mut fleet = FleetPort::find(client.clone()).await??;
+        let is_live = !arguments.once && arguments.output.is_none() && std::io::stdout().is_terminal();
+        if !is_live {
+            return show(arguments, &fleet.fleet().await?);
+        }
+        loop {
+            match fleet.fleet().await {
+                Ok(view) => {
+                    output::print(CLEAR)?;
+                    show(arguments, &view)?;
+                }
+                // Another may lead by now.
+                Err(error) => {
+                    warn(&[error.to_string()]);
+                    if let Ok(Ok(other)) = FleetPort::find(client.clone()).await {
+                        fleet = other;
+                    }
+                }
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    })
+}
+
+fn read(file: &Path) -> Result<FleetView, CommandError> {
+    let asked = |error: String| CommandError::Asked(format!("{}: {error}", file.display()));
+    let text = std::fs::read(file).map_err(|error| asked(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| asked(format!("no fleet.json of the fleet page: {error}")))
+}
+
+fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandError> {
+    if let Some(node) = &arguments.node
+        && !view.nodes.iter().any(|known| known.name == *node)
+    {
+        return Err(CommandError::Asked(format!(
+            "no node {node} with cards; `kubectl gpu top nodes` lists them"
+        )));
+    }
+    let (node, namespace) = (arguments.node.as_deref(), arguments.namespace.as_deref());
+    let rows = rows(view, arguments.rows, node, namespace, arguments.sort_by);
+    match arguments.output {
+        Some(format) => output::structured(format, &rows)?,
+        None if view.nodes.is_empty() => output::print("no node has published cards\n")?,
+        None if rows.is_empty() => output::print("nobody holds a card\n")?,
+        None => output::print(&table(arguments.rows, &rows))?,
+    }
+    Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes })
+}
+
+fn table(kind: Rows, rows: &[Row]) -> String {
+    let header: &[&str] = match kind {
+        Rows::Nodes => &["NODE", "CARDS", "ALLOCATED", "BUSY", "IDLE", "MEMORY", "POWER", "TROUBLE"],
+        Rows::Cards => &[
+            "NODE",
+            "CARD",
+            "PRODUCT",
+            "POOL",
+            "ALLOCATED",
+            "BUSY",
+            "MEMORY",
+            "POWER",
+            "TEMPERATURE",
+            "TROUBLE",
+        ],
+        Rows::Pods => &["POD", "NODE", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
+        Rows::Namespaces => &["NAMESPACE", "PODS", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
+    };
+    let cell = |row: &Row, column: &str| match column {
+        "NODE" => row.node.clone().unwrap_or_else(|| row.name.clone()),
+        "CARD" | "POD" | "NAMESPACE" => row.name.clone(),
+        "PRODUCT" => row.product.clone().unwrap_or_default(),
+        "POOL" => row.pool.clone().unwrap_or_else(|| "-".to_owned()),
+        "CARDS" | "PODS" => row.count.unwrap_or_default().to_string(),
+        "ALLOCATED" => format!("{:.2}", row.allocated),
+        "BUSY" => number(row.busy, 2, ""),
+        "IDLE" => number(row.idle, 2, ""),
+        "MEMORY" => memory(row.memory_used_mib, row.memory_mib),
+        "POWER" => number(row.power_watts, 0, " W"),
+        "TEMPERATURE" => number(row.temperature_celsius, 0, " °C"),
+        _ => row.trouble.clone().unwrap_or_default(),
+    };
+    output::table(header, rows.iter().map(|row| header.iter().map(|column| cell(row, column)).collect()))
+}
+
+fn number(value: Option<f64>, digits: usize, unit: &str) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+}
+
+/// `12.3 of 80.0 GiB`.
+fn memory(used: Option<u64>, all: Option<u64>) -> String {
+    let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
+    match (used, all) {
+        (None, None) => "-".to_owned(),
+        (used, Some(all)) => format!("{} of {} GiB", used.map_or("-".to_owned(), gib), gib(all)),
+        (Some(used), None) => format!("{} GiB", gib(used)),
+    }
+}
