@@ -50,9 +50,8 @@ const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 /// Pods of each kind that start before anything is measured: they wait until the controller has seen everything.
 const WARM: usize = 5;
 
-/// How long a leader has been one when it has stopped to keep writes of an earlier one from new claims
-/// (`crates/decide/src/decider/lead.rs`): until then each costs it a write more.
-const SETTLED: Duration = Duration::from_secs(70);
+/// Until a new leader has listed all claims and written its epoch on them.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Starts pods and measures.
 ///
