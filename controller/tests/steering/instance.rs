@@ -15,7 +15,8 @@ impl Instance {
     /// Starts one.
     pub fn start(kubeconfig: &Path, name: &str) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_controller"))
-            .args(["--http-address", "127.0.0.1:0", "--namespace", "default", "--pod-name", name])
+            .args(["--http-address", "127.0.0.1:0", "--fleet-address", "127.0.0.1:0"])
+            .args(["--namespace", "default", "--pod-name", name])
             // Slices of a test are not given to kube-scheduler before.
             .args(["--handover", "1"])
             // Five minutes would be long for a test.

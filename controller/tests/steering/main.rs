@@ -4,6 +4,7 @@
 
 mod faults;
 mod fleet;
+mod fleet_page;
 mod instance;
 mod load;
 mod managed;

@@ -23,7 +23,16 @@ impl Controller {
         let child = Command::new(&program)
             // As in the chart.
             .env("MALLOC_ARENA_MAX", "1")
-            .args(["--http-address", "127.0.0.1:0", "--pod-name", "bench", "--log-level", "warn"])
+            .args([
+                "--http-address",
+                "127.0.0.1:0",
+                "--fleet-address",
+                "127.0.0.1:0",
+                "--pod-name",
+                "bench",
+                "--log-level",
+                "warn",
+            ])
             // Nobody was given the cards before.
             .args(["--handover", "1"])
             .arg("--kubeconfig")
