@@ -1,5 +1,6 @@
 //! Objects of a running cluster, from its API server.
 
+mod doctor;
 mod forward;
 mod pools;
 mod reader;
@@ -16,6 +17,7 @@ use tessera_cluster::{Key, Objects};
 
 use crate::arguments::{ConnectionArguments, SourceArguments};
 
+pub use doctor::live;
 pub use forward::{FleetPort, ForwardError};
 use reader::Reader;
 pub use steering::{Controller, ControllerEvent, News, news};
@@ -78,6 +80,8 @@ pub enum Wanted {
     All {
         /// Volumes even if no waiting pod of the cluster has any.
         volumes: bool,
+        /// GpuPools, too.
+        pools: bool,
     },
 }
 
@@ -103,7 +107,9 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
         let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
         let mut reader = Reader { client, namespace, warnings: Vec::new() };
         let pools = match wanted {
-            Wanted::Pools { .. } => pools::list(&reader.client, &mut reader.warnings).await?,
+            Wanted::Pools { .. } | Wanted::All { pools: true, .. } => {
+                pools::list(&reader.client, &mut reader.warnings).await?
+            }
             _ => Some(BTreeMap::new()),
         };
         let objects = reader.read(wanted).await?;

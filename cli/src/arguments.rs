@@ -85,6 +85,22 @@ const TOPOLOGY_HELP: &str = r#"Examples:
 
 Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
 
+const DOCTOR_HELP: &str = r#"Examples:
+  # What is wrong, and what to do about it
+  kubectl gpu doctor
+
+  # Of one node
+  kubectl gpu doctor --node node-a
+
+  # For a monitor
+  kubectl gpu doctor -o json
+
+It looks at versions, feature gates, clocks, the controller, admission policies, kubelet plugins and what they say of themselves, slices,
+sick cards, cards that another driver or device plugin owns as well, DeviceClasses, GpuPools, and claims whose devices are gone,
+cannot be prepared or are used by nobody. What you may not read is not looked at.
+
+Exit codes: 0 nothing is wrong, 1 something is, 2 an error."#;
+
 const TOP_HELP: &str = r#"Examples:
   # What teams have and use, most idle first; renewed every five seconds at a terminal
   kubectl gpu top namespaces
@@ -149,6 +165,8 @@ pub enum Command {
     Top(TopArguments),
     /// The fleet page, on a port of this machine
     Fleet(FleetArguments),
+    /// What is wrong with the driver in the cluster, and what to do
+    Doctor(DoctorArguments),
     /// Lets pods go that wait for a controller that is not there: removes its scheduling gate
     Ungate(UngateArguments),
 }
@@ -297,6 +315,24 @@ pub struct TopologyArguments {
     /// The node. Without it, nodes with cards are listed
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
+    /// Print JSON or YAML instead of text
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// `kubectl gpu doctor`
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct DoctorArguments {
+    /// Only this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Name of the DRA driver
+    #[arg(long, value_name = "NAME", default_value = tessera_api::DEFAULT_DRIVER_NAME)]
+    pub driver: String,
     /// Print JSON or YAML instead of text
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,

@@ -2,6 +2,7 @@
 
 pub mod allocate;
 pub mod cel;
+pub mod doctor;
 pub mod explain;
 pub mod fleet;
 pub mod pools;

@@ -10,6 +10,7 @@ mod arguments;
 mod commands;
 mod defaults;
 mod devices;
+mod doctor;
 mod explain;
 mod files;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
+        Command::Doctor(command) => commands::doctor::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {

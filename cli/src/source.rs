@@ -49,9 +49,10 @@ impl Source {
         }
         // Files without nodes and devices refer to those of the cluster.
         let wanted = match wanted {
-            Wanted::All { .. } => {
-                Wanted::All { volumes: objects.pods.values().any(|pod| api_server::waits_with_volumes(pod)) }
-            }
+            Wanted::All { pools, .. } => Wanted::All {
+                volumes: objects.pods.values().any(|pod| api_server::waits_with_volumes(pod)),
+                pools,
+            },
             other => other,
         };
         let of_cluster = api_server::load(arguments, wanted).map_err(|error| {

@@ -42,6 +42,15 @@ fn golden(name: &str, arguments: &[&str], input: &str) {
 }
 
 #[test]
+fn doctor() {
+    golden("doctor", &["doctor", "-f", "../doctor.yaml"], "");
+    golden("doctor-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-b"], "");
+    golden("doctor-json", &["doctor", "-f", "../doctor.yaml", "--node", "node-c", "-o", "json"], "");
+    golden("doctor-well", &["doctor", "-f", "../doctor-well.yaml"], "");
+    golden("doctor-no-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-x"], "");
+}
+
+#[test]
 fn top() {
     for rows in ["nodes", "cards", "pods", "namespaces"] {
         golden(&format!("top-{rows}"), &["top", rows, "-f", "fleet.json"], "");

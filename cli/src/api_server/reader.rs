@@ -47,7 +47,7 @@ impl Reader {
                 objects.claims = boxed(self.claims("look free").await?);
                 Ok(objects)
             }
-            Wanted::All { volumes } => self.all(objects, volumes).await,
+            Wanted::All { volumes, .. } => self.all(objects, volumes).await,
         }
     }
 

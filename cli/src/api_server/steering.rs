@@ -71,7 +71,8 @@ pub fn news(arguments: &SourceArguments, pod: &Pod) -> News {
     read.unwrap_or_default()
 }
 
-async fn controller(client: &Client) -> Option<Controller> {
+/// Whether a controller leads; `None` where that cannot be read.
+pub(super) async fn controller(client: &Client) -> Option<Controller> {
     let leases: Api<Lease> = Api::all(client.clone());
     let parameters = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let leases = leases.list(&parameters).await.ok()?;

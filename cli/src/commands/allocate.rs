@@ -43,7 +43,7 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         return Ok(Verdict::Yes);
     }
     let Source { objects, namespace, given, .. } =
-        Source::load(&arguments.source, api_server::Wanted::All { volumes: false })?;
+        Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
     let subjects = match &arguments.subject {
         Some(name) => vec![subject::named(&objects, name, &namespace)?],
         None => waiting(given.as_ref().unwrap_or(&objects))

@@ -30,7 +30,7 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 /// # Errors
 /// The objects could not be read, or the named one does not exist.
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
-    let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false })?;
+    let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
     let news = subject.pod.as_ref().filter(|_| source.is_live && Steering::concerns(&subject));
     let news = news.map(|pod| api_server::news(&arguments.source, pod));

@@ -1,0 +1,90 @@
+//! What a running cluster tells besides its objects.
+
+use std::collections::BTreeMap;
+
+use hyper::header::DATE;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::fmt::rfc2822;
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::{Api, Client, ResourceExt as _};
+
+use super::steering::controller;
+use crate::doctor::Live;
+
+/// Plugins that are asked why they are not ready: of more the first are enough to know.
+const MOST_ASKED: usize = 10;
+
+/// Asks. What may not be read, or cannot be, is left out.
+pub async fn live(client: &Client) -> Live {
+    let (version, gates, controller, policies, readyz, clock) = tokio::join!(
+        async { client.apiserver_version().await.ok().map(|version| version.git_version) },
+        gates(client),
+        controller(client),
+        policies(client),
+        readyz(client),
+        clock(client),
+    );
+    Live { version, gates, controller, policies, readyz, clock }
+}
+
+fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
+    hyper::Request::get(path).body(Vec::new()).ok()
+}
+
+/// The gates, from the API server's metrics: `kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 1`.
+async fn gates(client: &Client) -> Option<BTreeMap<String, bool>> {
+    let text = client.request_text(get("/metrics")?).await.ok()?;
+    let lines = text.lines().filter_map(|line| line.strip_prefix("kubernetes_feature_enabled{name=\""));
+    let gate = |line: &str| {
+        let (name, rest) = line.split_once('"')?;
+        Some((name.to_owned(), rest.trim_end().ends_with(" 1")))
+    };
+    Some(lines.filter_map(gate).collect())
+}
+
+async fn policies(client: &Client) -> Option<Vec<String>> {
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let bindings = bindings.list(&ListParams::default()).await.ok()?;
+    Some(bindings.items.into_iter().map(|binding| binding.spec.policy_name).collect())
+}
+
+async fn readyz(client: &Client) -> BTreeMap<String, String> {
+    let labels = "app.kubernetes.io/name=tessera,app.kubernetes.io/component=kubelet-plugin";
+    let pods: Api<Pod> = Api::all(client.clone());
+    let Ok(pods) = pods.list(&ListParams::default().labels(labels)).await else { return BTreeMap::new() };
+    let is_ready = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let mut told = BTreeMap::new();
+    for pod in pods.items.iter().filter(|pod| !is_ready(pod)).take(MOST_ASKED) {
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}:http/proxy/readyz",
+            pod.namespace().unwrap_or_default(),
+            pod.name_any()
+        );
+        // What is not ready answers 503, with the reasons.
+        let text = match get(&path) {
+            None => continue,
+            Some(request) => match client.request_text(request).await {
+                Ok(text) => text,
+                Err(kube::Error::Api(status)) => status.message.clone(),
+                Err(_) => continue,
+            },
+        };
+        told.insert(pod.name_any(), text);
+    }
+    told
+}
+
+/// The API server's clock less this machine's, in seconds, by the date of an answer.
+async fn clock(client: &Client) -> Option<i64> {
+    let request = hyper::Request::get("/version").body(Body::empty()).ok()?;
+    let answer = client.send(request).await.ok()?;
+    let date = answer.headers().get(DATE)?.to_str().ok()?;
+    let date = rfc2822::parse(date).ok()?.timestamp();
+    Some(date.as_second() - Timestamp::now().as_second())
+}

@@ -1,0 +1,85 @@
+//! Claims with devices that are gone, cannot be prepared, or that nobody uses.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_api::device_status::READY;
+use tessera_cluster::{display, outcome};
+
+use super::{Facts, Finding, error, warning};
+use crate::devices;
+
+/// After so long a claim with devices and without pods is told, in seconds.
+const UNUSED: i64 = 3600;
+
+/// What is wrong with claims that hold devices of the driver.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let slices = facts.objects.slices.values();
+    let published: BTreeSet<(String, String)> = devices::devices(slices)
+        .into_iter()
+        .filter(|place| place.id.driver == facts.driver)
+        .map(|place| (place.id.pool, place.id.device))
+        .collect();
+    let mut found = Vec::new();
+    for (key, claim) in &facts.objects.claims {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let results: Vec<_> = allocation
+            .into_iter()
+            .flat_map(outcome::results)
+            .filter(|result| result.driver == facts.driver)
+            .filter(|result| facts.node.is_none_or(|node| result.pool.ends_with(node)))
+            .collect();
+        if results.is_empty() {
+            continue;
+        }
+        let about = format!("claim {}", display(key));
+        let gone: Vec<&str> = results
+            .iter()
+            .filter(|result| !published.contains(&(result.pool.clone(), result.device.clone())))
+            .map(|result| result.device.as_str())
+            .collect();
+        if !gone.is_empty() {
+            found.push(error(
+                &about,
+                format!("it holds {}, which no node publishes", gone.join(", ")),
+                "delete its pods, so that it is allocated anew; if the node is down, wait for it",
+            ));
+        }
+        for (device, why) in unready(claim, facts.driver) {
+            found.push(error(
+                &about,
+                format!("{device} cannot be prepared: {why}"),
+                format!(
+                    "kubectl gpu explain claim/{} -n {}; delete its pods, so that they get another device",
+                    key.1, key.0
+                ),
+            ));
+        }
+        if let Some(hours) = unused(claim, facts.now.as_second()) {
+            found.push(warning(
+                &about,
+                format!("it holds {} device(s) for {hours} h, and no pod has reserved it", results.len()),
+                "delete it if nobody needs it any more",
+            ));
+        }
+    }
+    found
+}
+
+fn unready<'c>(claim: &'c ResourceClaim, driver: &str) -> Vec<(&'c str, &'c str)> {
+    let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
+    let of_driver = devices.filter(|device| device.driver == driver);
+    let conditions = of_driver.flat_map(|device| {
+        device.conditions.iter().flatten().map(move |condition| (device.device.as_str(), condition))
+    });
+    let failed = conditions.filter(|(_, condition)| condition.type_ == READY && condition.status == "False");
+    failed.map(|(device, condition)| (device, condition.message.as_str())).collect()
+}
+
+/// For how many hours nobody has used it, if that is long.
+fn unused(claim: &ResourceClaim, now: i64) -> Option<i64> {
+    let status = claim.status.as_ref()?;
+    let is_reserved = status.reserved_for.iter().flatten().next().is_some();
+    let since = status.allocation.as_ref()?.allocation_timestamp.as_ref()?.0.as_second();
+    (!is_reserved && now - since > UNUSED).then(|| (now - since) / 3600)
+}

@@ -1,0 +1,151 @@
+//! The API server, its feature gates, the controller, policies and clocks.
+
+use super::{Facts, Finding, error, warning};
+use crate::api_server::Controller;
+
+/// Feature gates of kube-apiserver that the driver uses, each with what is missing without it. Docs: docs/installing.md.
+const GATES: [(&str, &str); 6] = [
+    ("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices"),
+    ("DRAPartitionableDevices", "no MIG partition is offered"),
+    ("DRAConsumableCapacity", "no shares of cards are offered"),
+    ("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted"),
+    ("DRAAdminAccess", "no claim can look at devices that others hold"),
+    ("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses"),
+];
+
+/// The oldest version with `resource.k8s.io/v1`, and that with everything.
+const OLDEST: (u32, u32) = (1, 34);
+const FULL: (u32, u32) = (1, 36);
+
+/// Seconds by which clocks may differ.
+const CLOCKS: i64 = 30;
+
+/// What is wrong with the control plane.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(live) = facts.live else { return Vec::new() };
+    let mut found = Vec::new();
+    if let Some(version) = live.version.as_deref() {
+        match parsed(version) {
+            Some(known) if known < OLDEST => found.push(error(
+                "API server",
+                format!("it is {version}: the driver needs resource.k8s.io/v1, which is there since Kubernetes 1.34"),
+                "upgrade the control plane",
+            )),
+            Some(known) if known < FULL => found.push(warning(
+                "API server",
+                format!("it is {version}: steering and managed pools need Kubernetes 1.36"),
+                "upgrade the control plane, or leave pools Native",
+            )),
+            _ => {}
+        }
+    }
+    for (gate, without) in GATES {
+        if live.gates.as_ref().and_then(|gates| gates.get(gate)) == Some(&false) {
+            found.push(warning(
+                "API server",
+                format!("the feature gate {gate} is off: {without}"),
+                format!("start kube-apiserver, kube-scheduler, kube-controller-manager and kubelets with --feature-gates={gate}=true"),
+            ));
+        }
+    }
+    match &live.controller {
+        Some(Controller::Absent) if facts.pods_of("controller").next().is_some() => found.push(error(
+            "controller",
+            "none leads: gated pods and pods for managed cards wait",
+            "look at the log of its pods: kubectl logs -l app.kubernetes.io/component=controller",
+        )),
+        Some(Controller::Silent { holder, seconds }) => found.push(error(
+            "controller",
+            format!("{holder} leads and has not renewed its Lease for {seconds} s: gated pods and pods for managed cards wait"),
+            "look at its pod; another takes over when this one is gone",
+        )),
+        _ => {}
+    }
+    if let Some(policies) = &live.policies
+        && facts.pods_of("kubelet-plugin").next().is_some()
+        && !policies.iter().any(|policy| policy.contains("tessera"))
+    {
+        found.push(warning(
+            "admission policy",
+            "none of Tessera's has a binding: a plugin's token may publish devices for other nodes",
+            "set admissionPolicy.enabled in the chart",
+        ));
+    }
+    if let Some(clock) = live.clock.filter(|clock| clock.abs() > CLOCKS) {
+        found.push(warning(
+            "clock",
+            format!("the API server's differs from this machine's by {} s", clock.abs()),
+            "times that kubectl gpu prints are off by that; set one of the clocks",
+        ));
+    }
+    found
+}
+
+/// `v1.36.3` as (1, 36).
+pub(super) fn parsed(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use tessera_cluster::Objects;
+
+    use super::*;
+    use crate::doctor::Live;
+
+    fn told(live: &Live) -> Vec<String> {
+        let mut objects = Objects::default();
+        for component in ["controller", "kubelet-plugin"] {
+            let pod = serde_json::json!({ "metadata": { "name": component, "labels": {
+                "app.kubernetes.io/name": "tessera", "app.kubernetes.io/component": component } } });
+            let pod = serde_json::from_value(pod).unwrap();
+            objects.pods.insert(("tessera-system".to_owned(), component.to_owned()), Box::new(pod));
+        }
+        let facts = Facts {
+            objects: &objects,
+            pools: None,
+            live: Some(live),
+            driver: "gpu.tessera.dev",
+            node: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        findings(&facts).into_iter().map(|finding| format!("{}: {}", finding.about, finding.what)).collect()
+    }
+
+    #[test]
+    fn each_trouble_of_the_control_plane_is_told() {
+        let well = || Live {
+            version: Some("v1.36.3".to_owned()),
+            gates: Some([("DRADeviceTaints".to_owned(), true)].into()),
+            controller: Some(Controller::Leading { holder: "a".to_owned() }),
+            policies: Some(vec!["tessera-gpu.tessera.dev".to_owned()]),
+            clock: Some(3),
+            ..Live::default()
+        };
+        assert_eq!(told(&well()), [""; 0]);
+        assert_eq!(told(&Live::default()), [""; 0], "what may not be read is not wrong");
+        for (live, says) in [
+            (Live { version: Some("v1.33.7+k3s1".to_owned()), ..well() }, "needs resource.k8s.io/v1"),
+            (Live { version: Some("v1.35.0".to_owned()), ..well() }, "need Kubernetes 1.36"),
+            (
+                Live { gates: Some([("DRADeviceTaints".to_owned(), false)].into()), ..well() },
+                "DRADeviceTaints is off",
+            ),
+            (Live { controller: Some(Controller::Absent), ..well() }, "none leads"),
+            (
+                Live {
+                    controller: Some(Controller::Silent { holder: "a".to_owned(), seconds: 300 }),
+                    ..well()
+                },
+                "300 s",
+            ),
+            (Live { policies: Some(Vec::new()), ..well() }, "none of Tessera's has a binding"),
+            (Live { clock: Some(-90), ..well() }, "by 90 s"),
+        ] {
+            let told = told(&live);
+            assert!(told.len() == 1 && told[0].contains(says), "{says}: {told:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Nodes: versions of their kubelets, and who else owns their cards.
+
+use std::collections::BTreeMap;
+
+use super::control_plane::parsed;
+use super::{Facts, Finding, error, warning};
+
+/// NVIDIA's own DRA driver.
+const NVIDIA: &str = "gpu.nvidia.com";
+
+/// What is wrong with nodes that have cards.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut drivers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for slice in facts.objects.slices.values() {
+        if let Some(node) = slice.spec.node_name.as_deref() {
+            drivers.entry(node).or_default().push(&slice.spec.driver);
+        }
+    }
+    let mut found = Vec::new();
+    for ((_, name), node) in facts.objects.nodes.iter().filter(|((_, name), _)| facts.is_asked(name)) {
+        let Some(of_node) = drivers.get(name.as_str()).filter(|all| all.contains(&facts.driver)) else {
+            continue;
+        };
+        let about = format!("node {name}");
+        let status = node.status.as_ref();
+        let kubelet =
+            status.and_then(|status| status.node_info.as_ref()).map(|info| info.kubelet_version.as_str());
+        if let Some(kubelet) = kubelet.filter(|kubelet| parsed(kubelet).is_some_and(|known| known < (1, 34)))
+        {
+            found.push(error(
+                &about,
+                format!("its kubelet is {kubelet}: it prepares no claims of resource.k8s.io/v1"),
+                "upgrade the kubelet to 1.34 or newer",
+            ));
+        }
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let served: Vec<&str> = allocatable
+            .into_iter()
+            .flatten()
+            .filter(|(resource, amount)| resource.starts_with("nvidia.com/") && amount.0 != "0")
+            .map(|(resource, _)| resource.as_str())
+            .collect();
+        if !served.is_empty() {
+            found.push(error(
+                &about,
+                format!("a device plugin serves {} there as well: a card can be given out twice", served.join(", ")),
+                "remove NVIDIA's device plugin from the node (GPU Operator: devicePlugin.enabled=false), or keep Tessera off it by nodeSelector",
+            ));
+        }
+        if facts.driver != NVIDIA && of_node.contains(&NVIDIA) {
+            found.push(error(
+                &about,
+                format!("NVIDIA's DRA driver ({NVIDIA}) publishes its cards as well: a card can be given out twice"),
+                "set resources.gpus.enabled=false in its chart, or keep one of the two off the node by nodeSelector",
+            ));
+        }
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        if conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status != "True")
+        {
+            found.push(warning(
+                &about,
+                "it is not ready: no pod starts there",
+                format!("kubectl describe node {name}"),
+            ));
+        }
+    }
+    found
+}
