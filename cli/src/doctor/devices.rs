@@ -96,7 +96,7 @@ pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
         match compiled {
             Err(wrong) => found.push(error(
                 format!("DeviceClass {name}"),
-                format!("its selector is wrong: {wrong}"),
+                format!("its selector is wrong: {}", wrong.to_string().lines().next().unwrap_or_default()),
                 "correct it; kubectl gpu cel EXPRESSION tries one",
             )),
             Ok(selectors) if !places.iter().any(|place| matches(&selectors, place)) => found.push(warning(

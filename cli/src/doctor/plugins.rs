@@ -18,12 +18,13 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for pod in facts.pods_of("kubelet-plugin") {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) else {
             if facts.node.is_none() {
                 found.push(error(
                     format!("pod {name}"),
                     "the kubelet plugin has no node",
-                    format!("kubectl describe pod {name}"),
+                    format!("kubectl describe pod {name} -n {namespace}"),
                 ));
             }
             continue;
@@ -38,7 +39,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                     about,
                     "its kubelet plugin is ready and has published no card",
                     format!(
-                        "kubectl logs {name}: are there cards, and does a GpuPool offer anything of them?"
+                        "kubectl logs {name} -n {namespace}: are there cards, and does a GpuPool offer anything of them?"
                     ),
                 ));
             }
@@ -58,7 +59,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         found.push(error(
             about,
             format!("its kubelet plugin is not ready: {why}"),
-            format!("kubectl describe pod {name}; kubectl logs {name}"),
+            format!("kubectl describe pod {name} -n {namespace}; kubectl logs {name} -n {namespace}"),
         ));
     }
     // Slices of a node on which no plugin runs any more.
