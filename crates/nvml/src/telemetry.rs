@@ -61,10 +61,8 @@ pub struct PartitionTelemetry {
     pub gpu_instance: u32,
     /// `MIG-…`, of its compute instance with the lowest id.
     pub uuid: Result<String, NvmlError>,
-    /// `1g.10gb`.
+    /// Its profile, `1g.10gb`.
     pub profile: Reading<String>,
-    /// Multiprocessors of that compute instance.
-    pub multiprocessors: Reading<u32>,
     /// Its memory.
     pub memory: Reading<Memory>,
 }

@@ -56,17 +56,22 @@ fn partitions(functions: &Functions, card: Handle) -> Reading<Vec<PartitionTelem
         gpu_instance: *gpu_instance,
         uuid: functions.uuid(*device),
         profile: NvmlError::reading(functions.name(*device)).map(|name| name.and_then(|name| profile(&name))),
-        multiprocessors: NvmlError::reading(functions.multiprocessors(*device)),
         memory: NvmlError::reading(functions.memory(*device)),
     };
     Ok(Some(devices.iter().map(partition).collect()))
 }
 
-/// The profile in the name of a MIG device: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
+/// The GPU instance's profile in the name of a MIG device: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, or `… MIG 1c.2g.20gb` where its
+/// compute instance has not all of it.
 fn profile(name: &str) -> Option<String> {
-    name.rsplit_once("MIG ")
-        .map(|(_, profile)| profile.trim().to_owned())
-        .filter(|profile| !profile.is_empty())
+    let (_, profile) = name.rsplit_once("MIG ")?;
+    let of_compute =
+        |slices: &str| slices.strip_suffix('c').is_some_and(|digits| digits.parse::<u32>().is_ok());
+    let profile = match profile.trim().split_once('.') {
+        Some((slices, rest)) if of_compute(slices) => rest,
+        _ => profile.trim(),
+    };
+    (!profile.is_empty()).then(|| profile.to_owned())
 }
 
 #[cfg(test)]
@@ -76,6 +81,8 @@ mod tests {
     #[test]
     fn the_profile_is_the_end_of_the_name() {
         assert_eq!(profile("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me").as_deref(), Some("1g.10gb+me"));
+        assert_eq!(profile("NVIDIA H100 80GB HBM3 MIG 1c.2g.20gb").as_deref(), Some("2g.20gb"));
         assert_eq!(profile("NVIDIA H100 80GB HBM3"), None);
+        assert_eq!(profile("MIG "), None);
     }
 }

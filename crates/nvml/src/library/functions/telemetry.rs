@@ -116,20 +116,4 @@ impl Functions {
             })
             .collect())
     }
-
-    /// Multiprocessors of a MIG device.
-    pub(in crate::library) fn multiprocessors(&self, mig_device: Handle) -> Result<u32, NvmlError> {
-        let empty = sys::nvmlDeviceAttributes_t {
-            multiprocessorCount: 0,
-            sharedCopyEngineCount: 0,
-            sharedDecoderCount: 0,
-            sharedEncoderCount: 0,
-            sharedJpegCount: 0,
-            sharedOfaCount: 0,
-            gpuInstanceSliceCount: 0,
-            computeInstanceSliceCount: 0,
-            memorySizeMB: 0,
-        };
-        function!(self, nvmlDeviceGetAttributes_v2).read(mig_device, empty).map(|it| it.multiprocessorCount)
-    }
 }
