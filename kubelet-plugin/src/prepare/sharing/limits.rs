@@ -161,7 +161,9 @@ mod tests {
         let parts = of(&[("memory", "1610612736500m"), ("compute", "25"), ("clients", "1")]).unwrap();
         assert_eq!(parts.memory_limit_mib, 1536);
         let many = of(&[("memory", "128Mi"), ("compute", "1"), ("clients", "48")]).unwrap();
-        assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, compute: 1 });
+        let expected =
+            ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, memory_mib: 128, compute: 1 };
+        assert_eq!(many, expected);
     }
 
     #[test]
