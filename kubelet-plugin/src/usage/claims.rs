@@ -52,7 +52,7 @@ pub fn claims<'a>(
             // Two shares of one device are told apart by nothing that its processes show.
             match devices.get_mut(&*device.device) {
                 Some(first) => {
-                    first.memory_granted += report.memory_granted;
+                    first.memory_granted = (first.memory_granted + report.memory_granted).min(total);
                     first.sm_granted = first
                         .sm_granted
                         .zip(report.sm_granted)
@@ -237,3 +237,6 @@ fn of_gpu_instance(profile: &str) -> &str {
         _ => profile,
     }
 }
+
+#[cfg(test)]
+mod tests;

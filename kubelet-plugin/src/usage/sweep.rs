@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::claims::claims;
 use super::look::{CardMemory, Look, look};
-use super::pods::{Owner, owner};
+use super::pods::Owners;
 use super::{CardReport, Report, UsageMetrics};
 use crate::discovery::Looks;
 use crate::driver::Driver;
@@ -89,7 +89,7 @@ impl UsageSweep {
         let records = self.records().await;
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (machine, proc_root) = (machine.clone(), self.proc_root.clone());
-        let report = move || report(at, &machine, looks, &records, |pid| owner(&proc_root, pid));
+        let report = move || report(at, &machine, looks, &records, Owners::new(proc_root));
         tokio::task::spawn_blocking(report).await.unwrap_or_default()
     }
 
@@ -133,13 +133,12 @@ fn report(
     machine: &Machine,
     mut looks: BTreeMap<PciBusId, Look>,
     records: &[Arc<ClaimRecord>],
-    owner: impl Fn(u32) -> Owner,
+    mut owners: Owners,
 ) -> Report {
     let cards = machine.cards_by_address();
     let facts = cards.iter().map(|card| (card.pci, *card)).collect();
-    let mut owners = BTreeMap::<u32, Owner>::new();
-    let owner = |pid| owners.entry(pid).or_insert_with(|| owner(pid)).clone();
-    let (claims, allocated) = claims(records.iter().map(|record| &**record), &facts, &looks, owner);
+    let (claims, allocated) =
+        claims(records.iter().map(|record| &**record), &facts, &looks, |pid| owners.of(pid));
     let with_look = cards.into_iter().filter_map(|card| Some((card, looks.remove(&card.pci)?)));
     let cards = with_look.map(|(card, look)| CardReport::new(card, look, &allocated)).collect();
     Report { at, cards, claims }
