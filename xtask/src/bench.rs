@@ -7,6 +7,7 @@ mod mig_order;
 mod mps;
 mod prepare;
 mod quantiles;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,8 @@ enum What {
     Mps(mps::MpsArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),
+    /// The kubelet plugin's look at what cards do: its processor time.
+    Usage(usage::UsageArguments),
 }
 
 /// Runs a benchmark.
@@ -48,5 +51,6 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,
         What::Prepare(arguments) => prepare::run(&arguments).await,
+        What::Usage(arguments) => usage::run(&arguments).await,
     }
 }

@@ -1,12 +1,7 @@
 //! What cards do and claims use, as the plugin tells it.
 
-use std::time::Duration;
-
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tessera_api::usage::{ClaimUsage, NodeUsage};
 use tessera_harness::kubelet_stand_in::Claim;
@@ -15,9 +10,6 @@ use crate::{
     node::{DRIVER, Node},
     plugin::Plugin,
 };
-
-const POD: &str = "0b4e5c1a-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
-const OTHER_POD: &str = "1c5f6d2b-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
 
 /// An instance that looks every so many seconds.
 fn start(node: &Node, interval: u32) -> Plugin {
@@ -57,27 +49,39 @@ fn series(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     line.rsplit_once(' ').unwrap().1.parse().ok()
 }
 
-/// A claim of these devices that is reserved for a pod.
-async fn claim(node: &Node, devices: &[&str], pod: (&str, &str)) -> Claim {
-    let claim = node.claim(devices).await;
-    let claims: Api<ResourceClaim> = Api::namespaced(node.client.clone(), "default");
-    let reserved = json!({"status": {"reservedFor": [{"resource": "pods", "name": pod.0, "uid": pod.1}]}});
-    claims.patch_status(&claim.name, &PatchParams::default(), &Patch::Merge(reserved)).await.unwrap();
-    claim
+/// A pod that is never scheduled: of one that does not exist, kube-controller-manager takes the reservation away.
+async fn pod(node: &Node) -> (String, String) {
+    let pods: Api<Pod> = Api::namespaced(node.client.clone(), "default");
+    let name = format!("pod-{:08x}", fastrand::u32(..));
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"schedulingGates": [{"name": "example.com/never"}], "containers": [{"name": "c", "image": "none"}]},
+    });
+    let pod = serde_json::from_value(pod).unwrap();
+    let pod: Pod = pods.create(&PostParams::default(), &pod).await.unwrap();
+    (name, pod.metadata.uid.unwrap())
 }
 
-/// A claim of a time-slice.
-async fn time_slice(node: &Node, device: &str, pod: (&str, &str)) -> Claim {
-    let claim = claim(node, &[device], pod).await;
+/// A claim of a device that is reserved for a pod.
+async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
     let claims: Api<ResourceClaim> = Api::namespaced(node.client.clone(), "default");
-    let id = format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47));
-    let result = json!({
+    let name = format!("claim-{:08x}", fastrand::u32(..));
+    let request = json!({"name": "gpus", "exactly": {"deviceClassName": "gpu"}});
+    let claim = json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}});
+    let claim = serde_json::from_value(claim).unwrap();
+    let mut claim = claims.create(&PostParams::default(), &claim).await.unwrap();
+    let mut result = json!({
         "request": "gpus", "driver": DRIVER, "device": device, "pool": format!("{DRIVER}/{}", node.name),
-        "shareID": id, "consumedCapacity": {"slots": "1"},
     });
-    let status = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
-    claims.patch_status(&claim.name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    claim
+    if device.ends_with("-ts") {
+        result["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
+        result["consumedCapacity"] = json!({"slots": "1"});
+    }
+    let pod = json!({"resource": "pods", "name": pod.0, "uid": pod.1});
+    let status = json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]});
+    claim.status = serde_json::from_value(status).unwrap();
+    let claim = claims.replace_status(&name, &PostParams::default(), &claim).await.unwrap();
+    Claim { namespace: "default".to_owned(), name, uid: claim.metadata.uid.unwrap() }
 }
 
 /// Name of a card as a device.
@@ -105,8 +109,9 @@ async fn programs_move_the_figures_of_their_cards_and_claims() {
     let registered = node.register().await;
     plugin.ready().await;
     let (whole, part_device) = (device(&node, 1), format!("{}-mig-1g10gb-0", device(&node, 2)));
-    let on_card = claim(&node, &[&whole], ("train-0", POD)).await;
-    let on_part = claim(&node, &[&part_device], ("serve-0", OTHER_POD)).await;
+    let (train, serve) = (pod(&node).await, pod(&node).await);
+    let on_card = claim(&node, &whole, &train).await;
+    let on_part = claim(&node, &part_device, &serve).await;
     let claims = [on_card.clone(), on_part.clone()];
     for answer in registered.prepare(&claims).await.unwrap().values() {
         answer.as_ref().unwrap();
@@ -138,7 +143,7 @@ async fn programs_move_the_figures_of_their_cards_and_claims() {
     let told = claim_of(&busy, &on_card).unwrap();
     assert_eq!(
         (told.name.as_str(), told.pods.as_slice()),
-        (on_card.name.as_str(), ["train-0".to_owned()].as_slice())
+        (on_card.name.as_str(), [train.0.clone()].as_slice())
     );
     let used = &told.devices[0];
     assert_eq!(
@@ -175,7 +180,7 @@ async fn programs_move_the_figures_of_their_cards_and_claims() {
     assert!(near(series(&metrics, "tessera_partition_sm_activity_ratio", &of_partition), 1.0));
     let of_claim = [
         ("namespace", "default"),
-        ("pod", "serve-0"),
+        ("pod", serve.0.as_str()),
         ("claim", on_part.name.as_str()),
         ("device", part_device.as_str()),
     ];
@@ -260,21 +265,22 @@ async fn a_figure_that_fails_and_a_card_that_hangs_leave_the_rest() {
 #[tokio::test]
 async fn what_is_shared_is_told_by_the_pods_of_processes() {
     let node = Node::new("slices", "t4").await;
-    node.pool("slices", json!({"offer": {"timeSlicing": {"replicas": 4}}})).await;
+    node.pool("slices", json!({"offer": {"sharing": {"timeSlicing": {"replicas": 4}}}})).await;
     let plugin = start(&node, 1);
     let registered = node.register().await;
     plugin.ready().await;
     let shared = format!("{}-ts", device(&node, 0));
     plugin.until("offered", || plugin.log_text().contains("published")).await;
-    let one = time_slice(&node, &shared, ("one", POD)).await;
-    let other = time_slice(&node, &shared, ("other", OTHER_POD)).await;
+    let (first, second) = (pod(&node).await, pod(&node).await);
+    let one = claim(&node, &shared, &first).await;
+    let other = claim(&node, &shared, &second).await;
     let claims = [one.clone(), other.clone()];
     for answer in registered.prepare(&claims).await.unwrap().values() {
         answer.as_ref().unwrap();
     }
     for (pid, cgroup) in [
-        (71, format!("0::/kubepods/burstable/pod{POD}/3f9a\n")),
-        (72, format!("0::/kubepods.slice/kubepods-pod{}.slice/cri-3f.scope\n", POD.replace('-', "_"))),
+        (71, format!("0::/kubepods/burstable/pod{}/3f9a\n", first.1)),
+        (72, format!("0::/kubepods.slice/kubepods-pod{}.slice/cri-3f.scope\n", first.1.replace('-', "_"))),
         (73, "0::/system.slice/some.service\n".to_owned()),
     ] {
         let directory = node.machine.root().join(format!("proc/{pid}"));
@@ -298,36 +304,4 @@ async fn what_is_shared_is_told_by_the_pods_of_processes() {
     assert_eq!(used(&unknown, &other), Some((None, None, None)));
     assert_eq!(unknown.cards.values().next().unwrap().memory_used_mib, Some(400));
     assert_eq!(plugin.terminate().await.code(), Some(0));
-}
-
-/// Prints what a look at eight cards with seven partitions on two of them costs: docs/benchmarks.md.
-#[tokio::test]
-async fn the_cost_of_a_look() {
-    const PAUSES: [u32; 2] = [1, 3600];
-    const WHILE: Duration = Duration::from_secs(30);
-    let mut costs = Vec::new();
-    for interval in PAUSES {
-        let node = Node::new("cost", "hgx-h100-80gb").await;
-        let plugin = start(&node, interval);
-        let registered = node.register().await;
-        plugin.ready().await;
-        let names =
-            (0..7).flat_map(|start| [0, 1].map(|card| format!("{}-mig-1g10gb-{start}", device(&node, card))));
-        let mut claims = Vec::new();
-        for name in names {
-            claims.push(claim(&node, &[&name], ("pod", POD)).await);
-        }
-        for answer in registered.prepare(&claims).await.unwrap().values() {
-            answer.as_ref().unwrap();
-        }
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let before = plugin.processor_time();
-        tokio::time::sleep(WHILE).await;
-        costs.push(plugin.processor_time() - before);
-        registered.unprepare(&claims).await.unwrap();
-        assert_eq!(plugin.terminate().await.code(), Some(0));
-    }
-    let one = costs[0].saturating_sub(costs[1]) / u32::try_from(WHILE.as_secs()).unwrap();
-    let share = one.as_secs_f64() / 15.0 * 100.0;
-    println!("a look: {one:.1?} of processor time; every 15 s: {share:.2} % of a core");
 }
