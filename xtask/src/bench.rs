@@ -8,6 +8,7 @@ mod mps;
 mod prepare;
 mod quantiles;
 mod sets;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum What {
     Prepare(prepare::PrepareArguments),
     /// Which whole cards claims get while others come and go: ring bandwidth and waiting time beside go-gpuallocator's.
     Sets(sets::SetsArguments),
+    /// The kubelet plugin's look at what cards do: its processor time.
+    Usage(usage::UsageArguments),
 }
 
 /// Runs a benchmark.
@@ -52,5 +55,6 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Mps(arguments) => mps::run(&arguments).await,
         What::Prepare(arguments) => prepare::run(&arguments).await,
         What::Sets(arguments) => sets::run(&arguments),
+        What::Usage(arguments) => usage::run(&arguments).await,
     }
 }

@@ -130,6 +130,31 @@ async fn change_hands_under_load(cluster: &Cluster) {
     assert_eq!(*twice.lock().unwrap(), [""; 0]);
 }
 
+/// `kubectl gpu top` asks the controller by a forwarded port, and that has asked the node's plugin.
+async fn top_tells(cluster: &Cluster, node: &str) {
+    let program = tessera_workspace::build_packages(&["kubectl-gpu"]).unwrap().join("kubectl-gpu");
+    let cards = async || {
+        let output = tokio::process::Command::new(&program)
+            .args(["top", "cards", "--node", node, "-o", "json", "--kubeconfig"])
+            .arg(cluster.kubeconfig())
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        serde_json::from_slice::<Vec<Value>>(&output.stdout).map_err(|_| said)
+    };
+    let is_told = async || {
+        let told = cards().await.unwrap_or_default();
+        let allocated = told.iter().filter(|card| card["allocated"] == 1.0).count();
+        told.len() == 4 && allocated == 2 && told.iter().all(|card| card["powerWatts"].is_number())
+    };
+    let end = Instant::now() + LIMIT;
+    while !is_told().await {
+        assert!(Instant::now() < end, "two cards allocated, and what each does: {:?}", cards().await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 /// What would take managed cards past the controller is refused.
 async fn go_around(cluster: &Cluster) {
     let tolerates = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "name": "tolerates" },
@@ -199,6 +224,7 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     apply(&cluster, include_str!("../../../examples/steering/notebooks.yaml")).await;
     let notebooks = node(&cluster, "notebook-1", PodState::Ready).await;
     assert_eq!(node(&cluster, "notebook-2", PodState::Ready).await, notebooks);
+    top_tells(&cluster, &notebooks).await;
     apply(&cluster, include_str!("../../../examples/steering/job.yaml")).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), NAMESPACE);
     let end = Instant::now() + LIMIT;

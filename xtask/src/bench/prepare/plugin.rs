@@ -73,6 +73,17 @@ pub fn build() -> Result<Programs> {
     })
 }
 
+/// The same, as tests build them.
+pub fn build_unoptimised() -> Result<Programs> {
+    workspace::build(&["-p", "tessera-kubelet-plugin", "-p", "tessera-mps-host", "-p", "tessera-emulator"])?;
+    let program = |name: &str| Ok::<_, anyhow::Error>(workspace::target()?.join("debug").join(name));
+    Ok(Programs {
+        plugin: program("kubelet-plugin")?,
+        mps_host: program("mps-host")?,
+        emulator: program("gpu-emulator")?,
+    })
+}
+
 impl RunningPlugin {
     /// Starts the plugin on a new machine of `cards` cards and waits for all slices.
     pub async fn start(cluster: &Cluster, programs: &Programs, name: &str, cards: usize) -> Result<Self> {
