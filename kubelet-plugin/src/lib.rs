@@ -16,3 +16,4 @@ pub mod options;
 pub mod prepare;
 pub mod probe_command;
 pub mod run;
+pub mod usage;

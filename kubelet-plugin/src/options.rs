@@ -136,7 +136,13 @@ pub struct Options {
     )]
     pub managed_handover: Duration,
 
-    /// Address for metrics and probes: `/metrics`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
+    /// How often to look at what cards do, in seconds.
+    ///
+    /// All metrics of cards, partitions and claims, and `/usage`, are of the last look.
+    #[arg(long, env = "USAGE_INTERVAL", value_name = "SECONDS", default_value = "15", value_parser = pause)]
+    pub usage_interval: Duration,
+
+    /// Address for metrics and probes: `/metrics`, `/usage`, `/healthz`, `/readyz`. Port 0 takes a free one; the log names it.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "IP:PORT", default_value = "0.0.0.0:9475")]
     pub http_address: SocketAddr,
 
@@ -205,6 +211,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn pause(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Ok(Duration::ZERO) | Err(_) => Err("not a number of seconds from 1 to 3600".to_owned()),
+        pause => pause,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -248,6 +261,8 @@ mod tests {
             ("--cdi-directory", "/var/run/../cdi"),
             ("--mig-layout-file", "layouts.yaml"),
             ("--managed-handover", "1m"),
+            ("--usage-interval", "0"),
+            ("--usage-interval", "15s"),
             ("--http-address", "9475"),
             ("--probe-socket", "probe.sock"),
             ("--shutdown-timeout", "-1"),

@@ -7,7 +7,7 @@
 //!        ├────────> LayoutKeeper <─────────────┤ ───────┘                  │
 //!        └───────────────> Preparer <──────────┘ <───── KubeletServer <────┘
 //!                             │
-//!                http: /metrics /healthz /readyz
+//!                http: /metrics /usage /healthz /readyz
 //! ```
 //!
 //! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not the sum
@@ -50,6 +50,7 @@ use crate::{
     driver::DriverKeeper,
     gpu_pools::{PoolFollower, Reading},
     options::Options,
+    usage::UsageSweep,
 };
 use free_threads::FreeThreads;
 use metrics::Metrics;
@@ -184,6 +185,16 @@ async fn start(
         pools: reading,
         published,
     };
+    let sweep = UsageSweep {
+        interval: options.usage_interval,
+        hardware: hardware.clone(),
+        machines: machines.clone(),
+        looks: looks.clone(),
+        preparer: preparer.clone(),
+        proc_root: options.proc_root.clone(),
+        metrics: metrics.usage.clone(),
+    };
+    tasks.spawn("the look at what cards do", sweep.run(shutdown.clone()));
     let observed = http::Observed {
         metrics: metrics.clone(),
         readiness,

@@ -60,7 +60,8 @@ fn read(pid: u32, name: &str) -> Option<String> {
 
 /// The pod UID in the text of `/proc/<pid>/cgroup`. The kubelet names a pod's cgroup `pod<uid>`, with `_` in place of
 /// `-` if systemd creates it (`kubepods-burstable-pod<uid>.slice`).
-fn pod_uid(cgroups: &str) -> Option<String> {
+#[must_use]
+pub fn pod_uid(cgroups: &str) -> Option<String> {
     cgroups.match_indices("pod").find_map(|(at, pod)| {
         let uid = cgroups.get(at + pod.len()..at + pod.len() + UID)?.replace('_', "-");
         let groups: Vec<&str> = uid.split('-').collect();

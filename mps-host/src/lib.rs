@@ -46,5 +46,6 @@ mod supervisor;
 mod wire;
 
 pub use abandoned::{Abandoned, AbandonedError, end_abandoned};
+pub use client_process::pod_uid;
 pub use device::{DeviceUuid, InvalidDeviceUuid};
 pub use directory::{DEFAULT_DIRECTORY, SOCKET};

@@ -74,6 +74,10 @@ pub struct DeviceUsage {
     pub device: String,
     /// Memory that it may use, in MiB: of the card, the partition or the share.
     pub memory_granted_mib: u64,
+    /// Multiprocessors that it may use, as a share of those of the whole card, 0 to 1; absent for time-slices, which have all of
+    /// them for some of the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sm_granted: Option<f64>,
     /// Memory that its processes use, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<u64>,

@@ -32,6 +32,7 @@ pub use file_system::{
     replace_unsynced,
 };
 pub use record::{
-    ClaimDevice, ClaimMps, ClaimPartition, ClaimRecord, ClaimSharing, HardwareRecord, Stage, references,
+    ClaimDevice, ClaimMps, ClaimPartition, ClaimPod, ClaimRecord, ClaimSharing, HardwareRecord, Stage,
+    references,
 };
 pub use store::{Entry, Journal};

@@ -40,9 +40,22 @@ pub struct ClaimRecord {
     pub stage: Stage,
     /// The claim's devices, in the order of its allocation results.
     pub devices: Vec<ClaimDevice>,
+    /// The pods that it was reserved for when it was prepared, the first few of many. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<ClaimPod>,
     /// Unknown fields of other versions, kept when the record is written again.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// A pod that a claim is reserved for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimPod {
+    /// Its name, in the claim's namespace.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
 }
 
 /// One allocation result of a claim.
@@ -107,6 +120,9 @@ pub struct ClaimMps {
     /// Limit of each process in percent of the multiprocessors, in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
+    /// Memory of all processes together, MiB; `None` where it is all of the device's, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
     /// Limit of all processes together, in percent of the device's multiprocessors. Absent in records of earlier
     /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -47,6 +47,7 @@ fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
         boot_id: BootId::from("boot-1"),
         stage: Stage::Intent,
         devices: vec![device],
+        pods: Vec::new(),
         other: Map::new(),
     }
 }

@@ -3,13 +3,14 @@
 //! [`Nvml`] is implemented by [`Library`] over `libnvidia-ml.so.1`; tests load the emulator's library the same way.
 //!
 //! ```text
-//! driver_root ──> Library::open ──> Nvml ──> CardReadings, PairReadings, Event, …
+//! driver_root ──> Library::open ──> Nvml ──> CardReadings, CardTelemetry, Event, …
 //! ```
 
 mod addressing_mode;
 mod architecture;
 mod brand;
 mod card;
+mod clocks_event;
 mod compute_mode;
 mod cpu_set;
 mod cuda;
@@ -19,6 +20,7 @@ mod driver_version;
 mod elf;
 mod error;
 mod event;
+mod gpm;
 mod library;
 mod mig;
 mod nvlink;
@@ -26,11 +28,13 @@ mod nvml;
 mod open_error;
 mod pair;
 mod process;
+mod telemetry;
 
 pub use addressing_mode::AddressingMode;
 pub use architecture::Architecture;
 pub use brand::Brand;
 pub use card::{CardReadings, Identity, Memory, Utilization};
+pub use clocks_event::ClocksEvents;
 pub use compute_mode::ComputeMode;
 pub use cpu_set::CpuSet;
 pub use cuda::{CUDA_LIBRARY_NAME, Cuda, CudaContext, CudaError, CudaMemory};
@@ -39,6 +43,7 @@ pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library, is_for_th
 pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIMUM_DRIVER_VERSION};
 pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};
+pub use gpm::{Activity, GpmSample};
 pub use library::Library;
 pub use mig::{ComputeInstanceProfile, MigMode, MigModeSwitch};
 pub use nvlink::NvLinkReadings;
@@ -46,6 +51,7 @@ pub use nvml::Nvml;
 pub use open_error::OpenError;
 pub use pair::{PairReadings, PeerToPeer};
 pub use process::{Process, ProcessKind};
+pub use telemetry::{CardTelemetry, PartitionTelemetry, ProcessUtilization};
 pub use tessera_api::PciBusId;
 pub use tessera_api::facts::{
     ClusterUuid, CommonAncestor, ComputeCapability, ComputeInstance, Fabric, FabricState, GpuInstance,

@@ -1,9 +1,11 @@
 mod card;
 mod events;
 mod functions;
+mod gpm;
 mod handles;
 mod links;
 mod mig;
+mod telemetry;
 mod text;
 
 use std::collections::BTreeMap;
@@ -21,13 +23,15 @@ use crate::driver_version::{CudaVersion, DriverVersion, MINIMUM_DRIVER_VERSION};
 use crate::elf::is_cut_short;
 use crate::error::{NvmlError, Reading};
 use crate::event::{Event, EventWatch};
+use crate::gpm::GpmSample;
 use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
 use crate::nvml::Nvml;
 use crate::open_error::OpenError;
 use crate::pair::{PairReadings, PeerToPeer};
 use crate::process::{Process, ProcessKind};
+use crate::telemetry::CardTelemetry;
 use crate::{CommonAncestor, ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
-use functions::Functions;
+use functions::{Functions, Handle};
 use handles::Handles;
 use mig::Profiles;
 use tessera_api::PciBusId;
@@ -128,6 +132,22 @@ fn not_started(path: &Path, error: NvmlError) -> OpenError {
     }
 }
 
+/// The processes of all kinds that use a card, by process id.
+fn processes(functions: &Functions, card: Handle) -> Reading<Vec<Process>> {
+    let lists = [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps]
+        .map(|kind| NvmlError::reading(functions.processes(card, kind)));
+    let mut all = None;
+    for list in lists {
+        if let Some(list) = list? {
+            all.get_or_insert_with(Vec::new).extend(list);
+        }
+    }
+    if let Some(all) = &mut all {
+        all.sort_by_key(|process| (process.pid, process.kind));
+    }
+    Ok(all)
+}
+
 impl Nvml for Library {
     fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
@@ -202,19 +222,16 @@ impl Nvml for Library {
 
     fn processes(&self, address: PciBusId) -> Reading<Vec<Process>> {
         let Session { functions, handles, .. } = &*self.session;
-        let handle = handles.get(functions, address)?;
-        let lists = [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps]
-            .map(|kind| NvmlError::reading(functions.processes(handle, kind)));
-        let mut all = None;
-        for list in lists {
-            if let Some(list) = list? {
-                all.get_or_insert_with(Vec::new).extend(list);
-            }
-        }
-        if let Some(all) = &mut all {
-            all.sort_by_key(|process| (process.pid, process.kind));
-        }
-        Ok(all)
+        processes(functions, handles.get(functions, address)?)
+    }
+
+    fn telemetry(&self, address: PciBusId, processes_since: u64) -> Result<CardTelemetry, NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        Ok(telemetry::read(functions, handles.get(functions, address)?, processes_since))
+    }
+
+    fn gpm_sample(&self, address: PciBusId, gpu_instance: Option<u32>) -> Reading<GpmSample> {
+        self.take_gpm_sample(address, gpu_instance)
     }
 
     fn set_compute_mode(&self, address: PciBusId, mode: ComputeMode) -> Result<(), NvmlError> {

@@ -3,9 +3,11 @@ use crate::compute_mode::ComputeMode;
 use crate::driver_version::CudaVersion;
 use crate::error::{NvmlError, Reading};
 use crate::event::{Event, EventWatch};
+use crate::gpm::GpmSample;
 use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
 use crate::pair::PairReadings;
 use crate::process::Process;
+use crate::telemetry::CardTelemetry;
 use crate::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_api::PciBusId;
 
@@ -95,6 +97,23 @@ pub trait Nvml: Send + Sync + 'static {
     /// # Errors
     /// When the card doesn't answer.
     fn processes(&self, _address: PciBusId) -> Reading<Vec<Process>> {
+        Ok(None)
+    }
+
+    /// Reads what a card does. Utilization of processes is what was measured after `processes_since`, by the driver's clock
+    /// ([`ProcessUtilization::at`](crate::ProcessUtilization)).
+    ///
+    /// # Errors
+    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
+    fn telemetry(&self, _address: PciBusId, _processes_since: u64) -> Result<CardTelemetry, NvmlError> {
+        missing("nvmlDeviceGetHandleByPciBusId_v2")
+    }
+
+    /// A moment in the performance counters of a card, or of a GPU instance of it; `None` where it has none (before Hopper).
+    ///
+    /// # Errors
+    /// When the card doesn't answer.
+    fn gpm_sample(&self, _address: PciBusId, _gpu_instance: Option<u32>) -> Reading<GpmSample> {
         Ok(None)
     }
 

@@ -114,7 +114,7 @@ impl Attempt<'_> {
         let plans = worker.plan(&nvml, &locks, self.claim, &needs, BTreeSet::new());
         let plans = self.timed(Phase::Hardware, plans).await?;
 
-        let mut record = self.worker.intent(self.claim, &needs, &plans);
+        let mut record = self.worker.intent(self.claim, self.call.pods(), &needs, &plans);
         if let Err(error) = self.make_real(&mut record, &nvml, &locks, plans, files).await {
             record.stage = Stage::Intent;
             if let Err(undo) = worker.undo(self.operation, &self.claim.uid, Some((&record, &locks))).await {

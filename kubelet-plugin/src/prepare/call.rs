@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{PrepareError, claim};
+use tessera_journal::ClaimPod;
 
 /// Grace period for a request in flight (to the API server, to the driver) after cancellation.
 const GRACE: Duration = Duration::from_secs(1);
@@ -94,6 +95,12 @@ impl Call {
 
     pub(super) fn set_found(&self, found: Arc<ResourceClaim>) {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    }
+
+    /// The pods that the claim is reserved for, as its record keeps them.
+    pub(super) fn pods(&self) -> Vec<ClaimPod> {
+        let pod = |pod: ObjectReference| Some(ClaimPod { name: pod.name?, uid: pod.uid? });
+        self.consumers().into_iter().filter_map(pod).collect()
     }
 
     /// The pods that the claim is reserved for.

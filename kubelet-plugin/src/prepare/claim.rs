@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use super::{ClaimReference, PrepareError};
 use tessera_kube_util::error_text::with_causes;
 
-/// At most this many pods of a claim get an Event about what it waits for.
+/// At most this many pods of a claim get an Event about what it waits for, and are kept in its record.
 const MOST_PODS: usize = 8;
 
 /// Result of looking a claim up in the API.

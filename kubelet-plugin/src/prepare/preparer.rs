@@ -30,7 +30,7 @@ use super::{claim_events, reference};
 use crate::cdi;
 use crate::driver::Driver;
 use tessera_card::Locks;
-use tessera_journal::Journal;
+use tessera_journal::{ClaimRecord, Journal};
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
 
@@ -216,6 +216,16 @@ impl Preparer {
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {
         &self.worker.journal
+    }
+
+    /// Records of the claims that are prepared now, by the journal on disk, without those that can't be read.
+    ///
+    /// # Errors
+    /// [`PrepareError::Journal`] if the journal can't be listed.
+    pub async fn prepared_claims(&self) -> Result<Vec<Arc<ClaimRecord>>, PrepareError> {
+        let entries = self.worker.disk(|journal, _| journal.shared_claims()).await?;
+        let records = entries.into_iter().filter_map(|entry| entry.record.ok());
+        Ok(records.filter(|record| self.worker.is_prepared(record)).collect())
     }
 
     /// Number of partitions that this driver made and of cards whose MIG mode it switched, by the journal on disk, as

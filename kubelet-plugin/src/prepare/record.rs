@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Map;
 use tessera_api::PciBusId;
 use tessera_dra_kubelet::PreparedDevice;
-use tessera_journal::{ClaimDevice, ClaimPartition, ClaimRecord, Stage};
+use tessera_journal::{ClaimDevice, ClaimPartition, ClaimPod, ClaimRecord, Stage};
 
 use super::changes::CardPlan;
 use super::need::DeviceNeed;
@@ -20,6 +20,7 @@ impl Worker {
     pub(super) fn intent(
         &self,
         claim: &ClaimReference,
+        pods: Vec<ClaimPod>,
         needs: &[DeviceNeed],
         plans: &[CardPlan],
     ) -> ClaimRecord {
@@ -31,6 +32,7 @@ impl Worker {
             boot_id: self.journal.boot_id().clone(),
             stage: Stage::Intent,
             devices: needs.iter().map(|need| self.claim_device(need)).collect(),
+            pods,
             other: Map::new(),
         };
         for found in plans.iter().flat_map(|plan| &plan.found) {

@@ -1,4 +1,4 @@
-//! Metrics and probes over HTTP: on a port for everybody, and on a unix socket for the kubelet's probes.
+//! Metrics, usage and probes over HTTP: on a port for everybody, and on a unix socket for the kubelet's probes.
 //!
 //! The port can't be reserved for the kubelet: anybody who reaches the pod's network can take up all its connections,
 //! and not every network plugin shows the kubelet's address as different from theirs. A second port could be reached
@@ -9,9 +9,14 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use axum::{
-    Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, response::IntoResponse,
+    Router,
+    extract::State,
+    http::StatusCode,
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse, Response},
     routing::get,
 };
+use tessera_api::usage;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
@@ -74,6 +79,7 @@ impl Listeners {
         let refused = observed.metrics.http_connections_refused.clone();
         let router = Router::new()
             .route("/metrics", get(metrics))
+            .route(usage::PATH, get(node_usage))
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
             .with_state(Arc::new(observed));
@@ -113,6 +119,19 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     }
     let text = observed.metrics.encode().unwrap_or_default();
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
+}
+
+/// The last look at what cards do, as JSON.
+async fn node_usage(State(observed): State<Arc<Observed>>) -> Response {
+    let report = observed.metrics.usage.report.borrow().clone();
+    match report {
+        Some(report) => {
+            // Texts and numbers; a number that JSON has no form for is null.
+            let json = serde_json::to_vec(&report.node_usage()).unwrap_or_default();
+            ([(CONTENT_TYPE, "application/json")], json).into_response()
+        }
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the cards have not been looked at yet\n").into_response(),
+    }
 }
 
 /// Healthy means that the plugin's own sockets answer. A restart would not help with anything else.

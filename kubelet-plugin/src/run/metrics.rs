@@ -15,6 +15,7 @@ use crate::{
     driver::DriverMetrics,
     layout::LayoutMetrics,
     prepare::{MpsMetrics, PrepareMetrics},
+    usage::UsageMetrics,
 };
 
 /// The metrics of all parts. Clones share their values.
@@ -33,6 +34,8 @@ pub struct Metrics {
     pub prepare: PrepareMetrics,
     /// MPS daemons.
     pub mps: MpsMetrics,
+    /// What cards and claims do.
+    pub usage: UsageMetrics,
     /// ResourceSlices.
     pub published: PublishedMetrics,
     /// Cards that answered when the hardware was last read.
@@ -57,6 +60,7 @@ impl Metrics {
             kubelet: KubeletMetrics::register(&mut registry),
             prepare: PrepareMetrics::register(&mut registry),
             mps: MpsMetrics::register(&mut registry),
+            usage: UsageMetrics::register(&mut registry),
             published: PublishedMetrics::register(&mut registry),
             cards: add(&mut registry, "cards", "Cards that answered when the hardware was last read"),
             http_connections_refused: add(

@@ -132,7 +132,8 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
         r#"sysfsRoot="/driver-root/sys""#,
         r#"procRoot="/driver-root/proc""#,
         r#"driverName="x.example.com""#,
-        r#"kubeletPlugin={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json"}"#,
+        r#"kubeletPlugin={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json",
+            "usageIntervalSeconds": 30, "hostPID": true}"#,
         "managed.handoverSeconds=90",
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
@@ -145,6 +146,8 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     assert_eq!(options.driver_name, "x.example.com");
     assert_eq!(options.http_address.port(), 1234);
     assert_eq!(options.managed_handover.as_secs(), 90);
+    assert_eq!(options.usage_interval.as_secs(), 30);
+    assert_eq!(only(&objects, "DaemonSet")["spec"]["template"]["spec"]["hostPID"], true);
     assert_eq!(options.probe_socket.as_deref(), Some(std::path::Path::new("/run/tessera/probe.sock")));
     let limit =
         only(&objects, "DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();

@@ -12,6 +12,7 @@ mod managed;
 mod node;
 mod partitions;
 mod plugin;
+mod usage;
 mod whole;
 
 use tessera_fakes::machine;

@@ -16,6 +16,7 @@ mod events;
 mod fabric;
 mod faults;
 mod fields;
+mod gpm;
 mod identity;
 mod lookup;
 mod memory;

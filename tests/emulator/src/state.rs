@@ -5,6 +5,7 @@
 
 pub mod fault;
 pub mod generation;
+pub mod meter;
 pub mod mig;
 pub mod store;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::fault::{Fault, FaultEffect, Moment};
+pub use self::meter::Meter;
 pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};
 
@@ -79,6 +81,9 @@ pub struct CardState {
     pub mig: Mig,
     /// NVLinks that are down.
     pub links_down: Vec<u32>,
+    /// What it has done so far.
+    #[serde(skip_serializing_if = "Meter::is_unused")]
+    pub meter: Meter,
 }
 
 impl CardState {
@@ -87,6 +92,17 @@ impl CardState {
     pub fn busy_percent(&self) -> u32 {
         let processes = self.processes.iter().map(|process| process.busy_percent);
         processes.fold(0, u32::saturating_add).min(100).max(self.utilization_gpu)
+    }
+
+    /// The same of each GPU instance on which a process is, by its id.
+    pub fn busy_instances(&self) -> BTreeMap<u32, u32> {
+        let mut busy = BTreeMap::<u32, u32>::new();
+        for process in &self.processes {
+            let Some(instance) = process.gpu_instance else { continue };
+            let percent = busy.entry(instance).or_default();
+            *percent = percent.saturating_add(process.busy_percent).min(100);
+        }
+        busy
     }
 }
 

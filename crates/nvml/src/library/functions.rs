@@ -6,9 +6,11 @@
 
 mod device;
 mod events;
+mod gpm;
 mod links;
 mod mig;
 mod system;
+mod telemetry;
 
 use std::ffi::{CStr, c_char, c_uint};
 use std::path::Path;
@@ -16,6 +18,7 @@ use std::path::Path;
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib, nvmlDevice_t, nvmlReturn_t};
 
 pub(super) use events::{EventSetHandle, RawEvent};
+pub(super) use gpm::GpmHandle;
 pub(super) use mig::{ComputeInstanceHandle, GpuInstanceHandle};
 
 use super::text;

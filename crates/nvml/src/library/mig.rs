@@ -230,7 +230,7 @@ fn find_device(
 }
 
 /// The handle's object may be gone.
-fn is_stale(error: &NvmlError) -> bool {
+pub(super) fn is_stale(error: &NvmlError) -> bool {
     let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
     error.is_not_found() || matches!(error, NvmlError::Call { code, .. } if *code == invalid)
 }

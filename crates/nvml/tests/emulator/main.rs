@@ -7,5 +7,6 @@ mod faults;
 mod mig;
 mod mig_faults;
 mod readings;
+mod telemetry;
 
 use tessera_fakes::machine;

@@ -18,6 +18,8 @@ pub(in crate::prepare) struct ShareLimits {
     pub memory_limit_mib: u64,
     /// 1 to 100.
     pub active_thread_percentage: u8,
+    /// Of all the claim's processes together, MiB.
+    pub memory_mib: u64,
     /// Of all the claim's processes together, 1 to 100.
     pub compute: u8,
 }
@@ -49,7 +51,8 @@ impl ShareLimits {
         let memory_limit_mib = u64::try_from(memory / MIB / clients).unwrap_or_default().max(1);
         let active_thread_percentage = u8::try_from(compute / clients).unwrap_or(100).max(1);
         let compute = u8::try_from(compute).unwrap_or(100);
-        Ok(Self { memory_limit_mib, active_thread_percentage, compute })
+        let memory_mib = u64::try_from(memory / MIB).unwrap_or_default();
+        Ok(Self { memory_limit_mib, active_thread_percentage, memory_mib, compute })
     }
 
     /// In the form of a claim's record, before the daemon is known.
@@ -57,6 +60,7 @@ impl ShareLimits {
         ClaimMps {
             memory_limit_mib: Some(self.memory_limit_mib),
             active_thread_percentage: Some(self.active_thread_percentage),
+            memory_mib: Some(self.memory_mib),
             compute: Some(self.compute),
             static_partition: None,
             pipe_directory: None,
@@ -135,13 +139,31 @@ mod tests {
     #[test]
     fn what_is_consumed_is_divided_by_the_processes() {
         let one = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "1")]).unwrap();
-        assert_eq!(one, ShareLimits { memory_limit_mib: 20_480, active_thread_percentage: 25, compute: 25 });
+        assert_eq!(
+            one,
+            ShareLimits {
+                memory_limit_mib: 20_480,
+                active_thread_percentage: 25,
+                memory_mib: 20_480,
+                compute: 25
+            }
+        );
         let four = of(&[("memory", "20Gi"), ("compute", "25"), ("clients", "4")]).unwrap();
-        assert_eq!(four, ShareLimits { memory_limit_mib: 5120, active_thread_percentage: 6, compute: 25 });
+        assert_eq!(
+            four,
+            ShareLimits {
+                memory_limit_mib: 5120,
+                active_thread_percentage: 6,
+                memory_mib: 20_480,
+                compute: 25
+            }
+        );
         let parts = of(&[("memory", "1610612736500m"), ("compute", "25"), ("clients", "1")]).unwrap();
         assert_eq!(parts.memory_limit_mib, 1536);
         let many = of(&[("memory", "128Mi"), ("compute", "1"), ("clients", "48")]).unwrap();
-        assert_eq!(many, ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, compute: 1 });
+        let expected =
+            ShareLimits { memory_limit_mib: 2, active_thread_percentage: 1, memory_mib: 128, compute: 1 };
+        assert_eq!(many, expected);
     }
 
     #[test]

@@ -6,7 +6,10 @@ use super::{Directory, Target};
 use crate::directory::{capabilities, functions, proc};
 use crate::failure::Failure;
 use crate::mig::mode;
-use crate::state::{self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Moment, Process, ProcessKind};
+use crate::state::fault::PARTS;
+use crate::state::{
+    self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Meter, Moment, Process, ProcessKind, meter,
+};
 
 /// XID of a card that fell off the bus.
 const XID_OFF_THE_BUS: u64 = 79;
@@ -15,7 +18,8 @@ const XID_OFF_THE_BUS: u64 = 79;
 pub(super) struct Fault {
     #[command(flatten)]
     directory: Directory,
-    /// Function of NVML; without a version at its end it means all versions. Every function where it is not given.
+    /// Function of NVML; without a version at its end it means all versions. Or a single figure that a function tells among
+    /// others, such as NVML_CLOCK_SM, NVML_FI_DEV_MEMORY_TEMP, NVML_GPM_METRIC_SM_UTIL. Every function where it is not given.
     #[arg(long, value_name = "FUNCTION")]
     call: Option<String>,
     /// Index of a card. Every card, and calls that concern none, where it is not given.
@@ -56,8 +60,12 @@ pub(super) fn fault(arguments: Fault) -> anyhow::Result<()> {
             moment: Moment::Before,
             remaining: None,
         };
-        if !functions::all().any(|(name, _)| probe.meets(name, None)) {
-            anyhow::bail!("NVML has no function {call}; names are as in nvml.h, such as nvmlDeviceGetUUID");
+        let names = functions::all().map(|(name, _)| name).chain(PARTS);
+        if !names.into_iter().any(|name| probe.meets(name, None)) {
+            anyhow::bail!(
+                "NVML has no function {call}; names are as in nvml.h, such as nvmlDeviceGetUUID, or one of {}",
+                PARTS.join(", ")
+            );
         }
     }
     let effects = [
@@ -211,6 +219,9 @@ pub(super) struct AddProcess {
     /// In which of NVML's lists it is.
     #[arg(long, value_enum, default_value = "compute")]
     kind: ProcessKind,
+    /// Percent of time in which its kernels run.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
+    busy: u32,
 }
 
 #[derive(Args)]
@@ -238,7 +249,7 @@ pub(super) fn process(command: &ProcessCommand) -> anyhow::Result<()> {
                     kind: arguments.kind,
                     gpu_instance: arguments.gpu_instance,
                     compute_instance: arguments.compute_instance,
-                    busy_percent: 0,
+                    busy_percent: arguments.busy,
                     owner: 0,
                 });
             })
@@ -309,6 +320,7 @@ pub(super) fn reboot(arguments: &Reboot) -> anyhow::Result<()> {
                 lost: card.lost,
                 links_down: std::mem::take(&mut card.links_down),
                 mig: std::mem::take(&mut card.mig),
+                meter: Meter::starting(meter::now()),
                 ..CardState::default()
             };
         }
@@ -336,6 +348,7 @@ pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
             anyhow::bail!("card {index} is in use by process {}: it cannot be reset", process.pid);
         }
         mode::reset(&mut card.mig);
+        card.meter = Meter::starting(meter::now());
         Ok(capabilities::show(target.store.root(), &target.machine.cards[index], &card.mig)?)
     })
 }

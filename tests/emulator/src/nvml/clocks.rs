@@ -16,6 +16,8 @@ mod clock_id {
 
 /// `nvmlClocksEventReasonGpuIdle`
 const REASON_IDLE: u64 = 1;
+/// `nvmlClocksEventReasonSwPowerCap`
+const REASON_POWER_CAP: u64 = 4;
 /// All reasons that `nvidia-smi -q` shows on the boards here.
 const REASONS_SUPPORTED: u64 = 0x1ff;
 /// `NVML_PSTATE_0`, in which data-centre cards stay.
@@ -48,12 +50,22 @@ fn current(view: &CardView<'_>) -> Option<Clocks> {
 }
 
 fn reasons(view: &CardView<'_>) -> u64 {
-    if view.state.busy_percent() > 0 { 0 } else { REASON_IDLE }
+    match view.state.busy_percent() {
+        0 => REASON_IDLE,
+        // It draws as much as it may.
+        100 => REASON_POWER_CAP,
+        _ => 0,
+    }
 }
 
 nvml_functions! {
     /// `nvmlDeviceGetClockInfo`
     fn nvmlDeviceGetClockInfo(view: CardView, kind: u32, megahertz: Out<u32>) {
+        match kind {
+            1 => view.part("NVML_CLOCK_SM")?,
+            2 => view.part("NVML_CLOCK_MEM")?,
+            _ => {}
+        }
         megahertz.set(clock(current(&view), kind)?)
     }
 

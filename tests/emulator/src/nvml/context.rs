@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use super::faults::suffer;
 use super::handle::{Handle, Object};
 use super::session::{Session, Snapshot};
 use crate::directory::capabilities;
 use crate::failure::Failure;
 use crate::hardware::mig::{GpuInstanceProfile, MigModel};
 use crate::machine::{Card, Machine};
+use crate::state::fault::PARTS;
 use crate::state::mig::{ComputeInstance, GpuInstance};
-use crate::state::{CardState, State};
+use crate::state::{CardState, Meter, Moment, State, meter};
 
 /// What a call may look at.
 pub struct Context {
@@ -146,6 +148,24 @@ impl<'context> CardView<'context> {
             capabilities::show(store.root(), self.card, &card.mig).map_err(|error| error.failure())?;
             Ok(answer)
         })
+    }
+
+    /// What it has done up to now.
+    pub fn meter(&self) -> Meter {
+        self.state.meter.at(self.state, meter::now())
+    }
+
+    /// Applies the faults that name a part of what a function tells: a field, a metric, a clock.
+    ///
+    /// # Errors
+    /// That of the fault.
+    pub fn part(&self, name: &'static str) -> Result<(), Failure> {
+        debug_assert!(PARTS.contains(&name), "{name}");
+        let state = self.context.state();
+        if state.faults.iter().all(|fault| fault.call.as_deref() != Some(name)) {
+            return Ok(());
+        }
+        suffer(&self.context.session, state, name, Some(self.card.index), Moment::Before)
     }
 
     /// How the card can be partitioned.

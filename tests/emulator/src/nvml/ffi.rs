@@ -36,6 +36,11 @@ impl<T> Out<T> {
         Ok(Out(self.0.wrapping_add(position)))
     }
 
+    /// The place right behind the value, where an array follows that is longer than this header's.
+    pub fn behind<U>(self) -> Out<U> {
+        Out(self.0.wrapping_add(1).cast())
+    }
+
     /// Whether nothing can be written.
     pub fn is_null(self) -> bool {
         self.0.is_null()

@@ -5,9 +5,10 @@ use nvml_wrapper_sys::bindings::{nvmlFieldValue_t, nvmlValue_t};
 use super::call::nvml_functions;
 use super::context::CardView;
 use super::ffi::Out;
-use super::{nvlink, power, utilization};
+use super::{nvlink, power};
 use crate::failure::Failure;
 use crate::machine::Remote;
+use crate::state::meter;
 
 /// `nvmlValueType_t`
 mod value_type {
@@ -52,6 +53,8 @@ fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure>
         94 | 95 => Ok(Unsigned(0)),
         // NVML_FI_DEV_REMAPPED_COR, _UNC, _PENDING, _FAILURE
         142..=145 => known(board.remapped_row_banks.map(|_| 0)),
+        // NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _RX: the scope is the link, or all of them
+        138 | 139 => Ok(Long(nvlink::kibibytes(view, scope)?)),
         // NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT
         147 => {
             has_links()?;
@@ -81,6 +84,17 @@ fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure>
     }
 }
 
+/// The field by the name that a fault calls it, where a fault may.
+fn part(field: u32) -> Option<&'static str> {
+    Some(match field {
+        82 => "NVML_FI_DEV_MEMORY_TEMP",
+        83 => "NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        138 => "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
+        139 => "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+        _ => return None,
+    })
+}
+
 nvml_functions! {
     /// `nvmlDeviceGetFieldValues`
     fn nvmlDeviceGetFieldValues(view: CardView, count: i32, values: Out<nvmlFieldValue_t>) {
@@ -89,13 +103,17 @@ nvml_functions! {
             let value = values.at(position)?;
             let asked = value.get()?;
             // The whole union is written; in little-endian order the shorter integer is its beginning.
-            let (kind, outcome, reading) = match read(&view, asked.fieldId, asked.scopeId) {
+            let answer = match part(asked.fieldId) {
+                Some(part) => view.part(part).and_then(|()| read(&view, asked.fieldId, asked.scopeId)),
+                None => read(&view, asked.fieldId, asked.scopeId),
+            };
+            let (kind, outcome, reading) = match answer {
                 Ok(Reading::Unsigned(reading)) => (value_type::UNSIGNED_INT, 0, nvmlValue_t { ullVal: reading.into() }),
                 Ok(Reading::Long(reading)) => (value_type::UNSIGNED_LONG_LONG, 0, nvmlValue_t { ullVal: reading }),
                 Err(Failure(code)) => (value_type::UNSIGNED_INT, code, nvmlValue_t { ullVal: 0 }),
             };
             value.set(nvmlFieldValue_t {
-                timestamp: utilization::now() as i64,
+                timestamp: meter::now() as i64,
                 latencyUsec: 0,
                 valueType: kind,
                 nvmlReturn: outcome,

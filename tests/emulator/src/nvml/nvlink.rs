@@ -86,6 +86,19 @@ pub(super) fn speed(view: &CardView<'_>, number: u32) -> Result<u32, Failure> {
     nvlink.megabytes_per_second.ok_or(Failure::NOT_SUPPORTED)
 }
 
+/// Data that one or all links have carried each way, KiB: made up, 1 MiB for each link and second in which the card is busy by
+/// a percent.
+pub(super) fn kibibytes(view: &CardView<'_>, scope: u32) -> Result<u64, Failure> {
+    let links = match scope {
+        u32::MAX => view.card.links.len() as u64,
+        number => exists(view, number).map(|()| 1)?,
+    };
+    if links == 0 {
+        return Err(Failure::NOT_SUPPORTED);
+    }
+    Ok(links * (view.meter().busy / 1_000_000) * 1024)
+}
+
 /// `nvmlNvlinkVersion_t` of a generation.
 fn version(generation: u32) -> Option<u32> {
     match generation {

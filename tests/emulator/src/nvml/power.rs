@@ -8,9 +8,14 @@ use crate::failure::Failure;
 /// `NVML_FEATURE_ENABLED`
 const ENABLED: u32 = 1;
 
-/// Power draw, mW: as set, else that of an idle card.
+/// Power draw, mW: as set, else from that of an idle card to the limit, by how busy it is.
 pub(super) fn usage(view: &CardView<'_>) -> Result<u32, Failure> {
-    view.state.power_usage_milliwatts.or(view.card.board.power_usage_milliwatts).ok_or(Failure::NOT_SUPPORTED)
+    if let Some(milliwatts) = view.state.power_usage_milliwatts {
+        return Ok(milliwatts);
+    }
+    let idle = view.card.board.power_usage_milliwatts.ok_or(Failure::NOT_SUPPORTED)?;
+    let busy = u64::from(limit(view)?.saturating_sub(idle)) * u64::from(view.state.busy_percent()) / 100;
+    Ok(idle + u32::try_from(busy).unwrap_or(0))
 }
 
 /// Power limit in force, mW.
@@ -21,11 +26,23 @@ pub(super) fn limit(view: &CardView<'_>) -> Result<u32, Failure> {
         .ok_or(Failure::NOT_SUPPORTED)
 }
 
-/// Energy since the machine was made, mJ, as if the draw had always been what it is now.
+/// Energy since the machine was made, or the card was reset, mJ.
 pub(super) fn energy(view: &CardView<'_>) -> Result<u64, Failure> {
-    let milliwatts = u64::from(usage(view)?);
-    let seconds = view.context.session.age().as_millis() / 1000;
-    Ok(milliwatts * u64::try_from(seconds).unwrap_or(0))
+    let board = &view.card.board;
+    let idle = board.power_usage_milliwatts.ok_or(Failure::NOT_SUPPORTED)?;
+    // The default limit: with one that can change, the sum of what was would change with it.
+    let most = board.power_limit_default_milliwatts.ok_or(Failure::NOT_SUPPORTED)?;
+    let meter = view.meter();
+    let age = match meter.since {
+        0 => view.context.session.age().as_micros(),
+        since => u128::from(meter.until.saturating_sub(since)),
+    };
+    let idle_time = age.saturating_sub(meter.set_power_time.into());
+    let busy = u128::from(meter.busy.saturating_sub(meter.busy_at_set_power)) / 100;
+    let nanojoules = u128::from(idle) * idle_time
+        + u128::from(most.saturating_sub(idle)) * busy
+        + u128::from(meter.set_power);
+    Ok(u64::try_from(nanojoules / 1_000_000).unwrap_or(u64::MAX))
 }
 
 nvml_functions! {

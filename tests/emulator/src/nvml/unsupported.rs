@@ -101,14 +101,14 @@ of_a_card! {
     nvmlDeviceSetVirtualizationMode, nvmlDeviceVgpuForceGspUnload,
     nvmlDeviceWorkloadPowerProfileClearRequestedProfiles, nvmlDeviceWorkloadPowerProfileGetCurrentProfiles,
     nvmlDeviceWorkloadPowerProfileGetProfilesInfo, nvmlDeviceWorkloadPowerProfileSetRequestedProfiles,
-    nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1, nvmlGpmMigSampleGet, nvmlGpmQueryDeviceSupport,
-    nvmlGpmQueryIfStreamingEnabled, nvmlGpmSampleGet, nvmlGpmSetStreamingEnabled,
+    nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1,
+    nvmlGpmQueryIfStreamingEnabled, nvmlGpmSetStreamingEnabled,
     nvmlVgpuTypeGetMaxInstances,
 }
 
 of_the_machine! {
     nvmlDeviceDiscoverGpus, nvmlDeviceModifyDrainState, nvmlDeviceQueryDrainState, nvmlDeviceRemoveGpu,
-    nvmlDeviceRemoveGpu_v2, nvmlGpmMetricsGet, nvmlSystemEventSetCreate, nvmlSystemEventSetFree,
+    nvmlDeviceRemoveGpu_v2, nvmlSystemEventSetCreate, nvmlSystemEventSetFree,
     nvmlSystemEventSetWait, nvmlSystemGetCPER_v1, nvmlSystemGetConfComputeCapabilities,
     nvmlSystemGetConfComputeGpusReadyState, nvmlSystemGetConfComputeKeyRotationThresholdInfo,
     nvmlSystemGetConfComputeSettings, nvmlSystemGetConfComputeState, nvmlSystemGetNvlinkBwMode,
@@ -118,7 +118,7 @@ of_the_machine! {
 
 of_nothing! {
         nvmlGetVgpuCompatibility, nvmlGetVgpuDriverCapabilities,
-    nvmlGetVgpuVersion, nvmlGpmSampleAlloc, nvmlGpmSampleFree,         nvmlGpuInstanceGetActiveVgpus,             nvmlGpuInstanceGetCreatableVgpus,     nvmlGpuInstanceGetVgpuHeterogeneousMode, nvmlGpuInstanceGetVgpuSchedulerLog,
+    nvmlGetVgpuVersion,         nvmlGpuInstanceGetActiveVgpus,             nvmlGpuInstanceGetCreatableVgpus,     nvmlGpuInstanceGetVgpuHeterogeneousMode, nvmlGpuInstanceGetVgpuSchedulerLog,
     nvmlGpuInstanceGetVgpuSchedulerLog_v2, nvmlGpuInstanceGetVgpuSchedulerState,
     nvmlGpuInstanceGetVgpuSchedulerState_v2, nvmlGpuInstanceGetVgpuTypeCreatablePlacements,
     nvmlGpuInstanceSetVgpuHeterogeneousMode, nvmlGpuInstanceSetVgpuSchedulerState,

@@ -5,6 +5,7 @@ use nvml_wrapper_sys::bindings::{nvmlFBCStats_t, nvmlProcessUtilizationSample_t,
 use super::call::nvml_functions;
 use super::ffi::Out;
 use crate::failure::Failure;
+use crate::state::meter::now;
 
 /// Time over which the driver samples, µs. NVML documents between 1/6 and 1 second.
 const SAMPLING_PERIOD: u32 = 167_000;
@@ -15,12 +16,6 @@ fn idle_engine(utilization: Out<u32>, period: Out<u32>) -> Result<(), Failure> {
     }
     utilization.set(0)?;
     period.set(SAMPLING_PERIOD)
-}
-
-/// Microseconds since 1970.
-pub(super) fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 nvml_functions! {
@@ -83,6 +78,9 @@ nvml_functions! {
         count: Out<u32>,
         _last_seen: u64,
     ) {
+        if view.state.mig.enabled {
+            return Err(Failure::NOT_SUPPORTED);
+        }
         let processes = &view.state.processes;
         if processes.is_empty() {
             count.set(0)?;

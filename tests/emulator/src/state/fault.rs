@@ -6,13 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
+/// Parts of what a function tells that a fault may name in place of the function, so that one figure fails alone.
+pub const PARTS: [&str; 12] = [
+    "NVML_CLOCK_SM",
+    "NVML_CLOCK_MEM",
+    "NVML_PCIE_UTIL_TX_BYTES",
+    "NVML_PCIE_UTIL_RX_BYTES",
+    "NVML_FI_DEV_MEMORY_TEMP",
+    "NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+    "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
+    "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+    "NVML_GPM_METRIC_SM_UTIL",
+    "NVML_GPM_METRIC_SM_OCCUPANCY",
+    "NVML_GPM_METRIC_ANY_TENSOR_UTIL",
+    "NVML_GPM_METRIC_DRAM_BW_UTIL",
+];
+
 /// An injected fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
     /// Tells it from the others.
     pub number: u64,
-    /// Name of an NVML function; without a version at its end it means all versions; `None` means every function.
+    /// Name of an NVML function, or one of [`PARTS`]; without a version at its end it means all versions; `None` means every
+    /// function.
     pub call: Option<String>,
     /// Index of a card; `None` means every card, and calls that concern no card.
     pub card: Option<u32>,

@@ -8,8 +8,8 @@ use rustix::fs::FlockOperation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::State;
 use super::generation::Generation;
+use super::{State, meter};
 use crate::failure::Failure;
 use crate::machine::Machine;
 
@@ -158,6 +158,7 @@ impl Store {
         let mut state = before.clone();
         let answer = change(&mut state)?;
         if state != before {
+            meter::advance(&before, &mut state, meter::now());
             self.write("state.json", &state)?;
             let generation = self.generation_path();
             Generation::advance(&generation).map_err(at(&generation))?;

@@ -66,7 +66,7 @@ impl Functions {
         answer
     }
 
-    fn field(&self, card: Handle, field: u32, scope: u32) -> Result<u64, NvmlError> {
+    pub(super) fn field(&self, card: Handle, field: u32, scope: u32) -> Result<u64, NvmlError> {
         let function = function!(self, nvmlDeviceGetFieldValues);
         let get = function.get()?;
         let mut value = sys::nvmlFieldValue_t {

@@ -1,0 +1,85 @@
+//! Whose a process is.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use tessera_mps_host::pod_uid;
+
+/// How much of a process's list of cgroups is read, bytes.
+const LONGEST: u64 = 4096;
+
+/// Whose a process is, as far as it can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The pod with this UID.
+    Pod(String),
+    /// No pod: a program of the node.
+    Node,
+    /// It has ended, or this process does not see those of the node.
+    Unknown,
+}
+
+/// Finds the owners of processes.
+#[derive(Debug)]
+pub struct Owners {
+    proc_root: PathBuf,
+    /// The cgroups of this process.
+    own: Option<Vec<u8>>,
+    known: BTreeMap<u32, Owner>,
+}
+
+impl Owners {
+    /// By procfs at that place. Blocks for a file read, as all of this does.
+    pub fn new(proc_root: PathBuf) -> Self {
+        let own = cgroups(&proc_root, "self").ok();
+        Self { proc_root, own, known: BTreeMap::new() }
+    }
+
+    /// Whose process this is.
+    pub fn of(&mut self, pid: u32) -> Owner {
+        let Self { proc_root, own, known } = self;
+        known.entry(pid).or_insert_with(|| owner(proc_root, own.as_deref(), pid)).clone()
+    }
+}
+
+fn owner(proc_root: &Path, own: Option<&[u8]>, pid: u32) -> Owner {
+    match cgroups(proc_root, &pid.to_string()) {
+        // This process uses no card: it is in a process namespace of its own, where the number means another process.
+        Ok(bytes) if own == Some(&*bytes) => Owner::Unknown,
+        Ok(bytes) => pod_uid(&String::from_utf8_lossy(&bytes)).map_or(Owner::Node, Owner::Pod),
+        Err(_) => Owner::Unknown,
+    }
+}
+
+fn cgroups(proc_root: &Path, process: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(proc_root.join(process).join("cgroup"))?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_a_pods_the_nodes_or_unknown() {
+        let root = tempfile::tempdir().unwrap();
+        let uid = "0b4e5c1a-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
+        for (process, text) in [
+            ("7", format!("0::/kubepods/burstable/pod{uid}/3f9a\n")),
+            ("8", "0::/init\n".to_owned()),
+            ("self", "0::/\n".to_owned()),
+            ("1", "0::/\n".to_owned()),
+        ] {
+            std::fs::create_dir(root.path().join(process)).unwrap();
+            std::fs::write(root.path().join(process).join("cgroup"), text).unwrap();
+        }
+        let mut owners = Owners::new(root.path().to_owned());
+        assert_eq!(owners.of(7), Owner::Pod(uid.to_owned()));
+        assert_eq!(owners.of(8), Owner::Node);
+        assert_eq!(owners.of(9), Owner::Unknown);
+        assert_eq!(owners.of(1), Owner::Unknown, "it is this one");
+    }
+}
