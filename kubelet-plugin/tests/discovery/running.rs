@@ -113,16 +113,16 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     let mut running = Running::start("a30-x2", PATIENCE * 10);
     running.install_driver();
     running.until(|machine| machine.cards.len() == 2).await;
-    let unhealthy = Health::Unhealthy { reason: "xid-48".into() };
+    let unhealthy = [HealthFault::xid(48, None)].into();
     let heard = tokio::time::timeout(PATIENCE, async {
         // Listening to events starts a little after the cards were read.
-        while running.machines.borrow().as_ref().unwrap().cards[1].health != unhealthy {
+        while running.machines.borrow().as_ref().unwrap().cards[1].faults != unhealthy {
             running.emulated.let_happen("xid --card 1 48");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
     heard.await.expect("the XID was not heard of");
-    assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].health, Health::Healthy);
+    assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].faults, [].into());
 }
 
 fn healths(machine: &Machine) -> Vec<Health> {
@@ -139,9 +139,9 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     let hung = running.until(|machine| machine.cards[0].health == Health::NotAnswering).await;
     assert_eq!(hung.cards[1], whole.cards[1]);
     let before = running.looks.borrow_and_update().clone();
-    let xid = Health::Unhealthy { reason: "xid-48".into() };
+    let xid = [HealthFault::xid(48, None)].into();
     running.emulated.let_happen("xid --card 1 48");
-    let told = running.until(|machine| machine.cards[1].health == xid).await;
+    let told = running.until(|machine| machine.cards[1].faults == xid).await;
     assert_eq!(told.cards[0].health, Health::NotAnswering);
     let since = running.looks.wait_for(|looks| looks.any() > before.any()).await.unwrap().clone();
     let hung = since.hanging.first().unwrap();
@@ -150,7 +150,7 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     running.emulated.let_happen("restore");
     let again = running.until(|machine| machine.cards[0].health == Health::Healthy).await;
     assert_eq!(again.cards[0], whole.cards[0]);
-    assert_eq!(again.cards[1].health, xid, "only a reset takes that away");
+    assert_eq!(again.cards[1].faults, xid, "only a reset takes that away");
     assert!(
         running.looks.wait_for(|looks| looks.complete > before.complete).await.unwrap().hanging.is_empty()
     );

@@ -192,7 +192,7 @@ fn cards_are_published_in_the_order_of_their_links() {
 fn a_card_that_does_not_work_is_tainted() {
     let mut machine = hgx_h100();
     machine.cards[1].health = Health::Lost;
-    machine.cards[2].health = Health::Unhealthy { reason: "xid-79".to_owned() };
+    machine.cards[2].faults = [HealthFault::xid(79, None), HealthFault::new(HealthClass::Thermal)].into();
     machine.cards[3].health = Health::Unhealthy { reason: "fell off; see log".to_owned() };
     let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
