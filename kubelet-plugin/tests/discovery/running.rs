@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_api::health::HealthFault;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, Looks};
@@ -234,4 +235,49 @@ async fn a_link_that_goes_down_changes_the_machine() {
     running.until(|machine| links(machine) == 6).await;
     running.emulated.let_happen("link --card 0 --link 2 down");
     running.until(|machine| links(machine) == 5).await;
+}
+
+fn names(machine: &Machine, card: usize) -> Vec<String> {
+    machine.cards[card].all_faults().map(|fault| fault.name()).collect()
+}
+
+#[tokio::test]
+async fn faults_of_a_card_are_its_own_and_go_with_their_cause() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    let whole = running.until(|machine| machine.cards.len() == 8).await;
+    for (order, name) in [
+        ("--uncorrected-errors 2", "ecc-uncorrectable"),
+        ("--row-remap-pending true", "row-remap-pending"),
+        ("--row-remap-failed true", "row-remap-failed"),
+        ("--hot true", "thermal"),
+        ("--power-brake true", "power-brake"),
+        ("--fabric-mask 1", "fabric"),
+        ("--recovery-action 4", "recovery-action"),
+    ] {
+        running.emulated.let_happen(&format!("health --card 3 {order}"));
+        let broken = running.until(|machine| names(machine, 3) == [name]).await;
+        assert!((0..8).filter(|card| *card != 3).all(|card| names(&broken, card).is_empty()), "{name}");
+        running.emulated.let_happen("restore --card 3");
+        running.until(|machine| *machine == *whole).await;
+    }
+    running.emulated.let_happen("link --card 3 --link 5 down");
+    running.until(|machine| names(machine, 3) == ["nvlink-down"]).await;
+    running.emulated.let_happen("link --card 3 --link 5 up");
+    running.until(|machine| *machine == *whole).await;
+}
+
+#[tokio::test]
+async fn a_reset_that_the_driver_no_longer_recommends_takes_the_xid_away() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 8).await;
+    running.emulated.let_happen("health --card 2 --recovery-action 1 --uncorrected-errors 1");
+    let recommended = |machine: &Machine| names(machine, 2) == ["recovery-action", "ecc-uncorrectable"];
+    running.until(recommended).await;
+    running.emulated.let_happen("xid --card 2 48");
+    let broken = running.until(|machine| machine.cards[2].faults.len() == 3).await;
+    assert!(broken.cards[2].faults.contains(&HealthFault::xid(48, None)));
+    running.emulated.let_happen("reset --card 2");
+    running.until(|machine| names(machine, 2).is_empty()).await;
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_api::health::{HealthClass, HealthEffect, HealthFault};
 use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
 use tessera_inventory::pool::{CardOffer, Contents, PoolOptions};
@@ -212,6 +213,48 @@ fn a_card_that_does_not_work_is_tainted() {
             ("gpu-13-00", (key, "NoSchedule", None)),
         ])
     );
+}
+
+#[test]
+fn a_fault_taints_what_it_concerns_as_the_policy_says() {
+    let mut machine = hgx_h100();
+    let slices = Placement { start: 2, size: 1 };
+    machine.cards[1].faults =
+        [HealthFault::xid(48, Some(slices)), HealthFault::new(HealthClass::Thermal)].into();
+    let mut options = options();
+    options.health = options.health.with(HealthClass::Xid, HealthEffect::NoExecute);
+    let tainted = |options: &PoolOptions| -> Vec<(String, String, Option<String>)> {
+        let pool = Pool::new(&machine, options);
+        assert_eq!(violations(&pool), [""; 0]);
+        let taints = pool.devices().flat_map(|device| {
+            device
+                .taints
+                .iter()
+                .flatten()
+                .map(|taint| (device.name.clone(), taint.effect.clone(), taint.value.clone()))
+        });
+        taints.collect()
+    };
+    let found = tainted(&options);
+    assert!(
+        found.iter().all(|(_, effect, value)| {
+            (effect.as_str(), value.as_deref()) == ("NoExecute", Some("xid-48"))
+        })
+    );
+    let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+    assert!(names.contains(&"gpu-11-00") && names.contains(&"gpu-11-00-mig-1g10gb-2"), "{names:?}");
+    assert!(
+        names.contains(&"gpu-11-00-mig-2g20gb-2") && names.contains(&"gpu-11-00-mig-3g40gb-0"),
+        "{names:?}"
+    );
+    assert!(
+        !names.contains(&"gpu-11-00-mig-1g10gb-1") && !names.contains(&"gpu-11-00-mig-3g40gb-4"),
+        "{names:?}"
+    );
+    options.health = options.health.with(HealthClass::Xid, HealthEffect::Off);
+    assert_eq!(tainted(&options), []);
+    options.health = options.health.with(HealthClass::Thermal, HealthEffect::NoSchedule);
+    assert!(tainted(&options).len() > found.len(), "heat concerns all of the card");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::sync::Mutex;
 
 use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
-use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, PairReadings};
+use tessera_api::health::HealthFault;
+use tessera_nvml::{
+    ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, NvmlError, PairReadings,
+};
 
 use super::*;
 
