@@ -11,3 +11,4 @@ mod overlaps;
 mod pools;
 mod room;
 mod simulation;
+mod taint_rules;
