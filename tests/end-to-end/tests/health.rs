@@ -67,7 +67,7 @@ async fn tainted(slices: &Api<ResourceSlice>) -> BTreeSet<(String, String, Strin
 async fn kubernetes_evicts_the_pods_of_the_faulty_card_only() {
     let options = ClusterOptions { helm: true, ..ClusterOptions::scheduler_tier(1) };
     let cluster = Cluster::start(options).await.unwrap();
-    let values = vec![r#"health.xids={"48": "NoExecute"}"#.to_owned()];
+    let values = vec!["health.xids.48=NoExecute".to_owned()];
     let options = InstallationOptions { values, ..InstallationOptions::default() };
     let tessera = Installation::install(&cluster, &options).await.unwrap();
     let machine = Machine { hardware: "hgx-h100-80gb".to_owned(), cards: Some(2), mig_mode: false };
