@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::Api;
 use kube::api::ListParams;
 use tessera_harness::installation::{Installation, InstallationOptions};
-use tessera_harness::node_stand_in::{Machine, NodeStandIn};
+use tessera_harness::node_stand_in::{Machine, NodeStandIn, PodsOfNode, PreparedPod};
 use tessera_harness::{Cluster, ClusterOptions};
 use tokio::time::{Instant, sleep};
 
@@ -40,6 +40,11 @@ spec:
   resourceClaims: [{{name: card, resourceClaimName: {name}}}]
 "
     )
+}
+
+/// The test's own pods: the chart's are on the node, too.
+fn running(served: &PodsOfNode) -> Vec<PreparedPod> {
+    served.prepared().into_iter().filter(|pod| pod.namespace == "default").collect()
 }
 
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
@@ -84,8 +89,8 @@ async fn kubernetes_evicts_the_pods_of_the_faulty_card_only() {
     for name in ["first", "second"] {
         cluster.apply(&pod(name, "gpu.tessera.dev")).await.unwrap();
     }
-    until("both pods running", async || served.prepared().len() == 2).await;
-    let before = served.prepared();
+    until("both pods running", async || running(&served).len() == 2).await;
+    let before = running(&served);
     let device = |pod: &str| -> String {
         let pod = before.iter().find(|prepared| prepared.name == pod).unwrap();
         pod.devices.values().flatten().next().unwrap().device_name.clone()
@@ -111,8 +116,8 @@ async fn kubernetes_evicts_the_pods_of_the_faulty_card_only() {
         !tainted(&slices).await.is_empty()
     })
     .await;
-    until("one pod evicted", async || served.prepared().len() == 1).await;
-    let left = served.prepared()[0].name.clone();
+    until("one pod evicted", async || running(&served).len() == 1).await;
+    let left = running(&served)[0].name.clone();
     let evicted = if left == "first" { "second" } else { "first" };
     let found = tainted(&slices).await;
     assert!(found.contains(&(device(evicted), "xid-48".to_owned(), "NoExecute".to_owned())), "{found:?}");
@@ -130,7 +135,7 @@ async fn kubernetes_evicts_the_pods_of_the_faulty_card_only() {
     emulator("lose", &["--card=0"]);
     until("lost", async || tainted(&slices).await.iter().any(|(_, value, _)| value == "lost")).await;
     emulator("restore", &["--card=0"]);
-    until("the third pod running", async || served.prepared().iter().any(|pod| pod.name == "third")).await;
+    until("the third pod running", async || running(&served).iter().any(|pod| pod.name == "third")).await;
     assert_eq!(tainted(&slices).await, BTreeSet::new());
     until("told that it is well", async || told("Node", "CardHealthy", "xid-48").await).await;
 
