@@ -276,6 +276,16 @@ fn explain_says_who_allocates_managed_cards() {
     golden("explain-managed-extended", &["explain", "pod/asks", "-f", "../managed.yaml"], "");
 }
 
+/// DeviceTaintRules count like the taints of devices.
+#[test]
+fn rules_that_taint_devices_are_respected() {
+    for claim in ["one", "two", "tolerant"] {
+        let name = format!("explain-taint-rules-{claim}");
+        golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../taint-rules.yaml"], "");
+    }
+    golden("allocate-taint-rules", &["allocate", "-f", "../taint-rules.yaml"], "");
+}
+
 /// The pod is bound, and its containers wait for a device that the plugin cannot prepare.
 #[test]
 fn explain_says_what_cannot_be_prepared() {

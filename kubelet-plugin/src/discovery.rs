@@ -12,7 +12,9 @@
 //! machine, as lost. A card that never reported its identity is left out.
 
 mod facts;
+mod faults;
 mod health;
+mod links_up;
 mod looks;
 mod mig;
 mod own_partitions;
@@ -27,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tessera_api::health::HealthPolicy;
 use tessera_inventory::Machine;
 use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::{Notify, watch};
@@ -58,6 +61,8 @@ pub struct DiscoveryOptions {
     pub look_again: Arc<Notify>,
     /// Keeps XIDs beyond the end of this process; `None` for a process that is not started again.
     pub xid_memory: Option<XidMemory>,
+    /// Which XIDs count.
+    pub policy: HealthPolicy,
     /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
     pub deadline: Duration,
     /// Where to publish when the hardware was looked at.
@@ -75,6 +80,7 @@ impl DiscoveryOptions {
             unsettled_interval: Duration::from_secs(5),
             look_again: Arc::default(),
             xid_memory: None,
+            policy: HealthPolicy::default(),
             deadline: Duration::from_secs(10),
             looks: watch::Sender::default(),
         }
@@ -115,7 +121,7 @@ pub async fn run(
         earlier = earlier => earlier.unwrap_or_default(),
     };
     let shared = Arc::new(Shared {
-        health: Mutex::new(HealthBook::of_earlier(earlier)),
+        health: Mutex::new(HealthBook::of_earlier(earlier, options.policy.clone())),
         look_again: options.look_again.clone(),
         xid_memory: options.xid_memory.clone(),
     });
@@ -195,6 +201,9 @@ fn look(
     for card in discovery.returned() {
         locked(&shared.health).forget(*card);
         shared.look_again.notify_one();
+    }
+    for (card, instances) in discovery.instances_of_xids() {
+        locked(&shared.health).place(*card, instances);
     }
     let looks = discovery.looks().clone();
     Look { machine: discovery.machine(), watch, looks, settled: discovery.is_settled() }

@@ -8,6 +8,7 @@ use std::{
 
 use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_api::health::HealthPolicy;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
@@ -122,6 +123,14 @@ pub struct Options {
     /// program uses them. It is read again every half minute.
     #[arg(long, env = "MIG_LAYOUT_FILE", value_name = "FILE", value_parser = absolute)]
     pub mig_layout_file: Option<PathBuf>,
+
+    /// What faults of cards mean for their devices, where that is not the default. [default: {}]
+    ///
+    /// JSON: `{"classes":{"nvlink-down":"Informational"},"xids":{"79":"NoExecute"}}`. Effects are `Off`, `Informational`
+    /// (Events and the status of pods), `NoSchedule` (no new claims) and `NoExecute` (Kubernetes evicts pods, too). A
+    /// single XID wins over the class `xid`.
+    #[arg(long, env = "HEALTH_POLICY", value_name = "JSON", default_value = "{}", hide_default_value = true)]
+    pub health_policy: HealthPolicy,
 
     /// How long the devices of a card keep their taint when its pool is managed no longer, in seconds.
     ///
@@ -263,6 +272,8 @@ mod tests {
             ("--managed-handover", "1m"),
             ("--usage-interval", "0"),
             ("--usage-interval", "15s"),
+            ("--health-policy", r#"{"classes":{"xyz":"Off"}}"#),
+            ("--health-policy", r#"{"xids":{"79":"Evict"}}"#),
             ("--http-address", "9475"),
             ("--probe-socket", "probe.sock"),
             ("--shutdown-timeout", "-1"),

@@ -21,6 +21,7 @@
 
 mod free_threads;
 mod hardware_looks;
+mod health_events;
 mod health_report;
 mod http;
 pub mod metrics;
@@ -53,6 +54,7 @@ use crate::{
     usage::UsageSweep,
 };
 use free_threads::FreeThreads;
+use health_events::HealthEvents;
 use metrics::Metrics;
 use node::NodePart;
 use readiness::Readiness;
@@ -119,6 +121,7 @@ async fn start(
     let (own_partitions_sender, own_partitions) = watch::channel(None);
     let discovery = DiscoveryOptions {
         memory: Some(options.plugin_directory().join("undivided-cards.json")),
+        policy: options.health_policy.clone(),
         xid_memory: Some(XidMemory::new(&options.plugin_directory(), options.proc_root.clone())),
         ..DiscoveryOptions::new(options.sysfs_root.clone())
     };
@@ -132,8 +135,8 @@ async fn start(
     let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
     let client = tessera_publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
-    let node_events = NodeEvents::new(Events::start(client.clone(), driver_name, node_name), node_name);
-    tokio::spawn(hardware_looks::tell(looks.clone(), node_events));
+    let events = Events::start(client.clone(), driver_name, node_name);
+    let of_node = NodeEvents::new(events.clone(), node_name);
 
     let (labels_sender, labels) = watch::channel(None);
     tasks.spawn(
@@ -174,6 +177,10 @@ async fn start(
     let (preparer_sender, preparer) = watch::channel(None);
     let (listening_sender, listening) = watch::channel(false);
     let (trouble_sender, trouble) = watch::channel(None);
+    let policy = options.health_policy.clone();
+    let health_events =
+        HealthEvents { events, of_node, policy, machines: machines.clone(), preparer: preparer.clone() };
+    tasks.spawn("the Events of cards", health_events.run(shutdown.clone()));
     let readiness_published = published.clone();
     let readiness = Readiness {
         listening,

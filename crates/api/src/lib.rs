@@ -16,6 +16,7 @@ mod device_type;
 pub mod facts;
 pub mod fleet_view;
 pub mod gpu_pool;
+pub mod health;
 pub mod limits;
 pub mod managed;
 pub mod node_report;

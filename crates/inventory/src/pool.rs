@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::PciBusId;
+use tessera_api::health::HealthPolicy;
 use tessera_api::offer::PlacementOrder;
 
 use crate::machine::{Card, Machine};
@@ -45,13 +46,20 @@ pub struct PoolOptions {
     pub offers: CardOffers,
     /// Devices held by allocated or prepared claims, as last published.
     pub held: Held,
+    /// What faults of cards mean for their devices.
+    pub health: HealthPolicy,
 }
 
 impl PoolOptions {
-    /// The default offer of all cards, where nothing is held.
+    /// The default offer of all cards, where nothing is held, and the default meaning of faults.
     #[must_use]
     pub fn new(driver_name: &str) -> Self {
-        Self { driver_name: driver_name.to_owned(), offers: CardOffers::default(), held: Held::default() }
+        Self {
+            driver_name: driver_name.to_owned(),
+            offers: CardOffers::default(),
+            held: Held::default(),
+            health: HealthPolicy::default(),
+        }
     }
 }
 
@@ -119,7 +127,7 @@ impl PackedPool {
             publisher.publish(rank, *position, cards[*position]);
         }
         let Publisher { mut tiers, mut warnings, .. } = publisher;
-        let no_longer_offered = tiers.add_held(options, &mut warnings);
+        let no_longer_offered = tiers.add_held(options, &cards, &mut warnings);
         Self { slices: tiers.into_slices(), warnings, no_longer_offered }
     }
 }
@@ -134,14 +142,14 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
     let groups = topology.groups();
     let makers = WholeCards::new(&topology, &groups);
     let versions = Versions::new(machine, &mut warnings);
+    let options = PoolOptions::new(driver_name);
     let cards = machine.cards_by_address().into_iter().enumerate().map(|(position, card)| {
         let grid = match &card.mig {
             Some(mig) => Grid::new(card.pci, mig, PlacementOrder::default(), &mut warnings),
             None => Grid::whole(),
         };
         let set = counters::of_card(card.pci, &grid);
-        let description =
-            Description::new(card, &versions, driver_name, &CardOffer::default(), &mut warnings);
+        let description = Description::new(card, &versions, &options, &CardOffer::default(), &mut warnings);
         (card.pci, makers.device(position, card, &description, &grid, &set, &mut warnings))
     });
     cards.collect()
@@ -160,7 +168,7 @@ struct Publisher<'a> {
 impl Publisher<'_> {
     /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
     fn publish(&mut self, rank: usize, position: usize, card: &Card) {
-        let PoolOptions { driver_name, offers, held } = self.options;
+        let PoolOptions { offers, held, .. } = self.options;
         let card_offer = offers.of(card.pci);
         let offer = &card_offer.offer;
         let warnings = &mut self.warnings;
@@ -175,7 +183,7 @@ impl Publisher<'_> {
         if is_as_before {
             warnings.push(Warning::OldCounters(card.pci));
         }
-        let description = Description::new(card, &self.versions, driver_name, card_offer, warnings);
+        let description = Description::new(card, &self.versions, self.options, card_offer, warnings);
 
         let partitions = if possible == Possible::Existing {
             partition::existing(card, &grid, &set, warnings)

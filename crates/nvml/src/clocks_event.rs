@@ -18,6 +18,18 @@ impl ClocksEvents {
         ("display_clocks", sys::nvmlClocksEventReasonDisplayClockSetting as u64),
     ];
 
+    /// Whether the hardware keeps them at half or less because it is too hot (`nvmlClocksEventReasonHwThermalSlowdown`).
+    #[must_use]
+    pub const fn is_hot(self) -> bool {
+        self.0 & sys::nvmlClocksThrottleReasonHwThermalSlowdown as u64 != 0
+    }
+
+    /// Whether the power supply keeps them at half or less (`nvmlClocksEventReasonHwPowerBrakeSlowdown`).
+    #[must_use]
+    pub const fn is_power_braked(self) -> bool {
+        self.0 & sys::nvmlClocksThrottleReasonHwPowerBrakeSlowdown as u64 != 0
+    }
+
     /// Each known reason, and whether it applies.
     pub fn each(self) -> impl Iterator<Item = (&'static str, bool)> {
         Self::KNOWN.into_iter().map(move |(name, bit)| (name, self.0 & bit != 0))

@@ -21,6 +21,7 @@ mod elf;
 mod error;
 mod event;
 mod gpm;
+mod health;
 mod library;
 mod mig;
 mod nvlink;
@@ -44,6 +45,7 @@ pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIM
 pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};
 pub use gpm::{Activity, GpmSample};
+pub use health::{FabricHealth, HealthReadings, RemappedRows};
 pub use library::Library;
 pub use mig::{ComputeInstanceProfile, MigMode, MigModeSwitch};
 pub use nvlink::NvLinkReadings;

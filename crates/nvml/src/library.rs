@@ -3,6 +3,7 @@ mod events;
 mod functions;
 mod gpm;
 mod handles;
+mod health;
 mod links;
 mod mig;
 mod telemetry;
@@ -24,6 +25,7 @@ use crate::elf::is_cut_short;
 use crate::error::{NvmlError, Reading};
 use crate::event::{Event, EventWatch};
 use crate::gpm::GpmSample;
+use crate::health::HealthReadings;
 use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
 use crate::nvml::Nvml;
 use crate::open_error::OpenError;
@@ -228,6 +230,11 @@ impl Nvml for Library {
     fn telemetry(&self, address: PciBusId, processes_since: u64) -> Result<CardTelemetry, NvmlError> {
         let Session { functions, handles, .. } = &*self.session;
         Ok(telemetry::read(functions, handles.get(functions, address)?, processes_since))
+    }
+
+    fn health(&self, address: PciBusId) -> Result<HealthReadings, NvmlError> {
+        let Session { functions, handles, .. } = &*self.session;
+        Ok(health::read(functions, handles.get(functions, address)?))
     }
 
     fn gpm_sample(&self, address: PciBusId, gpu_instance: Option<u32>) -> Reading<GpmSample> {

@@ -4,6 +4,7 @@ use crate::driver_version::CudaVersion;
 use crate::error::{NvmlError, Reading};
 use crate::event::{Event, EventWatch};
 use crate::gpm::GpmSample;
+use crate::health::HealthReadings;
 use crate::mig::{ComputeInstanceProfile, MigModeSwitch};
 use crate::pair::PairReadings;
 use crate::process::Process;
@@ -106,6 +107,14 @@ pub trait Nvml: Send + Sync + 'static {
     /// # Errors
     /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
     fn telemetry(&self, _address: PciBusId, _processes_since: u64) -> Result<CardTelemetry, NvmlError> {
+        missing("nvmlDeviceGetHandleByPciBusId_v2")
+    }
+
+    /// Reads what the driver says of a card's health. Its events ([`Nvml::watch`]) are not among it.
+    ///
+    /// # Errors
+    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
+    fn health(&self, _address: PciBusId) -> Result<HealthReadings, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
 

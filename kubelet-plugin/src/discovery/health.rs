@@ -1,36 +1,65 @@
-//! Derives the health of cards from the driver's events.
+//! Derives the faults of cards from the driver's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
-use tessera_inventory::machine::Health;
+use tessera_api::facts::{GpuInstance, Placement};
+use tessera_api::health::{HealthEffect, HealthFault, HealthPolicy};
 use tessera_nvml::Event;
 
-/// XIDs that are caused by faults of a program and don't indicate a faulty card: graphics engine exception, memory
-/// page fault, stopped processing, preemptive clean-up, video processor exception, context switch timeout. NVIDIA's
-/// DRA driver and device plugin ignore the same ones.
-const OF_PROGRAMS: &[u64] = &[13, 31, 43, 45, 68, 109];
+/// The most XIDs that are kept of a card: a card that has had more needs no others.
+const MOST: usize = 16;
+
+/// An XID that counts against a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct XidError {
+    /// Its number.
+    pub(super) xid: u64,
+    /// The GPU instance that it happened in, by the id that it had then.
+    #[serde(default)]
+    gpu_instance: Option<u32>,
+    /// The memory slices of that GPU instance, once they are known. Until then the whole card counts.
+    #[serde(default)]
+    slices: Option<Placement>,
+}
+
+/// The XIDs of each card.
+pub(super) type Xids = BTreeMap<PciBusId, Vec<XidError>>;
 
 /// The driver's events that count against cards. Grows with the number of cards, not of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthBook {
-    xids: BTreeMap<PciBusId, u64>,
+    policy: HealthPolicy,
+    xids: Xids,
     /// Whether `xids` differs from what is on the disk.
     is_unsaved: bool,
     told: BTreeSet<(Option<PciBusId>, u64)>,
 }
 
+impl XidError {
+    /// An XID of a whole card.
+    pub(super) const fn of_card(xid: u64) -> Self {
+        Self { xid, gpu_instance: None, slices: None }
+    }
+}
+
 impl HealthBook {
-    /// Starts with XIDs from before this process.
-    pub(super) fn of_earlier(xids: BTreeMap<PciBusId, u64>) -> Self {
-        for (card, xid) in &xids {
-            tracing::warn!(%card, xid, "the card had an XID error before this start: it gets no new work until it was reset");
+    /// Starts with XIDs from before this process. What `policy` says nothing of does not count.
+    pub(super) fn of_earlier(mut xids: Xids, policy: HealthPolicy) -> Self {
+        for (card, errors) in &mut xids {
+            errors.retain(|error| policy.effect_of_xid(error.xid) != HealthEffect::Off);
+            for XidError { xid, .. } in errors {
+                tracing::warn!(%card, xid, "the card had an XID error before this start, which counts until it was reset");
+            }
         }
-        Self { told: xids.iter().map(|(card, xid)| (Some(*card), *xid)).collect(), xids, is_unsaved: false }
+        let told = xids.iter().flat_map(|(card, errors)| errors.iter().map(|error| (Some(*card), error.xid)));
+        Self { told: told.collect(), xids, policy, is_unsaved: false }
     }
 
     /// What to save, if anything changed.
-    pub(super) fn unsaved(&mut self) -> Option<BTreeMap<PciBusId, u64>> {
+    pub(super) fn unsaved(&mut self) -> Option<Xids> {
         std::mem::take(&mut self.is_unsaved).then(|| self.xids.clone())
     }
 
@@ -41,40 +70,47 @@ impl HealthBook {
 
     /// Notes an event. Returns whether it is a reason to look at the cards again.
     pub(super) fn note(&mut self, event: &Event) -> bool {
-        let (card, xid) = match event {
-            Event::Xid { card, xid, .. } => (*card, *xid),
+        let (card, xid, gpu_instance) = match event {
+            Event::Xid { card, xid, gpu_instance, .. } => (*card, *xid, *gpu_instance),
             Event::Interrupted { error } => {
                 tracing::warn!(%error, "the driver stopped reporting events; looking at the cards again");
                 return true;
             }
         };
-        let of_program = OF_PROGRAMS.contains(&xid);
+        let effect = self.policy.effect_of_xid(xid);
         if self.told.insert((card, xid)) {
             let name = card.map(tracing::field::display);
-            match card {
-                _ if of_program => tracing::info!(
+            match (card, effect) {
+                (_, HealthEffect::Off) => tracing::info!(
                     card = name,
                     xid,
-                    "XID error that a program brought about (told once for each card and XID)"
+                    "XID error that does not count (told once for each card and XID)"
                 ),
-                Some(_) => {
+                (Some(_), HealthEffect::Informational) => tracing::warn!(card = name, xid, "XID error"),
+                (Some(_), _) => {
                     tracing::error!(
                         card = name,
                         xid,
                         "XID error: the card gets no new work until it was reset"
                     );
                 }
-                None => {
+                (None, _) => {
                     tracing::error!(xid, "XID error of a card that does not say which; looking at all cards")
                 }
             }
         }
         match card {
-            _ if of_program => false,
+            _ if effect == HealthEffect::Off => false,
             Some(card) => {
-                let is_news = self.xids.insert(card, xid) != Some(xid);
-                self.is_unsaved |= is_news;
-                is_news
+                let errors = self.xids.entry(card).or_default();
+                let is_known =
+                    errors.iter().any(|error| (error.xid, error.gpu_instance) == (xid, gpu_instance));
+                if is_known || errors.len() >= MOST {
+                    return false;
+                }
+                errors.push(XidError { xid, gpu_instance, slices: None });
+                self.is_unsaved = true;
+                true
             }
             None => true,
         }
@@ -86,17 +122,33 @@ impl HealthBook {
         self.told.retain(|(told, _)| *told != Some(card));
     }
 
-    /// Health of a card that answers, by its events.
-    pub(super) fn of(&self, card: PciBusId) -> Health {
-        match self.xids.get(&card) {
-            Some(xid) => Health::Unhealthy { reason: format!("xid-{xid}") },
-            None => Health::Healthy,
+    /// Whether the card had an XID in a GPU instance whose memory slices are not known yet.
+    pub(super) fn misses_slices(&self, card: PciBusId) -> bool {
+        let missing = |error: &XidError| error.gpu_instance.is_some() && error.slices.is_none();
+        self.xids.get(&card).is_some_and(|errors| errors.iter().any(missing))
+    }
+
+    /// Notes where the GPU instances of a card are. What is known already stays: another instance may get the same id.
+    pub(super) fn place(&mut self, card: PciBusId, instances: &[GpuInstance]) {
+        for error in self.xids.get_mut(&card).into_iter().flatten() {
+            let Some(id) = error.gpu_instance.filter(|_| error.slices.is_none()) else { continue };
+            error.slices =
+                instances.iter().find(|instance| instance.id == id).map(|instance| instance.placement);
+            self.is_unsaved |= error.slices.is_some();
         }
+    }
+
+    /// The faults of a card by its events.
+    pub(super) fn of(&self, card: PciBusId) -> impl Iterator<Item = HealthFault> + '_ {
+        let errors = self.xids.get(&card).into_iter().flatten();
+        errors.map(|error| HealthFault::xid(error.xid, error.slices))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::health::HealthClass;
+
     use super::*;
 
     fn card() -> PciBusId {
@@ -107,37 +159,63 @@ mod tests {
         Event::Xid { card: Some(card()), xid, gpu_instance: None, compute_instance: None }
     }
 
+    fn of(book: &HealthBook) -> Vec<HealthFault> {
+        book.of(card()).collect()
+    }
+
     #[test]
     fn a_broken_card_is_told_from_a_broken_program() {
         let card = card();
         let mut book = HealthBook::default();
         assert!(!book.note(&xid(31)));
-        assert_eq!(book.of(card), Health::Healthy);
+        assert_eq!(of(&book), []);
         assert!(book.note(&xid(79)));
         assert!(!book.note(&xid(79)), "the same again is no news");
-        assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
-        assert_eq!(book.unsaved(), Some([(card, 79)].into()));
+        assert!(book.note(&xid(48)));
+        assert_eq!(of(&book), [HealthFault::xid(79, None), HealthFault::xid(48, None)]);
+        let errors = vec![XidError::of_card(79), XidError::of_card(48)];
+        assert_eq!(book.unsaved(), Some([(card, errors)].into()));
         assert_eq!(book.unsaved(), None);
         book.forget(card);
-        assert_eq!(book.of(card), Health::Healthy);
+        assert_eq!(of(&book), []);
         assert_eq!(book.unsaved(), Some(BTreeMap::new()));
     }
 
     #[test]
-    fn what_was_said_before_the_start_counts() {
-        let card = card();
-        let mut book = HealthBook::of_earlier([(card, 79)].into());
-        assert_eq!(book.of(card), Health::Unhealthy { reason: "xid-79".into() });
+    fn what_was_said_before_the_start_counts_as_the_policy_says_now() {
+        let errors = vec![XidError::of_card(79), XidError::of_card(31)];
+        let mut book = HealthBook::of_earlier([(card(), errors)].into(), HealthPolicy::default());
+        assert_eq!(of(&book), [HealthFault::xid(79, None)]);
         assert!(!book.note(&xid(79)) && book.unsaved().is_none(), "the same again is no news");
+        let off = HealthPolicy::default().with(HealthClass::Xid, HealthEffect::Off);
+        let errors = vec![XidError::of_card(79)];
+        assert_eq!(of(&HealthBook::of_earlier([(card(), errors)].into(), off)), []);
+    }
+
+    #[test]
+    fn an_xid_of_a_partition_counts_for_its_slices_once_they_are_known() {
+        let mut book = HealthBook::default();
+        let event = Event::Xid { card: Some(card()), xid: 48, gpu_instance: Some(9), compute_instance: None };
+        assert!(book.note(&event) && book.misses_slices(card()));
+        assert_eq!(of(&book), [HealthFault::xid(48, None)]);
+        let at = |start| Placement { start, size: 1 };
+        let instance =
+            |id, start| GpuInstance { id, profile_id: 19, placement: at(start), compute_instances: vec![] };
+        book.place(card(), &[instance(7, 0), instance(9, 2)]);
+        assert_eq!(of(&book), [HealthFault::xid(48, Some(at(2)))]);
+        assert!(!book.misses_slices(card()) && book.unsaved().is_some());
+        book.place(card(), &[instance(9, 5)]);
+        assert_eq!(of(&book), [HealthFault::xid(48, Some(at(2)))], "another instance has the id now");
+        assert!(book.note(&xid(48)), "the same XID of the whole card is news");
     }
 
     #[test]
     fn a_storm_of_events_takes_no_room() {
         let mut book = HealthBook::default();
-        for _ in 0..100_000 {
+        for number in 0..100_000 {
             book.note(&xid(31));
-            book.note(&xid(48));
+            book.note(&xid(110 + number % 50));
         }
-        assert_eq!((book.xids.len(), book.told.len()), (1, 2));
+        assert_eq!((book.xids[&card()].len(), book.told.len()), (MOST, 51));
     }
 }

@@ -1,24 +1,32 @@
 //! The known state of all cards, built up over all looks of this process.
 
+mod answer;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tessera_api::PciBusId;
+use tessera_api::facts::GpuInstance;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
-use tessera_nvml::{Event, EventWatch, Nvml, NvmlError};
+use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::Notify;
 
 use super::facts::{self, Sources};
+use super::faults;
 use super::health::HealthBook;
+use super::links_up::LinksUp;
 use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
 use super::readers::{Question, Readers, Subject};
 use super::sysfs::Sysfs;
 use super::without_mig::Undivided;
+use answer::{Answer, read_card, was_reset};
 
 /// Default time limit of driver calls for one card. Waking up an idle card takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -37,19 +45,15 @@ pub struct Discovery {
     cards: BTreeMap<PciBusId, Card>,
     pairs: Pairs,
     undivided: Undivided,
+    links_up: LinksUp,
+    /// Cards with an XID in a GPU instance, with their instances, in the last look.
+    instances_of_xids: Vec<(PciBusId, Vec<GpuInstance>)>,
     /// Cards that the driver last reported as lost.
     lost: BTreeSet<PciBusId>,
     returned: Vec<PciBusId>,
     looks: Looks,
     problems: Vec<Problem>,
     told: Told,
-}
-
-/// One card's answer.
-struct Answer {
-    card: Option<Card>,
-    gone: bool,
-    problems: Problems,
 }
 
 /// All cards' answers.
@@ -59,6 +63,7 @@ struct Reading {
     cards: Vec<Card>,
     pairs: Pairs,
     gone: Vec<PciBusId>,
+    instances: Vec<(PciBusId, Vec<GpuInstance>)>,
     /// Cards with a hanging call.
     hanging: BTreeSet<PciBusId>,
     problems: Problems,
@@ -81,6 +86,8 @@ impl Discovery {
             cards: BTreeMap::new(),
             pairs: Pairs::default(),
             undivided: Undivided::default(),
+            links_up: LinksUp::default(),
+            instances_of_xids: Vec::new(),
             lost: BTreeSet::new(),
             returned: Vec::new(),
             looks: Looks::default(),
@@ -195,9 +202,15 @@ impl Discovery {
         &self.problems
     }
 
-    /// Cards that were lost before the last look and answered in it.
+    /// Cards that were reset or replaced before the last look, as far as it shows: they were lost and answered in it, or
+    /// their driver no longer recommends a recovery.
     pub(super) fn returned(&self) -> &[PciBusId] {
         &self.returned
+    }
+
+    /// Cards with an XID in a GPU instance of which it was not known where it is, with their instances.
+    pub(super) fn instances_of_xids(&self) -> &[(PciBusId, Vec<GpuInstance>)] {
+        &self.instances_of_xids
     }
 
     /// When each card was last read.
@@ -276,12 +289,18 @@ impl Discovery {
         health: &HealthBook,
         problems: &mut Problems,
     ) -> BTreeSet<PciBusId> {
-        let mut reading = self.reading(sources, present);
+        let mut reading = self.reading(sources, present, health);
         if self.undivided.misses_something(&reading.cards, &reading.pairs) {
-            reading = self.reading(sources, present);
+            reading = self.reading(sources, present, health);
         }
-        let Reading { mut cards, mut pairs, gone, hanging, problems: found } = reading;
+        let Reading { mut cards, mut pairs, gone, instances, hanging, problems: found } = reading;
         problems.append(found);
+        let mut health = health.clone();
+        for (pci, instances) in &instances {
+            health.place(*pci, instances);
+        }
+        self.instances_of_xids = instances;
+        let nvlink_down = self.links_up.learn(&cards);
         self.undivided.complete(&mut cards, &mut pairs);
         self.undivided.learn(&cards, &pairs);
 
@@ -293,11 +312,14 @@ impl Discovery {
             card.health = if hanging.contains(&pci) {
                 Health::NotAnswering
             } else {
-                if self.lost.remove(&pci) {
+                if self.lost.remove(&pci) || self.cards.get(&pci).is_some_and(|known| was_reset(known, &card))
+                {
                     self.returned.push(pci);
+                    health.forget(pci);
                 }
-                health.of(pci)
+                Health::Healthy
             };
+            faults::complete(&mut card, health.of(pci), nvlink_down.contains(&pci));
             self.cards.insert(pci, card);
         }
         for (pci, card) in &mut self.cards {
@@ -313,16 +335,17 @@ impl Discovery {
         hanging
     }
 
-    fn reading(&mut self, sources: &Sources, present: &[PciBusId]) -> Reading {
+    fn reading(&mut self, sources: &Sources, present: &[PciBusId], health: &HealthBook) -> Reading {
         let mut reading = Reading::default();
         let mut live = Vec::new();
-        for (pci, answer) in present.iter().zip(self.ask(sources, present)) {
+        for (pci, answer) in present.iter().zip(self.ask(sources, present, health)) {
             let Some(answer) = answer else {
                 reading.hanging.insert(*pci);
                 reading.cards.extend(self.cards.get(pci).cloned());
                 continue;
             };
             reading.problems.append(answer.problems);
+            reading.instances.extend(answer.instances.map(|instances| (*pci, instances)));
             match answer.card {
                 _ if answer.gone => reading.gone.push(*pci),
                 Some(card) => {
@@ -337,10 +360,12 @@ impl Discovery {
     }
 
     /// The cards' answers, in the order of the cards; `None` for one that hangs.
-    fn ask(&mut self, sources: &Sources, present: &[PciBusId]) -> Vec<Option<Answer>> {
+    fn ask(&mut self, sources: &Sources, present: &[PciBusId], health: &HealthBook) -> Vec<Option<Answer>> {
         let question = |&pci: &PciBusId| {
             let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());
-            let question: Question<Answer> = Box::new(move || read_card(&sources, pci, known));
+            let with_instances = health.misses_slices(pci);
+            let question: Question<Answer> =
+                Box::new(move || read_card(&sources, pci, known, with_instances));
             (Subject::Card(pci), question)
         };
         let questions = present.iter().map(question).collect();
@@ -373,26 +398,3 @@ impl Discovery {
         all
     }
 }
-
-fn read_card(sources: &Sources, pci: PciBusId, known: Option<Card>) -> Answer {
-    let mut problems = Problems::default();
-    let (gone, card) = match sources.nvml.card(pci) {
-        Ok(read) if is_gone(&read) => (true, None),
-        Ok(read) => (false, facts::card(pci, read, sources, known.as_ref(), &mut problems)),
-        Err(error) if error.is_card_gone() => (true, None),
-        Err(error) => {
-            problems.add(Some(pci), "card", error);
-            (false, known)
-        }
-    };
-    Answer { card, gone, problems }
-}
-
-/// Whether the card fell off the bus while it was read: then everything from there on is an error.
-fn is_gone(card: &tessera_nvml::CardReadings) -> bool {
-    let gone = |error: Option<&NvmlError>| error.is_some_and(NvmlError::is_card_gone);
-    gone(card.uuid.as_ref().err()) || gone(card.memory.as_ref().err()) || gone(card.fabric.as_ref().err())
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,22 +1,17 @@
-//! Reports looks at the hardware as metrics, and cards that don't answer as Events of the node.
+//! Reports looks at the hardware as metrics.
 
 use std::{
-    collections::BTreeSet,
     sync::atomic::AtomicU64,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tessera_api::DeviceName;
 use tokio::sync::watch;
 
 use prometheus_client::{
     metrics::gauge::Gauge,
     registry::{Registry, Unit},
 };
-use tessera_kube_util::{
-    events::{NodeEvents, Severity},
-    metrics::add,
-};
+use tessera_kube_util::metrics::add;
 
 use crate::discovery::Looks;
 
@@ -58,30 +53,6 @@ pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: LookMetrics) {
         let time = complete.and_then(|at: Instant| SystemTime::now().checked_sub(at.elapsed()));
         if let Some(since) = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
             metrics.last_complete.set(since.as_secs_f64());
-        }
-    }
-}
-
-/// Sends an Event of the node when a card stops answering and when it answers again, until discovery ends.
-pub async fn tell(mut looks: watch::Receiver<Looks>, events: NodeEvents) {
-    let mut told = BTreeSet::new();
-    loop {
-        let hanging = looks.borrow_and_update().hanging.clone();
-        for card in hanging.difference(&told) {
-            let note = format!(
-                "{} does not answer: a call of the driver about it hangs. It gets no new work; see the node's kernel log for \
-                 NVRM messages. The card may need a reset, or the node to be started again",
-                DeviceName::Card(*card)
-            );
-            events.send(Severity::Warning, "Discover", "CardNotAnswering", &note).await;
-        }
-        for card in told.difference(&hanging) {
-            let note = format!("{} answers again", DeviceName::Card(*card));
-            events.send(Severity::Normal, "Discover", "CardAnswering", &note).await;
-        }
-        told = hanging;
-        if looks.changed().await.is_err() {
-            return;
         }
     }
 }

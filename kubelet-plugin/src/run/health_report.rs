@@ -6,26 +6,37 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use tessera_api::health::{HealthEffect, HealthPolicy};
 use tessera_api::{DeviceName, PciBusId};
-use tessera_inventory::{Machine, PackedPool, machine::Health};
+use tessera_inventory::{Machine, PackedPool, machine::Card};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::Looks;
 use tessera_dra_kubelet::device_health::{DeviceHealth, HealthStatus};
 
+/// The kubelet's limit for a message, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
 /// Health of every published device; `None` until the hardware has been read.
 pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;
 
-/// The health of every published device.
-pub fn report(pool_name: &str, pool: &PackedPool, machine: &Machine, looks: &Looks) -> Arc<[DeviceHealth]> {
+/// The health of every published device. What faults mean for it is said by `policy`.
+pub fn report(
+    pool_name: &str,
+    pool: &PackedPool,
+    machine: &Machine,
+    policy: &HealthPolicy,
+    looks: &Looks,
+) -> Arc<[DeviceHealth]> {
     let times = times(looks);
-    let cards: HashMap<_, _> = machine.cards.iter().map(|card| (card.pci, &card.health)).collect();
+    let cards: HashMap<_, _> = machine.cards.iter().map(|card| (card.pci, card)).collect();
     let pool_name: Arc<str> = pool_name.into();
     let mut messages: HashMap<String, Arc<str>> = HashMap::new();
     let health = |name: &Arc<str>| {
-        let card = name.parse::<DeviceName>().ok().and_then(|name| cards.get(&name.card()).copied());
-        let (status, message) = status(card);
+        let device = name.parse::<DeviceName>().ok();
+        let card = device.as_ref().and_then(|device| Some((device, *cards.get(&device.card())?)));
+        let (status, message) = status(card, policy);
         let message = messages.entry(message).or_insert_with_key(|message| message.as_str().into());
         DeviceHealth {
             pool_name: Arc::clone(&pool_name),
@@ -70,29 +81,35 @@ fn of_name(times: &HashMap<PciBusId, SystemTime>, device: &str) -> Option<System
     times.get(&device.parse::<DeviceName>().ok()?.card()).copied()
 }
 
-fn status(card: Option<&Health>) -> (HealthStatus, String) {
-    match card {
-        Some(Health::Healthy) => (HealthStatus::Healthy, String::new()),
-        Some(Health::Unhealthy { reason }) => {
-            (HealthStatus::Unhealthy, format!("the driver reported {reason}"))
+/// A fault that keeps new claims away makes a device unhealthy, and so does a card that does not answer, whatever the policy
+/// says of it. Another one that is not off is in the message only.
+fn status(device: Option<(&DeviceName, &Card)>, policy: &HealthPolicy) -> (HealthStatus, String) {
+    let Some((name, card)) = device else {
+        return (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned());
+    };
+    let slices = card.slices_of(name);
+    let mut status = if card.health.answers() { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
+    let mut messages = Vec::new();
+    for fault in card.all_faults().filter(|fault| fault.concerns(slices)) {
+        let effect = policy.effect(&fault);
+        if effect.taint_effect().is_some() {
+            status = HealthStatus::Unhealthy;
         }
-        Some(Health::Lost) => (
-            HealthStatus::Unhealthy,
-            "the card does not answer: it fell off the bus or its driver is gone".to_owned(),
-        ),
-        Some(Health::NotAnswering) => (
-            HealthStatus::Unhealthy,
-            "the card does not answer: a call of the driver about it hangs".to_owned(),
-        ),
-        None => (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned()),
+        if effect != HealthEffect::Off || card.health.fault().as_ref() == Some(&fault) {
+            messages.push(format!("the card {fault}"));
+        }
     }
+    let mut message = messages.join("; ");
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    (status, message)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use tessera_inventory::{PoolOptions, machine::Card};
+    use tessera_api::health::{HealthClass, HealthFault};
+    use tessera_inventory::{PoolOptions, machine::Health};
 
     use super::*;
 
@@ -102,20 +119,22 @@ mod tests {
         let mut machine = Machine {
             cards: vec![
                 card("0000:18:00.0", Health::Healthy),
-                card("0000:2a:00.0", Health::Unhealthy { reason: "xid-79".to_owned() }),
+                card("0000:2a:00.0", Health::Healthy),
                 card("0000:3a:00.0", Health::Lost),
                 card("0000:5c:00.0", Health::NotAnswering),
                 card("0000:5d:00.0", Health::Healthy),
             ],
             ..Machine::default()
         };
+        machine.cards[0].faults = [HealthFault::new(HealthClass::Thermal)].into();
+        machine.cards[1].faults = [HealthFault::xid(79, None)].into();
         let options = PoolOptions::new("gpu.tessera.dev");
         let pool = PackedPool::new(&machine, &options);
         machine.cards.pop();
         let ago = Duration::from_secs(600);
         let mut looks = Looks::default();
         looks.cards.insert("0000:5c:00.0".parse().unwrap(), Instant::now().checked_sub(ago).unwrap());
-        let report = report("pool", &pool, &machine, &looks);
+        let report = report("pool", &pool, &machine, &options.health, &looks);
         let status = |name: &str| {
             let device = report.iter().find(|device| &*device.device_name == name).unwrap();
             assert_eq!(&*device.pool_name, "pool");
@@ -125,8 +144,14 @@ mod tests {
         let hangs = report.iter().find(|device| &*device.device_name == "gpu-5c-00").unwrap();
         assert_eq!(hangs.status, HealthStatus::Unhealthy);
         assert!(hangs.checked_at.elapsed().unwrap() >= ago, "since then nobody knows");
-        assert_eq!(status("gpu-18-00"), (HealthStatus::Healthy, ""));
-        assert_eq!(status("gpu-2a-00"), (HealthStatus::Unhealthy, "the driver reported xid-79"));
+        assert_eq!(
+            status("gpu-18-00"),
+            (HealthStatus::Healthy, "the card is too hot: the hardware slows it down (thermal)")
+        );
+        assert_eq!(
+            status("gpu-2a-00"),
+            (HealthStatus::Unhealthy, "the card had a critical error (xid-79): reboot the node")
+        );
         assert_eq!(status("gpu-3a-00").0, HealthStatus::Unhealthy);
         assert_eq!(
             status("gpu-5d-00"),

@@ -89,6 +89,7 @@ impl NodePart {
             published_before: self.published_before.clone(),
             published: self.published.clone(),
             health: health_sender.clone(),
+            policy: self.options.health_policy.clone(),
             looks: self.looks.clone(),
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),

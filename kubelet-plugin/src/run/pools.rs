@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use tessera_api::health::HealthPolicy;
 use tessera_inventory::{
     PackedPool, PoolOptions, Warning,
     pool::{Held, PackedContents, PackedSlice},
@@ -46,6 +47,8 @@ pub struct PoolMaker {
     pub published: watch::Receiver<PublishStatus>,
     /// Receives the devices' health.
     pub health: HealthSender,
+    /// What faults of cards mean for their devices.
+    pub policy: HealthPolicy,
     /// When each card was last looked at.
     pub looks: watch::Receiver<Looks>,
     /// State of the cards' static layouts.
@@ -65,7 +68,7 @@ impl PoolMaker {
     /// since stay published while claims hold them. If nothing was published, waits for the kubelet to register this
     /// instance.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { identity, preparer, pools, health, looks, registration, metrics, .. } = self;
+        let Self { identity, preparer, pools, health, policy, looks, registration, metrics, .. } = self;
         let (mut layouts, mut resolutions) = (self.layouts, self.resolution);
         let mut before = self.published_before;
         let mut status_of_published = self.published;
@@ -88,6 +91,7 @@ impl PoolMaker {
                 let options = PoolOptions {
                     held,
                     offers: resolution.offers.clone(),
+                    health: policy.clone(),
                     ..PoolOptions::new(&identity.driver_name)
                 };
                 let status = layouts.borrow_and_update().clone();
@@ -97,7 +101,7 @@ impl PoolMaker {
                 tell(warnings(&pool.warnings, &resolution, taints_are_kept), &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
-                let report = report(&identity.pool_name, &pool, machine, &looks.borrow());
+                let report = report(&identity.pool_name, &pool, machine, &policy, &looks.borrow());
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {

@@ -26,6 +26,9 @@ async fn wrong_values_are_refused_by_name() {
         ("extendedResourceNames.mig=\"nvidia.com/mig\"", "mig"),
         ("migLayouts.label=\"a\"", "label"),
         ("nodeConfigs={}", "nodeConfigs"),
+        (r#"health.classes={"lost": "Evict"}"#, "/health/classes/lost"),
+        (r#"health.classes={"nvlink": "Off"}"#, "nvlink"),
+        (r#"health.xids={"seventy": "Off"}"#, "seventy"),
         (r#"migLayouts.configs={"a": []}"#, "/migLayouts/configs/a"),
         (
             r#"migLayouts.configs={"a": [{"devices": "some", "mig-enabled": false}]}"#,
@@ -155,6 +158,28 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
     let names: Vec<_> =
         container["env"].as_array().expect("env").iter().map(|variable| &variable["name"]).collect();
     assert_eq!(names, ["NODE_NAME", "POD_UID", "MALLOC_ARENA_MAX"]);
+}
+
+/// The schema of the chart and the plugin know the same classes.
+#[tokio::test]
+async fn what_faults_mean_reaches_the_plugin() {
+    use clap::Parser as _;
+    use tessera_api::health::{HealthClass, HealthEffect, HealthFault};
+    let classes: serde_json::Map<_, _> =
+        HealthClass::ALL.map(|class| (class.name().to_owned(), json!("NoExecute"))).into_iter().collect();
+    let classes = format!("health.classes={}", json!(classes));
+    let values = [classes.as_str(), r#"health.xids={"31": "Informational"}"#];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
+    let arguments =
+        container["args"].as_array().expect("args").iter().filter_map(|argument| argument.as_str());
+    let all = ["kubelet-plugin"].into_iter().chain(arguments).chain(["--node-name=n"]);
+    let options = tessera_kubelet_plugin::options::Options::try_parse_from(all).expect("valid");
+    for class in HealthClass::ALL.into_iter().filter(|class| *class != HealthClass::Xid) {
+        assert_eq!(options.health_policy.effect(&HealthFault::new(class)), HealthEffect::NoExecute);
+    }
+    assert_eq!(options.health_policy.effect_of_xid(79), HealthEffect::NoExecute);
+    assert_eq!(options.health_policy.effect_of_xid(31), HealthEffect::Informational);
 }
 
 /// The plugin can read what the chart writes, with everything that the format has.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tessera_api::PciBusId;
+use tessera_api::health::HealthFault;
 use tessera_inventory::Machine;
 use tessera_journal::JournalError;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartition, OwnPartitions};
@@ -32,6 +33,34 @@ fn make(library: &Library, card: PciBusId, place: usize) -> GpuInstance {
     let width = library.compute_instance_profiles(card, gpu.id).unwrap()[0];
     library.create_compute_instance(card, gpu.id, width.id).unwrap();
     gpu
+}
+
+#[tokio::test]
+async fn an_xid_of_a_partition_concerns_its_memory_slices() {
+    let emulated = EmulatedMachine::new("hgx-h100-80gb");
+    let library = Library::open_below(&emulated.root()).unwrap();
+    let card = library.addresses().unwrap()[0].clone().unwrap();
+    library.set_mig_mode(card, true).unwrap();
+    let instance = make(&library, card, 6);
+
+    let (_hardware, hardware) = watch::channel(Some(Arc::new(library) as Arc<dyn Nvml>));
+    let own: Arc<dyn OwnPartitions> = Arc::new(Own::default());
+    let (_own, own) = watch::channel(Some(own));
+    let (sender, mut machines) = watch::channel::<Option<Arc<Machine>>>(None);
+    let options = DiscoveryOptions {
+        interval: Duration::from_millis(50),
+        ..DiscoveryOptions::new(emulated.root().join("sys"))
+    };
+    let cancelled = CancellationToken::new();
+    let _stop = cancelled.clone().drop_guard();
+    tokio::spawn(discovery::run(hardware, own, options, sender, cancelled));
+    tokio::time::timeout(PATIENCE, machines.wait_for(Option::is_some)).await.unwrap().unwrap();
+    emulated.let_happen(&format!("xid --card 0 --gpu-instance {} 48", instance.id));
+    let wanted = [HealthFault::xid(48, Some(instance.placement))].into();
+    let faulty = |machine: &Option<Arc<Machine>>| {
+        machine.as_ref().is_some_and(|machine| machine.cards[0].faults == wanted)
+    };
+    tokio::time::timeout(PATIENCE, machines.wait_for(faulty)).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_api::health::HealthFault;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, Looks};
@@ -113,16 +114,16 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     let mut running = Running::start("a30-x2", PATIENCE * 10);
     running.install_driver();
     running.until(|machine| machine.cards.len() == 2).await;
-    let unhealthy = Health::Unhealthy { reason: "xid-48".into() };
+    let unhealthy = [HealthFault::xid(48, None)].into();
     let heard = tokio::time::timeout(PATIENCE, async {
         // Listening to events starts a little after the cards were read.
-        while running.machines.borrow().as_ref().unwrap().cards[1].health != unhealthy {
+        while running.machines.borrow().as_ref().unwrap().cards[1].faults != unhealthy {
             running.emulated.let_happen("xid --card 1 48");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
     heard.await.expect("the XID was not heard of");
-    assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].health, Health::Healthy);
+    assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].faults, [].into());
 }
 
 fn healths(machine: &Machine) -> Vec<Health> {
@@ -139,9 +140,9 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     let hung = running.until(|machine| machine.cards[0].health == Health::NotAnswering).await;
     assert_eq!(hung.cards[1], whole.cards[1]);
     let before = running.looks.borrow_and_update().clone();
-    let xid = Health::Unhealthy { reason: "xid-48".into() };
+    let xid = [HealthFault::xid(48, None)].into();
     running.emulated.let_happen("xid --card 1 48");
-    let told = running.until(|machine| machine.cards[1].health == xid).await;
+    let told = running.until(|machine| machine.cards[1].faults == xid).await;
     assert_eq!(told.cards[0].health, Health::NotAnswering);
     let since = running.looks.wait_for(|looks| looks.any() > before.any()).await.unwrap().clone();
     let hung = since.hanging.first().unwrap();
@@ -150,7 +151,7 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     running.emulated.let_happen("restore");
     let again = running.until(|machine| machine.cards[0].health == Health::Healthy).await;
     assert_eq!(again.cards[0], whole.cards[0]);
-    assert_eq!(again.cards[1].health, xid, "only a reset takes that away");
+    assert_eq!(again.cards[1].faults, xid, "only a reset takes that away");
     assert!(
         running.looks.wait_for(|looks| looks.complete > before.complete).await.unwrap().hanging.is_empty()
     );
@@ -234,4 +235,49 @@ async fn a_link_that_goes_down_changes_the_machine() {
     running.until(|machine| links(machine) == 6).await;
     running.emulated.let_happen("link --card 0 --link 2 down");
     running.until(|machine| links(machine) == 5).await;
+}
+
+fn names(machine: &Machine, card: usize) -> Vec<String> {
+    machine.cards[card].all_faults().map(|fault| fault.name()).collect()
+}
+
+#[tokio::test]
+async fn faults_of_a_card_are_its_own_and_go_with_their_cause() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    let whole = running.until(|machine| machine.cards.len() == 8).await;
+    for (order, name) in [
+        ("--uncorrected-errors 2", "ecc-uncorrectable"),
+        ("--row-remap-pending true", "row-remap-pending"),
+        ("--row-remap-failed true", "row-remap-failed"),
+        ("--hot true", "thermal"),
+        ("--power-brake true", "power-brake"),
+        ("--fabric-mask 1", "fabric"),
+        ("--recovery-action 4", "recovery-action"),
+    ] {
+        running.emulated.let_happen(&format!("health --card 3 {order}"));
+        let broken = running.until(|machine| names(machine, 3) == [name]).await;
+        assert!((0..8).filter(|card| *card != 3).all(|card| names(&broken, card).is_empty()), "{name}");
+        running.emulated.let_happen("restore --card 3");
+        running.until(|machine| *machine == *whole).await;
+    }
+    running.emulated.let_happen("link --card 3 --link 5 down");
+    running.until(|machine| names(machine, 3) == ["nvlink-down"]).await;
+    running.emulated.let_happen("link --card 3 --link 5 up");
+    running.until(|machine| *machine == *whole).await;
+}
+
+#[tokio::test]
+async fn a_reset_that_the_driver_no_longer_recommends_takes_the_xid_away() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 8).await;
+    running.emulated.let_happen("health --card 2 --recovery-action 1 --uncorrected-errors 1");
+    let recommended = |machine: &Machine| names(machine, 2) == ["recovery-action", "ecc-uncorrectable"];
+    running.until(recommended).await;
+    running.emulated.let_happen("xid --card 2 48");
+    let broken = running.until(|machine| machine.cards[2].faults.len() == 3).await;
+    assert!(broken.cards[2].faults.contains(&HealthFault::xid(48, None)));
+    running.emulated.let_happen("reset --card 2");
+    running.until(|machine| names(machine, 2).is_empty()).await;
 }

@@ -45,7 +45,7 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
     assert!(plugin.get("/metrics").1.contains("tessera_last_complete_look_timestamp_seconds 1"));
     let told = plugin.log_text().matches("the card gets no new work; it may need a reset").count();
     assert_eq!(told, 1, "once");
-    node.until_event("CardNotAnswering").await;
+    node.until_event("CardUnhealthy").await;
     let is_silent = |of: &str, devices: &[tessera_proto::dra_health::v1alpha1::DeviceHealth]| {
         devices.iter().any(|device| {
             device.device.as_ref().is_some_and(|device| device.device_name == of)
@@ -64,7 +64,7 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
 
     node.machine.let_happen("restore");
     until_tainted(&node, &[(broken, "xid-48")], || {}).await;
-    node.until_event("CardAnswering").await;
+    node.until_event("CardHealthy").await;
     plugin.until("well", || plugin.get("/metrics").1.contains("tessera_cards_not_answering 0")).await;
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }

@@ -2,6 +2,7 @@
 
 mod create;
 mod happen;
+mod health;
 mod list;
 mod show;
 
@@ -44,6 +45,8 @@ Examples:
       Lets every creation and destruction of a partition take a second.
   gpu-emulator xid /tmp/node --card 2 79
       Sends XID 79 of card 2 to every process that waits for it.
+  gpu-emulator health /tmp/node --card 2 --row-remap-pending true --recovery-action 1
+      Lets the driver say that rows of card 2's memory wait to be remapped, and recommend a reset.
   gpu-emulator restore /tmp/node
       Takes all faults away and brings lost cards back.
 
@@ -63,6 +66,8 @@ enum Command {
     PartitionTime(happen::PartitionTime),
     /// Sends an XID event of a card to every process that waits for it.
     Xid(happen::Xid),
+    /// Sets what a card's driver says is wrong with it: memory errors, clocks, the NVLink fabric.
+    Health(health::Health),
     /// Lets a card fall off the bus: XID 79, and every call on it says that it is lost.
     Lose(happen::Lose),
     /// Takes faults and delays away, brings lost cards back and NVLinks up.
@@ -115,6 +120,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Fault(arguments) => happen::fault(arguments),
         Command::PartitionTime(arguments) => happen::partition_time(&arguments),
         Command::Xid(arguments) => happen::xid(&arguments),
+        Command::Health(arguments) => health::health(&arguments),
         Command::Lose(arguments) => happen::lose(&arguments),
         Command::Restore(arguments) => happen::restore(&arguments),
         Command::Link(arguments) => happen::link(&arguments),

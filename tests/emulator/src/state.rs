@@ -5,6 +5,7 @@
 
 pub mod fault;
 pub mod generation;
+pub mod health;
 pub mod meter;
 pub mod mig;
 pub mod store;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::fault::{Fault, FaultEffect, Moment};
+pub use self::health::CardHealth;
 pub use self::meter::Meter;
 pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};
@@ -81,6 +83,9 @@ pub struct CardState {
     pub mig: Mig,
     /// NVLinks that are down.
     pub links_down: Vec<u32>,
+    /// What its driver says is wrong with it.
+    #[serde(skip_serializing_if = "CardHealth::is_healthy")]
+    pub health: CardHealth,
     /// What it has done so far.
     #[serde(skip_serializing_if = "Meter::is_unused")]
     pub meter: Meter,
@@ -174,6 +179,9 @@ pub struct Event {
     pub event_type: u64,
     /// For an XID event its number, else 0.
     pub data: u64,
+    /// Id of the GPU instance that it happened in.
+    #[serde(default)]
+    pub gpu_instance: Option<u32>,
 }
 
 /// `nvmlEventTypeXidCriticalError`.
@@ -186,8 +194,8 @@ impl State {
     }
 
     /// Adds an event, and removes the oldest if there are too many.
-    pub fn push_event(&mut self, card: u32, event_type: u64, data: u64) {
-        self.events.push(Event { number: self.next_event, card, event_type, data });
+    pub fn push_event(&mut self, card: u32, event_type: u64, data: u64, gpu_instance: Option<u32>) {
+        self.events.push(Event { number: self.next_event, card, event_type, data, gpu_instance });
         self.next_event += 1;
         if self.events.len() > EVENTS_KEPT {
             self.events.remove(0);
@@ -203,7 +211,7 @@ mod tests {
     fn events_that_nobody_fetches_do_not_pile_up() {
         let mut state = State::new(1);
         for number in 0..10 * EVENTS_KEPT as u64 {
-            state.push_event(0, EVENT_XID_CRITICAL_ERROR, number);
+            state.push_event(0, EVENT_XID_CRITICAL_ERROR, number, None);
         }
         assert_eq!(state.events.len(), EVENTS_KEPT);
         assert_eq!(state.events.last().map(|event| event.number), Some(10 * EVENTS_KEPT as u64 - 1));

@@ -17,3 +17,4 @@ mod overlaps;
 mod pools;
 mod room;
 mod simulation;
+mod taint_rules;

@@ -1,5 +1,8 @@
-use tessera_api::PciBusId;
-use tessera_api::facts::{ComputeCapability, Fabric, NvLink};
+use std::collections::BTreeSet;
+
+use tessera_api::facts::{ComputeCapability, Fabric, GpuInstanceProfile, NvLink, Placement};
+use tessera_api::health::{HealthClass, HealthFault, Recovery};
+use tessera_api::{DeviceName, PciBusId, ProfileSpelling};
 
 use super::Mig;
 
@@ -49,11 +52,16 @@ pub struct Card {
     pub nvlinks: Option<Vec<NvLink>>,
     /// The NVLink fabric it belongs to; `None` where fabrics are not supported (`nvmlDeviceGetGpuFabricInfoV`).
     pub fabric: Option<Fabric>,
-    /// Whether it works.
+    /// Whether it answers and is offered.
     pub health: Health,
+    /// What is wrong with it or with parts of it, as long as it lasts; without what [`Self::health`] says.
+    pub faults: BTreeSet<HealthFault>,
+    /// The recovery that its driver recommends; `None` where the driver has no such thing
+    /// (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
+    pub recovery: Option<Recovery>,
 }
 
-/// Whether a card works. One that does not stays published with a `NoSchedule` taint.
+/// Whether a card answers and is offered. One that does not stays published, with a taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// No problem known.
@@ -61,7 +69,7 @@ pub enum Health {
     Healthy,
     /// It answers, but gets no new work.
     Unhealthy {
-        /// Why, as a taint's value: letters, digits, `-`, `_`, `.`, as in `xid-79`. Any other text is left out.
+        /// Why, as a taint's value: letters, digits, `-`, `_`, `.`, as in `mig-layout-pending`. Any other text is left out.
         reason: String,
     },
     /// It fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
@@ -76,9 +84,41 @@ impl Health {
     pub const fn answers(&self) -> bool {
         matches!(self, Health::Healthy | Health::Unhealthy { .. })
     }
+
+    /// The fault of a card that does not answer.
+    #[must_use]
+    pub const fn fault(&self) -> Option<HealthFault> {
+        match self {
+            Health::Healthy | Health::Unhealthy { .. } => None,
+            Health::Lost => Some(HealthFault::new(HealthClass::Lost)),
+            Health::NotAnswering => Some(HealthFault::new(HealthClass::NotAnswering)),
+        }
+    }
 }
 
 impl Card {
+    /// Everything that is wrong with it, the worst class first.
+    pub fn all_faults(&self) -> impl Iterator<Item = HealthFault> + '_ {
+        self.health.fault().into_iter().chain(self.faults.iter().cloned())
+    }
+
+    /// The memory slices of a partition of this card; `None` for all of the card, and for a partition of which the card says
+    /// nothing.
+    #[must_use]
+    pub fn slices_of(&self, device: &DeviceName) -> Option<Placement> {
+        let (DeviceName::Partition(name) | DeviceName::PartitionMps(name)) = device else { return None };
+        let mig = self.mig.as_ref()?;
+        if let Some(existing) = &name.existing {
+            let instance = mig.instances.iter().find(|instance| instance.id == existing.gpu_instance)?;
+            return Some(instance.placement);
+        }
+        let named = |profile: &&GpuInstanceProfile| {
+            ProfileSpelling::of_profile(&profile.name).is_ok_and(|spelling| spelling == name.profile)
+        };
+        let profile = mig.profiles.iter().find(named)?;
+        profile.placements.iter().find(|placement| placement.start == name.start).copied()
+    }
+
     /// Whether the length of its time-slices can be set ([`ComputeCapability::has_time_slice_lengths`]); `None` if
     /// its compute capability is unknown.
     #[must_use]
@@ -110,6 +150,8 @@ impl Card {
             nvlinks: None,
             fabric: None,
             health: Health::Healthy,
+            faults: BTreeSet::new(),
+            recovery: None,
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::resource::v1::{DeviceCapacity, DeviceTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
-use tessera_api::{Quantity, attribute, version};
+use tessera_api::{Quantity, attribute, limits, version};
 
 use super::attributes::{AttributeMap, Attributes, semantic_version};
-use super::{CardOffer, taints};
-use crate::machine::{Card, Machine};
+use super::taints::{self, HealthTaints};
+use super::{CardOffer, PoolOptions};
+use crate::machine::{Card, Machine, Placement};
 use crate::warning::Warning;
 
 /// What all devices of a machine have in common.
@@ -19,8 +20,10 @@ pub struct Versions {
 pub struct Description {
     /// Attributes.
     pub attributes: AttributeMap,
-    /// The taints of a card that does not work, or that the controller allocates.
-    pub taints: Option<Vec<DeviceTaint>>,
+    /// The taint of a card that the controller allocates.
+    allocation: Option<DeviceTaint>,
+    /// Those of what is wrong with it.
+    health: HealthTaints,
     /// The card's memory in bytes, if Kubernetes can hold that number.
     pub memory: Option<i64>,
 }
@@ -38,7 +41,7 @@ impl Description {
     pub fn new(
         card: &Card,
         versions: &Versions,
-        driver_name: &str,
+        options: &PoolOptions,
         CardOffer { pool, allocation, .. }: &CardOffer,
         warnings: &mut Vec<Warning>,
     ) -> Self {
@@ -63,9 +66,22 @@ impl Description {
         attributes.string(attribute::PCI_BUS_ID, Some(&card.pci.to_string()));
         attributes.string(attribute::PCIE_ROOT, card.pcie_root.as_deref());
         attributes.int(attribute::NUMA_NODE, card.numa_node);
-        let taints = [taints::of_health(driver_name, &card.health), taints::of_allocation(*allocation)];
-        let taints: Vec<DeviceTaint> = taints.into_iter().flatten().collect();
-        Self { attributes: attributes.into_map(), taints: (!taints.is_empty()).then_some(taints), memory }
+        let health = HealthTaints::new(&options.driver_name, card, &options.health);
+        Self {
+            attributes: attributes.into_map(),
+            allocation: taints::of_allocation(*allocation),
+            health,
+            memory,
+        }
+    }
+
+    /// The taints of a device that takes these memory slices of the card, or all of the card: of what is wrong with it, and
+    /// of a card that the controller allocates. The last one is never left out.
+    pub fn taints(&self, slices: Option<Placement>) -> Option<Vec<DeviceTaint>> {
+        let room = limits::TAINTS_PER_DEVICE - usize::from(self.allocation.is_some());
+        let taints: Vec<DeviceTaint> =
+            self.health.of_device(slices).take(room).chain(self.allocation.clone()).collect();
+        (!taints.is_empty()).then_some(taints)
     }
 }
 

@@ -4,6 +4,7 @@ use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumptio
 use tessera_api::{DeviceName, attribute};
 
 use super::{Contents, PackedContents, PoolOptions, counters, taints};
+use crate::machine::Card;
 use crate::warning::Warning;
 
 /// Devices held by allocated or prepared claims, with the counter sets they draw on, as last published.
@@ -85,7 +86,8 @@ impl Held {
     pub(super) fn not_offered(
         &self,
         offered: &BTreeSet<&str>,
-        PoolOptions { driver_name, offers, .. }: &PoolOptions,
+        options: &PoolOptions,
+        cards: &[&Card],
         counter_sets: &mut Vec<CounterSet>,
         warnings: &mut Vec<Warning>,
     ) -> Vec<Device> {
@@ -108,9 +110,12 @@ impl Held {
                 }
             }
             if let Ok(name) = device.name.parse::<DeviceName>() {
-                taints::set_allocation(&mut device, offers.of(name.card()).allocation);
+                taints::set_allocation(&mut device, options.offers.of(name.card()).allocation);
+                if let Some(card) = cards.iter().find(|card| card.pci == name.card()) {
+                    taints::set_health(&mut device, &name, card, options);
+                }
             }
-            taints::add(&mut device, taints::not_offered(driver_name));
+            taints::add(&mut device, taints::not_offered(&options.driver_name));
             devices.push(device);
         }
         devices

@@ -28,7 +28,9 @@ pub struct Partition<'a> {
     /// Bytes of memory: its part of its GPU instance's.
     memory: i64,
     multiprocessors: Option<u32>,
-    /// Its memory slices, if it exists.
+    /// The memory slices of its GPU instance.
+    pub placement: Placement,
+    /// The same, if it exists.
     memory_slices: Option<Placement>,
     /// `MIG-…`, if it exists.
     uuid: Option<&'a str>,
@@ -55,6 +57,7 @@ pub fn on_demand<'a>(card: &Card, grid: &'a Grid<'a>, set: &CounterSet) -> Vec<P
                 compute_slices: profile.facts.compute_slices,
                 memory: memory_of(profile, 1),
                 multiprocessors: Some(profile.facts.multiprocessors),
+                placement: *placement,
                 memory_slices: None,
                 uuid: None,
                 consumption: counters::of_partition(set, grid, profile, *placement),
@@ -134,6 +137,7 @@ fn of_compute_instance<'a>(
             None if is_full_width => Some(profile.facts.multiprocessors),
             multiprocessors => multiprocessors,
         },
+        placement: instance.placement,
         memory_slices: Some(instance.placement),
         uuid: Some(uuid),
         consumption: counters::part_of_slices(set, instance.placement, parts),
@@ -183,7 +187,7 @@ impl Partition<'_> {
             attributes: Some(attributes),
             capacity: Some(self.capacities()),
             consumes_counters: Some(vec![self.consumption.clone()]),
-            taints: description.taints.clone(),
+            taints: description.taints(Some(self.placement)),
             ..Device::default()
         })
     }

@@ -15,7 +15,7 @@ use super::attributes::Attributes;
 use super::counters;
 use super::description::Description;
 use super::partition::Partition;
-use crate::machine::Card;
+use crate::machine::{Card, Placement};
 use crate::static_partitions::{NoStaticPartitions, StaticPartitions};
 use crate::warning::Warning;
 
@@ -69,7 +69,8 @@ impl SharedDevices<'_> {
         attributes.bool(attribute::STATIC_PARTITIONS, mps.static_partitions.then_some(true));
         attributes.int(attribute::MEMORY_MIB, self.description.memory.map(|bytes| bytes >> 20));
         let attributes = attributes.into_map();
-        Some(self.device(DeviceName::Mps(self.card.pci), attributes, capacity, counters::all_of(set)))
+        let name = DeviceName::Mps(self.card.pci);
+        Some(self.device(name, None, attributes, capacity, counters::all_of(set)))
     }
 
     /// A partition shared by MPS, if the configuration says so and the partition is all of its GPU instance;
@@ -98,7 +99,8 @@ impl SharedDevices<'_> {
         };
         let attributes =
             partition.attributes(DeviceType::Mps, self.card, self.description, warnings).into_map();
-        Some(self.device(name, attributes, capacity, partition.consumption.clone()))
+        let consumption = partition.consumption.clone();
+        Some(self.device(name, Some(partition.placement), attributes, capacity, consumption))
     }
 
     /// The card shared by time-slicing; `None` if the configuration sets the length of a slice and the card has no
@@ -123,7 +125,8 @@ impl SharedDevices<'_> {
         let range = range(Quantity::decimal(1), Some(Quantity::decimal(1)), None);
         let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
         let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
-        Some(self.device(DeviceName::TimeSlice(self.card.pci), attributes, capacity, counters::all_of(set)))
+        let name = DeviceName::TimeSlice(self.card.pci);
+        Some(self.device(name, None, attributes, capacity, counters::all_of(set)))
     }
 
     /// The card's static partitions, if the configuration asks for them.
@@ -146,9 +149,11 @@ impl SharedDevices<'_> {
         attributes
     }
 
+    /// A device in these memory slices, or on all of the card.
     fn device(
         &self,
         name: DeviceName,
+        slices: Option<Placement>,
         attributes: AttributeMap,
         capacity: BTreeMap<String, DeviceCapacity>,
         consumption: DeviceCounterConsumption,
@@ -160,7 +165,7 @@ impl SharedDevices<'_> {
             allow_multiple_allocations: Some(true),
             // Consumed with the first share, released with the last.
             consumes_counters: Some(vec![consumption]),
-            taints: self.description.taints.clone(),
+            taints: self.description.taints(slices),
             ..Device::default()
         }
     }

@@ -2,21 +2,42 @@
 
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{limits, managed, taint};
+use tessera_api::health::{HealthFault, HealthPolicy};
+use tessera_api::{DeviceName, limits, managed, taint};
 
-use crate::machine::Health;
+use super::PoolOptions;
+use crate::machine::{Card, Health, Placement};
 
-/// The taint of a card that does not work; `None` for one that does.
-pub fn of_health(driver_name: &str, health: &Health) -> Option<DeviceTaint> {
-    let value = match health {
-        Health::Healthy => return None,
-        Health::Unhealthy { reason } => {
-            Some(reason.clone()).filter(|reason| !reason.is_empty() && limits::is_label_value(reason))
-        }
-        Health::Lost => Some(taint::LOST.to_owned()),
-        Health::NotAnswering => Some(taint::NOT_ANSWERING.to_owned()),
-    };
-    Some(no_schedule(taint::key(driver_name, taint::UNHEALTHY), value))
+/// The taints of what is wrong with a card, each with the fault that it is for; `None` is for all of the card.
+pub struct HealthTaints(Vec<(Option<HealthFault>, DeviceTaint)>);
+
+impl HealthTaints {
+    /// Those of `card`, by `policy`.
+    pub fn new(driver_name: &str, card: &Card, policy: &HealthPolicy) -> Self {
+        let key = taint::key(driver_name, taint::UNHEALTHY);
+        let of_fault = |fault: HealthFault| {
+            let effect = policy.effect(&fault).taint_effect()?;
+            let value = Some(fault.name());
+            let taint = DeviceTaint { key: key.clone(), value, effect: effect.to_owned(), time_added: None };
+            Some((Some(fault), taint))
+        };
+        let not_offered = match &card.health {
+            Health::Unhealthy { reason } => {
+                let value =
+                    Some(reason.clone()).filter(|text| !text.is_empty() && limits::is_label_value(text));
+                Some((None, no_schedule(key.clone(), value)))
+            }
+            Health::Healthy | Health::Lost | Health::NotAnswering => None,
+        };
+        Self(not_offered.into_iter().chain(card.all_faults().filter_map(of_fault)).collect())
+    }
+
+    /// Those of a device that takes these memory slices of the card, or all of the card.
+    pub fn of_device(&self, slices: Option<Placement>) -> impl Iterator<Item = DeviceTaint> + '_ {
+        let concerned =
+            self.0.iter().filter(move |(fault, _)| fault.as_ref().is_none_or(|fault| fault.concerns(slices)));
+        concerned.map(|(_, taint)| taint.clone())
+    }
 }
 
 /// The taint of a held device that the machine no longer offers.
@@ -46,10 +67,25 @@ pub fn set_allocation(device: &mut Device, allocation: Allocation) {
     }
 }
 
+/// Gives a device that is no longer offered the taints of what is wrong with its card now, in place of those that it was
+/// published with.
+pub fn set_health(device: &mut Device, name: &DeviceName, card: &Card, options: &PoolOptions) {
+    let key = taint::key(&options.driver_name, taint::UNHEALTHY);
+    let mut taints = device.taints.take().unwrap_or_default();
+    taints.retain(|taint| taint.key != key);
+    let health = HealthTaints::new(&options.driver_name, card, &options.health);
+    taints.extend(health.of_device(card.slices_of(name)));
+    taints.truncate(limits::TAINTS_PER_DEVICE);
+    device.taints = (!taints.is_empty()).then_some(taints);
+}
+
 /// Adds the taint to `device`, unless it has it.
 pub fn add(device: &mut Device, added: DeviceTaint) {
     let taints = device.taints.get_or_insert_default();
-    if !taints.iter().any(|taint| (&taint.key, &taint.effect) == (&added.key, &added.effect)) {
+    let same = |taint: &DeviceTaint| {
+        (&taint.key, &taint.value, &taint.effect) == (&added.key, &added.value, &added.effect)
+    };
+    if !taints.iter().any(same) {
         taints.truncate(limits::TAINTS_PER_DEVICE - 1);
         taints.push(added);
     }

@@ -8,6 +8,7 @@ use tessera_api::{DeviceName, DeviceType, limits};
 use super::batch::Batches;
 use super::slice::partitions_name_suffix;
 use super::{PackedContents, PackedSlice, PoolOptions, Tier};
+use crate::machine::Card;
 use crate::warning::Warning;
 
 /// What is to be published, in the order of trying.
@@ -57,10 +58,15 @@ impl Tiers {
 
     /// Adds the held devices that are no longer offered, with their counter sets, and removes counter sets that no
     /// device uses. Returns the names of the devices added.
-    pub fn add_held(&mut self, options: &PoolOptions, warnings: &mut Vec<Warning>) -> Vec<String> {
+    pub fn add_held(
+        &mut self,
+        options: &PoolOptions,
+        cards: &[&Card],
+        warnings: &mut Vec<Warning>,
+    ) -> Vec<String> {
         let mut counter_sets = std::mem::take(&mut self.counter_sets);
         let offered: BTreeSet<&str> = self.names().collect();
-        let not_offered = options.held.not_offered(&offered, options, &mut counter_sets, warnings);
+        let not_offered = options.held.not_offered(&offered, options, cards, &mut counter_sets, warnings);
         let names = not_offered.iter().map(|device| device.name.clone()).collect();
         for device in not_offered {
             let name = device.name.parse::<DeviceName>().ok();

@@ -61,7 +61,7 @@ impl<'a> WholeCards<'a> {
             attributes: Some(attributes.into_map()),
             capacity: capacities(description, grid),
             consumes_counters: Some(vec![counters::all_of(counter_set)]),
-            taints: description.taints.clone(),
+            taints: description.taints(None),
             ..Device::default()
         }
     }

@@ -156,7 +156,7 @@ fn health() -> impl Strategy<Value = Health> {
     prop_oneof![
         4 => Just(Health::Healthy),
         1 => text().prop_map(|reason| Health::Unhealthy { reason }),
-        1 => Just(Health::Unhealthy { reason: "xid-79".to_owned() }),
+        1 => Just(Health::Unhealthy { reason: "mig-layout-pending".to_owned() }),
         1 => Just(Health::Lost),
         1 => Just(Health::NotAnswering)
     ]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_api::health::{HealthClass, HealthEffect, HealthFault};
 use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
 use tessera_inventory::pool::{CardOffer, Contents, PoolOptions};
@@ -192,7 +193,7 @@ fn cards_are_published_in_the_order_of_their_links() {
 fn a_card_that_does_not_work_is_tainted() {
     let mut machine = hgx_h100();
     machine.cards[1].health = Health::Lost;
-    machine.cards[2].health = Health::Unhealthy { reason: "xid-79".to_owned() };
+    machine.cards[2].faults = [HealthFault::xid(79, None), HealthFault::new(HealthClass::Thermal)].into();
     machine.cards[3].health = Health::Unhealthy { reason: "fell off; see log".to_owned() };
     let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
@@ -212,6 +213,53 @@ fn a_card_that_does_not_work_is_tainted() {
             ("gpu-13-00", (key, "NoSchedule", None)),
         ])
     );
+}
+
+#[test]
+fn a_fault_taints_what_it_concerns_as_the_policy_says() {
+    let mut machine = hgx_h100();
+    let slices = Placement { start: 2, size: 1 };
+    machine.cards[1].faults =
+        [HealthFault::xid(48, Some(slices)), HealthFault::new(HealthClass::Thermal)].into();
+    let part = |id, name: &str, size: u32| GpuInstanceProfile {
+        id,
+        name: name.to_owned(),
+        max_instances: 8 / size,
+        memory_bytes: u64::from(size) * (10 << 30),
+        compute_slices: size,
+        placements: (0..8 / size).map(|place| Placement { start: place * size, size }).collect(),
+        ..whole_board(8)
+    };
+    machine.cards[1].mig.as_mut().unwrap().profiles =
+        vec![part(19, "1g.10gb", 1), part(14, "2g.20gb", 2), part(9, "4g.40gb", 4)];
+    let mut options = options();
+    options.health = options.health.with(HealthClass::Xid, HealthEffect::NoExecute);
+    let tainted = |options: &PoolOptions| -> Vec<(String, String, Option<String>)> {
+        let pool = Pool::new(&machine, options);
+        assert_eq!(violations(&pool), [""; 0]);
+        let taints = pool.devices().flat_map(|device| {
+            device
+                .taints
+                .iter()
+                .flatten()
+                .map(|taint| (device.name.clone(), taint.effect.clone(), taint.value.clone()))
+        });
+        taints.collect()
+    };
+    let found = tainted(&options);
+    assert!(
+        found.iter().all(|(_, effect, value)| {
+            (effect.as_str(), value.as_deref()) == ("NoExecute", Some("xid-48"))
+        })
+    );
+    let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+    let concerned =
+        ["gpu-11-00-mig-1g10gb-2", "gpu-11-00-mig-2g20gb-2", "gpu-11-00-mig-4g40gb-0", "gpu-11-00"];
+    assert_eq!(names, concerned);
+    options.health = options.health.with(HealthClass::Xid, HealthEffect::Off);
+    assert_eq!(tainted(&options), []);
+    options.health = options.health.with(HealthClass::Thermal, HealthEffect::NoSchedule);
+    assert!(tainted(&options).len() > found.len(), "heat concerns all of the card");
 }
 
 #[test]

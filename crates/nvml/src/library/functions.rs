@@ -7,6 +7,7 @@
 mod device;
 mod events;
 mod gpm;
+mod health;
 mod links;
 mod mig;
 mod system;

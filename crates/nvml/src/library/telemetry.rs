@@ -28,7 +28,7 @@ pub(super) fn read(functions: &Functions, card: Handle, processes_since: u64) ->
 }
 
 /// Drivers refuse a field that they don't know, or a card has not, by this error too.
-fn field(answer: Result<u64, NvmlError>) -> Reading<u64> {
+pub(super) fn field(answer: Result<u64, NvmlError>) -> Reading<u64> {
     let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
     match answer {
         Err(NvmlError::Call { code, .. }) if code == invalid => Ok(None),

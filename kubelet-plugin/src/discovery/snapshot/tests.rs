@@ -3,7 +3,10 @@
 use std::sync::Mutex;
 
 use tessera_api::facts::{NvLinkRemote, NvLinkVersion};
-use tessera_nvml::{ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, PairReadings};
+use tessera_api::health::HealthFault;
+use tessera_nvml::{
+    ComputeCapability, CudaVersion, Event, Identity, Memory, MigMode, NvmlError, PairReadings,
+};
 
 use super::*;
 
@@ -351,7 +354,7 @@ fn an_xid_marks_the_card() {
     let fake: Arc<dyn Nvml> = Arc::new(fake);
     discovery.read(&fake, &health, None);
     assert_eq!(card_of(&discovery, 1).unwrap().health, Health::Healthy);
-    assert_eq!(card_of(&discovery, 2).unwrap().health, Health::Unhealthy { reason: "xid-48".into() });
+    assert_eq!(card_of(&discovery, 2).unwrap().faults, [HealthFault::xid(48, None)].into());
 }
 
 #[test]

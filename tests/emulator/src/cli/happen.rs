@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::mig::mode;
 use crate::state::fault::PARTS;
 use crate::state::{
-    self, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Meter, Moment, Process, ProcessKind, meter,
+    self, CardHealth, CardState, EVENT_XID_CRITICAL_ERROR, FaultEffect, Meter, Moment, Process, ProcessKind,
+    meter,
 };
 
 /// XID of a card that fell off the bus.
@@ -96,6 +97,9 @@ pub(super) struct Xid {
     /// Index of the card.
     #[arg(long, value_name = "N")]
     card: u32,
+    /// Id of the GPU instance that it happens in.
+    #[arg(long, value_name = "ID")]
+    gpu_instance: Option<u32>,
     /// Number of the XID, such as 79.
     xid: u64,
 }
@@ -104,7 +108,7 @@ pub(super) fn xid(arguments: &Xid) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let card = target.card(arguments.card)?;
     target.update(|state| {
-        state.push_event(card, EVENT_XID_CRITICAL_ERROR, arguments.xid);
+        state.push_event(card, EVENT_XID_CRITICAL_ERROR, arguments.xid, arguments.gpu_instance);
         Ok(())
     })
 }
@@ -122,7 +126,7 @@ pub(super) fn lose(arguments: &Lose) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let card = target.card(arguments.card)?;
     target.update(|state| {
-        state.push_event(card, EVENT_XID_CRITICAL_ERROR, XID_OFF_THE_BUS);
+        state.push_event(card, EVENT_XID_CRITICAL_ERROR, XID_OFF_THE_BUS, None);
         state.cards[card as usize].lost = true;
         Ok(())
     })
@@ -146,6 +150,7 @@ pub(super) fn restore(arguments: &Restore) -> anyhow::Result<()> {
             if only.is_none_or(|only| only as usize == index) {
                 card.lost = false;
                 card.links_down.clear();
+                card.health = CardHealth::default();
             }
         }
         Ok(())
@@ -319,6 +324,7 @@ pub(super) fn reboot(arguments: &Reboot) -> anyhow::Result<()> {
             *card = CardState {
                 lost: card.lost,
                 links_down: std::mem::take(&mut card.links_down),
+                health: card.health.after_reset(),
                 mig: std::mem::take(&mut card.mig),
                 meter: Meter::starting(meter::now()),
                 ..CardState::default()
@@ -348,6 +354,7 @@ pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
             anyhow::bail!("card {index} is in use by process {}: it cannot be reset", process.pid);
         }
         mode::reset(&mut card.mig);
+        card.health = card.health.after_reset();
         card.meter = Meter::starting(meter::now());
         Ok(capabilities::show(target.store.root(), &target.machine.cards[index], &card.mig)?)
     })

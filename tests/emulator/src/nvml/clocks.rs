@@ -50,12 +50,13 @@ fn current(view: &CardView<'_>) -> Option<Clocks> {
 }
 
 fn reasons(view: &CardView<'_>) -> u64 {
-    match view.state.busy_percent() {
+    let of_load = match view.state.busy_percent() {
         0 => REASON_IDLE,
         // It draws as much as it may.
         100 => REASON_POWER_CAP,
         _ => 0,
-    }
+    };
+    of_load | view.state.health.clocks_reasons
 }
 
 nvml_functions! {

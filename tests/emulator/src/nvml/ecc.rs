@@ -1,4 +1,4 @@
-//! Error correction and bad memory. Emulated memory has no errors.
+//! Error correction and bad memory. Emulated memory has the errors that a tester ordered.
 
 use nvml_wrapper_sys::bindings::nvmlRowRemapperHistogramValues_t;
 
@@ -7,6 +7,11 @@ use super::context::CardView;
 use super::ffi::Out;
 use crate::failure::Failure;
 use crate::hardware::board::Architecture;
+
+/// `NVML_MEMORY_ERROR_TYPE_UNCORRECTED`
+const UNCORRECTED: u32 = 1;
+/// `NVML_MEMORY_LOCATION_DEVICE_MEMORY`
+const DEVICE_MEMORY: u32 = 2;
 
 fn ecc(view: &CardView<'_>) -> Result<u32, Failure> {
     Ok(view.card.board.ecc_enabled.ok_or(Failure::NOT_SUPPORTED)?.into())
@@ -54,7 +59,7 @@ nvml_functions! {
         if error > 1 || counter > 1 {
             return Err(Failure::INVALID_ARGUMENT);
         }
-        count.set(0)
+        count.set(if error == UNCORRECTED { view.state.health.uncorrected_errors } else { 0 })
     }
 
     /// `nvmlDeviceGetMemoryErrorCounter`
@@ -65,7 +70,8 @@ nvml_functions! {
         if error > 1 || counter > 1 || location > 8 {
             return Err(Failure::INVALID_ARGUMENT);
         }
-        count.set(0)
+        let is_told = error == UNCORRECTED && location == DEVICE_MEMORY;
+        count.set(if is_told { view.state.health.uncorrected_errors } else { 0 })
     }
 
     /// `nvmlDeviceGetRetiredPages`
@@ -87,7 +93,7 @@ nvml_functions! {
     /// `nvmlDeviceGetRetiredPagesPendingStatus`
     fn nvmlDeviceGetRetiredPagesPendingStatus(view: CardView, pending: Out<u32>) {
         retires_pages(&view)?;
-        pending.set(0)
+        pending.set(view.state.health.retired_pages_pending.into())
     }
 
     /// `nvmlDeviceGetRemappedRows`
@@ -99,10 +105,11 @@ nvml_functions! {
         failed: Out<u32>,
     ) {
         row_banks(&view)?;
-        for value in [corrected, uncorrected, pending, failed] {
+        for value in [corrected, uncorrected] {
             value.set(0)?;
         }
-        Ok(())
+        pending.set(view.state.health.row_remap_pending.into())?;
+        failed.set(view.state.health.row_remap_failed.into())
     }
 
     /// `nvmlDeviceGetRowRemapperHistogram`

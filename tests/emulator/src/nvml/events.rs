@@ -170,7 +170,7 @@ pub unsafe extern "C" fn nvmlEventSetWait_v2(
             device: Handle::of(event.card).raw().cast(),
             eventType: event.event_type,
             eventData: event.data,
-            gpuInstanceId: NO_INSTANCE,
+            gpuInstanceId: event.gpu_instance.unwrap_or(NO_INSTANCE),
             computeInstanceId: NO_INSTANCE,
         })
     })
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     fn event(number: u64, card: u32) -> Event {
-        Event { number, card, event_type: EVENT_XID_CRITICAL_ERROR, data: 79 }
+        Event { number, card, event_type: EVENT_XID_CRITICAL_ERROR, data: 79, gpu_instance: None }
     }
 
     #[test]

@@ -76,7 +76,8 @@ nvml_functions! {
         const V3: u32 = struct_version::<FabricInfoV3>(3);
         let info = registration(&view)?;
         let fabric = view.card.fabric.as_ref();
-        let health_mask = fabric.and_then(|fabric| fabric.health_mask).unwrap_or(0);
+        let of_machine = fabric.and_then(|fabric| fabric.health_mask).unwrap_or(0);
+        let health_mask = view.state.health.fabric_mask.filter(|_| fabric.is_some()).unwrap_or(of_machine);
         let health_summary = fabric.and_then(|fabric| fabric.health_summary).unwrap_or(0);
         match version.get()? {
             V2 => version.cast().set(FabricInfoV2 { version: V2, info, health_mask }),

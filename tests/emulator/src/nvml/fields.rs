@@ -52,7 +52,9 @@ fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure>
         // NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER
         94 | 95 => Ok(Unsigned(0)),
         // NVML_FI_DEV_REMAPPED_COR, _UNC, _PENDING, _FAILURE
-        142..=145 => known(board.remapped_row_banks.map(|_| 0)),
+        142 | 143 => known(board.remapped_row_banks.map(|_| 0)),
+        144 => known(board.remapped_row_banks.map(|_| view.state.health.row_remap_pending.into())),
+        145 => known(board.remapped_row_banks.map(|_| view.state.health.row_remap_failed.into())),
         // NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _RX: the scope is the link, or all of them
         138 | 139 => Ok(Long(nvlink::kibibytes(view, scope)?)),
         // NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT
@@ -80,6 +82,8 @@ fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure>
         189 => known(board.power_limit_default_milliwatts),
         // NVML_FI_DEV_POWER_CURRENT_LIMIT, _REQUESTED_LIMIT
         190 | 192 => Ok(Unsigned(power::limit(view)?)),
+        // NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+        230 => Ok(Unsigned(view.state.health.recovery_action)),
         _ => Err(Failure::NOT_SUPPORTED),
     }
 }
@@ -91,6 +95,7 @@ fn part(field: u32) -> Option<&'static str> {
         83 => "NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
         138 => "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
         139 => "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+        230 => "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
         _ => return None,
     })
 }

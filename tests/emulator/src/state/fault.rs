@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 
 /// Parts of what a function tells that a fault may name in place of the function, so that one figure fails alone.
-pub const PARTS: [&str; 12] = [
+pub const PARTS: [&str; 13] = [
     "NVML_CLOCK_SM",
     "NVML_CLOCK_MEM",
     "NVML_PCIE_UTIL_TX_BYTES",
@@ -16,6 +16,7 @@ pub const PARTS: [&str; 12] = [
     "NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
     "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
     "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+    "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
     "NVML_GPM_METRIC_SM_UTIL",
     "NVML_GPM_METRIC_SM_OCCUPANCY",
     "NVML_GPM_METRIC_ANY_TENSOR_UTIL",

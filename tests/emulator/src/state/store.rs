@@ -216,7 +216,7 @@ mod tests {
                     for _ in 0..5 {
                         store
                             .update(|state| {
-                                state.push_event(0, 8, 79);
+                                state.push_event(0, 8, 79, None);
                                 Ok::<(), StoreError>(())
                             })
                             .expect("it is written");
@@ -233,7 +233,7 @@ mod tests {
         let generation = Generation::open(&store.generation_path()).expect("the counter");
         let before = generation.get();
         let failed = store.update(|state| {
-            state.push_event(0, 8, 79);
+            state.push_event(0, 8, 79, None);
             Err::<(), _>(StoreError::NoMachine("x".into()))
         });
         assert!(failed.is_err());

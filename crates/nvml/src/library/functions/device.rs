@@ -139,9 +139,21 @@ impl Functions {
         Ok(CpuSet::from_words(&words))
     }
 
-    /// `None` where the driver says that the card has no fabric. Asks in the newest form that the driver knows: the newer ones
-    /// only add health, which is not read here.
+    /// `None` where the driver says that the card has no fabric. Asks in the newest form that the driver knows.
     pub(in crate::library) fn fabric(&self, card: Handle) -> Result<Option<Fabric>, NvmlError> {
+        if let Some(info) = self.fabric_info(card)? {
+            return fabric_of(info.clusterUuid, info.status, info.cliqueId, info.state)
+                .map_err(|state| function!(self, nvmlDeviceGetGpuFabricInfoV).nonsense(state));
+        }
+        let old = function!(self, nvmlDeviceGetGpuFabricInfo);
+        let empty = sys::nvmlGpuFabricInfo_t { clusterUuid: [0; 16], status: 0, cliqueId: 0, state: 0 };
+        let info = old.read(card, empty)?;
+        fabric_of(info.clusterUuid, info.status, info.cliqueId, info.state)
+            .map_err(|state| old.nonsense(state))
+    }
+
+    /// The newer forms, which have the fabric's health too; `None` if the driver knows neither.
+    pub(super) fn fabric_info(&self, card: Handle) -> Result<Option<sys::nvmlGpuFabricInfo_v3_t>, NvmlError> {
         let versioned = function!(self, nvmlDeviceGetGpuFabricInfoV);
         // SAFETY: the structure is made of integers and arrays of them, for which all bits zero is a value.
         let mut empty: sys::nvmlGpuFabricInfo_v3_t = unsafe { std::mem::zeroed() };
@@ -151,10 +163,7 @@ impl Functions {
         {
             empty.version = version;
             match versioned.read(card, empty) {
-                Ok(info) => {
-                    return fabric_of(info.clusterUuid, info.status, info.cliqueId, info.state)
-                        .map_err(|state| versioned.nonsense(state));
-                }
+                Ok(info) => return Ok(Some(info)),
                 Err(NvmlError::MissingFunction { .. }) => break,
                 Err(NvmlError::Call { code, .. })
                     if code == sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH
@@ -162,11 +171,7 @@ impl Functions {
                 Err(error) => return Err(error),
             }
         }
-        let old = function!(self, nvmlDeviceGetGpuFabricInfo);
-        let empty = sys::nvmlGpuFabricInfo_t { clusterUuid: [0; 16], status: 0, cliqueId: 0, state: 0 };
-        let info = old.read(card, empty)?;
-        fabric_of(info.clusterUuid, info.status, info.cliqueId, info.state)
-            .map_err(|state| old.nonsense(state))
+        Ok(None)
     }
 
     pub(in crate::library) fn common_ancestor(&self, one: Handle, other: Handle) -> Result<u32, NvmlError> {

@@ -1,0 +1,304 @@
+//! What can be wrong with a card, what that means for claims, and what helps. The defaults' sources are in `docs/health.md`.
+
+mod policy;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Placement;
+
+pub use policy::{HealthPolicy, HealthPolicyError};
+
+/// A kind of fault. Its order is that of the severity in messages: the first is named first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthClass {
+    /// The card fell off the bus, or its driver is gone.
+    Lost,
+    /// A call of the driver about the card does not return.
+    NotAnswering,
+    /// The driver reported a critical error (XID).
+    Xid,
+    /// The driver recommends a recovery (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the cause.
+    RecoveryAction,
+    /// Rows of its memory could not be remapped: no spare ones are left (Ampere and later).
+    RowRemapFailed,
+    /// Its memory had an error since the driver was loaded that could not be corrected.
+    EccUncorrectable,
+    /// Rows of its memory are remapped at the next reset (Ampere and later).
+    RowRemapPending,
+    /// Pages of its memory are retired when the driver is loaded again (before Ampere).
+    RetiredPagesPending,
+    /// Its registration with the NVLink fabric failed, or the fabric reports a fault of its routes or bandwidth.
+    Fabric,
+    /// An NVLink that worked is down.
+    NvlinkDown,
+    /// The hardware halves its clocks, or more, because it is too hot.
+    Thermal,
+    /// The hardware halves its clocks, or more, because the power supply asks for that.
+    PowerBrake,
+}
+
+/// What a fault means for claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HealthEffect {
+    /// Nothing is told or done.
+    Off,
+    /// It is told in Events and in the status of pods; the devices stay as they are.
+    Informational,
+    /// The devices get no new claims.
+    NoSchedule,
+    /// The devices get no new claims, and Kubernetes evicts the pods that use them and don't tolerate it.
+    NoExecute,
+}
+
+/// What makes a card healthy again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Recovery {
+    /// Nothing has to be done: it passes by itself.
+    None,
+    /// Programs that use peer-to-peer access of the card must end (`NVML_GPU_RECOVERY_ACTION_DRAIN_P2P`).
+    DrainPeerToPeer,
+    /// A reset of the card (`NVML_GPU_RECOVERY_ACTION_GPU_RESET`).
+    Reset,
+    /// A reset of the card when its programs have ended (`NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET`).
+    DrainAndReset,
+    /// A restart of the node (`NVML_GPU_RECOVERY_ACTION_NODE_REBOOT`).
+    Reboot,
+    /// Another card. The driver never recommends that; it is this table's.
+    Replace,
+}
+
+/// A fault of a card, or of a part of it, as its driver reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HealthFault {
+    /// Its kind.
+    pub class: HealthClass,
+    /// The number of the XID, with the class [`HealthClass::Xid`] only.
+    pub xid: Option<u64>,
+    /// The memory slices of the GPU instance that it happened in; `None` where it concerns the whole card.
+    pub slices: Option<Placement>,
+    /// What helps.
+    pub recovery: Recovery,
+}
+
+impl HealthClass {
+    /// All classes.
+    pub const ALL: [Self; 12] = [
+        Self::Lost,
+        Self::NotAnswering,
+        Self::Xid,
+        Self::RecoveryAction,
+        Self::RowRemapFailed,
+        Self::EccUncorrectable,
+        Self::RowRemapPending,
+        Self::RetiredPagesPending,
+        Self::Fabric,
+        Self::NvlinkDown,
+        Self::Thermal,
+        Self::PowerBrake,
+    ];
+
+    /// The name in options, taints and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::NotAnswering => "not-answering",
+            Self::Xid => "xid",
+            Self::RecoveryAction => "recovery-action",
+            Self::RowRemapFailed => "row-remap-failed",
+            Self::EccUncorrectable => "ecc-uncorrectable",
+            Self::RowRemapPending => "row-remap-pending",
+            Self::RetiredPagesPending => "retired-pages-pending",
+            Self::Fabric => "fabric",
+            Self::NvlinkDown => "nvlink-down",
+            Self::Thermal => "thermal",
+            Self::PowerBrake => "power-brake",
+        }
+    }
+
+    /// What is wrong, as the end of a sentence about the card.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Lost => "does not answer: it fell off the bus or its driver is gone",
+            Self::NotAnswering => "does not answer: a call of the driver about it hangs",
+            Self::Xid => "had a critical error",
+            Self::RecoveryAction => "needs a recovery, as its driver says",
+            Self::RowRemapFailed => "has no spare rows of memory left for faulty ones",
+            Self::EccUncorrectable => "had memory errors that could not be corrected",
+            Self::RowRemapPending => "has faulty rows of memory that are remapped at its next reset",
+            Self::RetiredPagesPending => {
+                "has faulty pages of memory that are retired when the driver is loaded again"
+            }
+            Self::Fabric => "has a fault of its NVLink fabric",
+            Self::NvlinkDown => "has an NVLink that is down",
+            Self::Thermal => "is too hot: the hardware slows it down",
+            Self::PowerBrake => "is slowed down by the power supply",
+        }
+    }
+
+    /// What helps, where the driver recommends nothing.
+    #[must_use]
+    pub const fn recovery(self) -> Recovery {
+        match self {
+            Self::Lost => Recovery::Reboot,
+            Self::NotAnswering
+            | Self::Xid
+            | Self::RecoveryAction
+            | Self::EccUncorrectable
+            | Self::RowRemapPending
+            | Self::RetiredPagesPending
+            | Self::Fabric
+            | Self::NvlinkDown => Recovery::Reset,
+            Self::RowRemapFailed => Recovery::Replace,
+            Self::Thermal | Self::PowerBrake => Recovery::None,
+        }
+    }
+}
+
+impl HealthEffect {
+    /// The effect of the taint that the devices get; `None` for those that leave devices as they are.
+    #[must_use]
+    pub const fn taint_effect(self) -> Option<&'static str> {
+        match self {
+            Self::Off | Self::Informational => None,
+            Self::NoSchedule => Some(crate::taint::EFFECT_NO_SCHEDULE),
+            Self::NoExecute => Some(crate::taint::EFFECT_NO_EXECUTE),
+        }
+    }
+}
+
+impl Recovery {
+    /// The meaning of `nvmlGpuRecoveryAction_t`; `None` for a number that is not in the header.
+    #[must_use]
+    pub const fn from_nvml(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::None,
+            1 => Self::Reset,
+            2 => Self::Reboot,
+            3 => Self::DrainPeerToPeer,
+            4 => Self::DrainAndReset,
+            _ => return None,
+        })
+    }
+
+    /// What to do; `None` where nothing has to be done.
+    #[must_use]
+    pub const fn words(self) -> Option<&'static str> {
+        Some(match self {
+            Self::None => return None,
+            Self::DrainPeerToPeer => "end the programs that use peer-to-peer access",
+            Self::Reset => "reset the card",
+            Self::DrainAndReset => "let the card's programs end, then reset the card",
+            Self::Reboot => "reboot the node",
+            Self::Replace => "replace the card",
+        })
+    }
+}
+
+impl HealthFault {
+    /// A fault of the whole card, of a class other than [`HealthClass::Xid`], with the class's recovery.
+    #[must_use]
+    pub const fn new(class: HealthClass) -> Self {
+        Self { class, xid: None, slices: None, recovery: class.recovery() }
+    }
+
+    /// An XID of the whole card, or of the GPU instance in these memory slices.
+    #[must_use]
+    pub const fn xid(xid: u64, slices: Option<Placement>) -> Self {
+        /// Off the bus: NVIDIA's catalog of XIDs has the node restarted.
+        const OFF_THE_BUS: u64 = 79;
+        let recovery = if xid == OFF_THE_BUS { Recovery::Reboot } else { HealthClass::Xid.recovery() };
+        Self { class: HealthClass::Xid, xid: Some(xid), slices, recovery }
+    }
+
+    /// The same with the recovery that the driver recommends for the card. It counts except where the table knows that
+    /// nothing has to be done, or that no reset helps.
+    #[must_use]
+    pub fn with_recommendation(self, recommended: Option<Recovery>) -> Self {
+        match (self.recovery, recommended) {
+            (Recovery::None | Recovery::Replace, _) | (_, None | Some(Recovery::None)) => self,
+            (_, Some(recovery)) => Self { recovery, ..self },
+        }
+    }
+
+    /// The value of the taint: the class's name, or `xid-79`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.xid {
+            Some(xid) => format!("xid-{xid}"),
+            None => self.class.name().to_owned(),
+        }
+    }
+
+    /// Whether it concerns a device that takes these memory slices of the card, or all of the card.
+    #[must_use]
+    pub fn concerns(&self, slices: Option<Placement>) -> bool {
+        match (self.slices, slices) {
+            (Some(own), Some(of_device)) => own.overlaps(of_device),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for HealthFault {
+    /// What is wrong and what helps, as the end of a sentence about the card.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.class.words())?;
+        match self.xid {
+            Some(xid) => write!(formatter, " (xid-{xid})")?,
+            None => write!(formatter, " ({})", self.class.name())?,
+        }
+        if let Some(Placement { start, size }) = self.slices {
+            write!(formatter, " in the partition at memory slices {start} to {}", start + size.max(1) - 1)?;
+        }
+        match self.recovery.words() {
+            Some(words) => write!(formatter, ": {words}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_has_its_name_and_is_told_from_the_others() {
+        for class in HealthClass::ALL {
+            let json = serde_json::to_value(class).unwrap();
+            assert_eq!(json, class.name());
+            assert!(crate::limits::is_label_value(class.name()));
+            assert_eq!(serde_json::from_value::<HealthClass>(json).unwrap(), class);
+        }
+        let mut names: Vec<_> = HealthClass::ALL.map(HealthClass::name).into();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), HealthClass::ALL.len());
+    }
+
+    #[test]
+    fn a_fault_of_a_partition_concerns_what_overlaps_it() {
+        let at = |start, size| Some(Placement { start, size });
+        let fault = HealthFault::xid(94, at(2, 2));
+        assert!(fault.concerns(None), "the whole card has the partition's memory");
+        assert!(fault.concerns(at(3, 1)) && fault.concerns(at(0, 4)) && fault.concerns(at(2, 2)));
+        assert!(!fault.concerns(at(0, 2)) && !fault.concerns(at(4, 4)));
+        assert!(HealthFault::new(HealthClass::Thermal).concerns(at(4, 4)));
+    }
+
+    #[test]
+    fn a_fault_says_what_helps() {
+        assert_eq!(
+            HealthFault::xid(48, Some(Placement { start: 2, size: 2 })).to_string(),
+            "had a critical error (xid-48) in the partition at memory slices 2 to 3: reset the card"
+        );
+        assert_eq!(
+            HealthFault::new(HealthClass::Thermal).to_string(),
+            "is too hot: the hardware slows it down (thermal)"
+        );
+    }
+}

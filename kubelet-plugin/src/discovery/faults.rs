@@ -1,0 +1,164 @@
+//! What is wrong with a card, from what its driver answers.
+
+use std::collections::BTreeSet;
+
+use tessera_api::PciBusId;
+use tessera_api::health::{HealthClass, HealthFault, Recovery};
+use tessera_inventory::machine::{Card, FabricState};
+use tessera_nvml::{HealthReadings, NvmlError, Reading};
+
+use super::problem::Problems;
+
+/// Takes what the driver says of the card's health into `card`. What can't be read stays as it was.
+pub(super) fn read(card: &mut Card, answer: Result<HealthReadings, NvmlError>, problems: &mut Problems) {
+    let pci = card.pci;
+    let readings = match answer {
+        Ok(readings) => readings,
+        Err(error) if error.is_unsupported() => return,
+        Err(error) => return problems.add(Some(pci), "health", error),
+    };
+    let HealthReadings {
+        uncorrected_errors,
+        remapped_rows,
+        retired_pages_pending,
+        clocks_events,
+        fabric,
+        recovery,
+    } = readings;
+    let registration_failed = card.fabric.as_ref().is_some_and(|fabric| fabric.state == FabricState::Failed);
+    let mut found = Found { pci, faults: &mut card.faults, problems };
+    found.take(&uncorrected_errors, &[(HealthClass::EccUncorrectable, |errors| *errors > 0)]);
+    found.take(
+        &remapped_rows,
+        &[
+            (HealthClass::RowRemapPending, |rows| rows.pending),
+            (HealthClass::RowRemapFailed, |rows| rows.failed),
+        ],
+    );
+    found.take(&retired_pages_pending, &[(HealthClass::RetiredPagesPending, |pending| *pending)]);
+    found.take(
+        &clocks_events,
+        &[
+            (HealthClass::Thermal, |events| events.is_hot()),
+            (HealthClass::PowerBrake, |events| events.is_power_braked()),
+        ],
+    );
+    found.take(&fabric, &[(HealthClass::Fabric, |fabric| fabric.is_faulty())]);
+    if registration_failed {
+        found.set(HealthClass::Fabric, true);
+    }
+    found.take(&recovery, &[(HealthClass::RecoveryAction, |recovery| *recovery != Recovery::None)]);
+    if let Ok(recovery) = recovery {
+        card.recovery = recovery;
+    }
+}
+
+/// A class that a reading may show, and when it does.
+type Shows<T> = (HealthClass, fn(&T) -> bool);
+
+/// What was found of a card.
+struct Found<'a> {
+    pci: PciBusId,
+    faults: &'a mut BTreeSet<HealthFault>,
+    problems: &'a mut Problems,
+}
+
+impl Found<'_> {
+    fn take<T>(&mut self, reading: &Reading<T>, shows: &[Shows<T>]) {
+        match reading {
+            Ok(value) => {
+                for (class, is_shown) in shows {
+                    self.set(*class, value.as_ref().is_some_and(is_shown));
+                }
+            }
+            Err(error) => self.problems.add(Some(self.pci), "health", error),
+        }
+    }
+
+    fn set(&mut self, class: HealthClass, is_there: bool) {
+        self.faults.retain(|fault| fault.class != class);
+        if is_there {
+            self.faults.insert(HealthFault::new(class));
+        }
+    }
+}
+
+/// Gives the card its XIDs, and says whether an NVLink is down. Where the driver recommends a recovery, that counts for all.
+pub(super) fn complete(card: &mut Card, xids: impl Iterator<Item = HealthFault>, nvlink_down: bool) {
+    card.faults.retain(|fault| !matches!(fault.class, HealthClass::Xid | HealthClass::NvlinkDown));
+    card.faults.extend(xids);
+    if nvlink_down {
+        card.faults.insert(HealthFault::new(HealthClass::NvlinkDown));
+    }
+    let recommended = card.recovery;
+    let faults = std::mem::take(&mut card.faults).into_iter();
+    card.faults = faults.map(|fault| fault.with_recommendation(recommended)).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_nvml::{ClocksEvents, FabricHealth, RemappedRows};
+
+    use super::*;
+
+    fn healthy() -> HealthReadings {
+        HealthReadings {
+            uncorrected_errors: Ok(Some(0)),
+            remapped_rows: Ok(Some(RemappedRows { pending: false, failed: false })),
+            retired_pages_pending: Ok(None),
+            clocks_events: Ok(Some(ClocksEvents(4))),
+            fabric: Ok(Some(FabricHealth(0))),
+            recovery: Ok(Some(Recovery::None)),
+        }
+    }
+
+    fn unreadable<T>() -> Reading<T> {
+        Err(NvmlError::NoThread { reason: "test".to_owned() })
+    }
+
+    fn names(card: &Card) -> Vec<String> {
+        card.faults.iter().map(HealthFault::name).collect()
+    }
+
+    #[test]
+    fn faults_come_and_go_with_their_causes() {
+        let mut card = Card::new("0000:3b:00.0".parse().unwrap());
+        let mut problems = Problems::default();
+        read(&mut card, Ok(healthy()), &mut problems);
+        assert_eq!(names(&card), [""; 0]);
+        let all = HealthReadings {
+            uncorrected_errors: Ok(Some(2)),
+            remapped_rows: Ok(Some(RemappedRows { pending: true, failed: true })),
+            retired_pages_pending: Ok(Some(true)),
+            clocks_events: Ok(Some(ClocksEvents(0x40 | 0x80))),
+            fabric: Ok(Some(FabricHealth(1))),
+            recovery: Ok(Some(Recovery::Reboot)),
+        };
+        read(&mut card, Ok(all), &mut problems);
+        let every = [
+            "recovery-action",
+            "row-remap-failed",
+            "ecc-uncorrectable",
+            "row-remap-pending",
+            "retired-pages-pending",
+            "fabric",
+            "thermal",
+            "power-brake",
+        ];
+        assert_eq!(names(&card), every);
+        complete(&mut card, std::iter::empty(), true);
+        let recovery = |card: &Card, class| {
+            card.faults.iter().find(|fault| fault.class == class).map(|fault| fault.recovery)
+        };
+        assert_eq!(recovery(&card, HealthClass::EccUncorrectable), Some(Recovery::Reboot));
+        assert_eq!(recovery(&card, HealthClass::RowRemapFailed), Some(Recovery::Replace));
+        assert_eq!(recovery(&card, HealthClass::Thermal), Some(Recovery::None));
+
+        let unknown = HealthReadings { uncorrected_errors: unreadable(), ..healthy() };
+        read(&mut card, Ok(unknown), &mut problems);
+        complete(&mut card, std::iter::empty(), false);
+        assert_eq!(names(&card), ["ecc-uncorrectable"], "what can't be read stays");
+        read(&mut card, Ok(healthy()), &mut problems);
+        assert_eq!(names(&card), [""; 0]);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a card's driver says is wrong with it, as a tester ordered.
+
+use serde::{Deserialize, Serialize};
+
+/// Faults of a card. Those of its memory that a reset mends are gone after a reset or a reboot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CardHealth {
+    /// Memory errors that could not be corrected, since the last reset.
+    pub uncorrected_errors: u64,
+    /// Rows of memory are remapped at the next reset (Ampere and later).
+    pub row_remap_pending: bool,
+    /// No spare rows are left.
+    pub row_remap_failed: bool,
+    /// Pages of memory are retired when the driver is loaded again (before Ampere).
+    pub retired_pages_pending: bool,
+    /// Bits of `nvmlClocksEventReason*`, beside those that follow from the load.
+    pub clocks_reasons: u64,
+    /// In place of the machine's `healthMask` of the NVLink fabric.
+    pub fabric_mask: Option<u32>,
+    /// `nvmlGpuRecoveryAction_t`.
+    pub recovery_action: u32,
+}
+
+impl CardHealth {
+    /// Whether nothing was ordered.
+    pub fn is_healthy(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What a reset does not mend.
+    pub fn after_reset(self) -> Self {
+        Self {
+            uncorrected_errors: 0,
+            row_remap_pending: false,
+            retired_pages_pending: false,
+            recovery_action: 0,
+            ..self
+        }
+    }
+}
