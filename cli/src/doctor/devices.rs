@@ -55,7 +55,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             found.push(error(
                 format!("node {node}"),
                 format!("card {card} gets no work: {}", sick.value.as_deref().unwrap_or("unhealthy")),
-                "see the node's Events and kernel log (dmesg | grep NVRM); docs/kubelet-plugin.md says what ends it",
+                "see the node's Events; docs/health.md says what helps, and what ends it",
             ));
         }
         let report = reports.get(node.as_str()).and_then(|report| report.report.cards.get(&card));

@@ -63,11 +63,12 @@ impl HealthEvents {
             let name = DeviceName::Card(card.pci);
             for fault in faults.iter().filter(|fault| !before.contains(&identity(fault))) {
                 let effect = self.policy.effect(fault);
-                let note = format!("{name} {fault}. {}", consequence(effect));
-                self.of_node.send(severity(effect), "Discover", UNHEALTHY, note.trim_end()).await;
+                // Before anything else: an eviction may end them at once.
                 if claims.is_none() {
                     claims = Some(self.claims().await);
                 }
+                let note = format!("{name} {fault}. {}", consequence(effect));
+                self.of_node.send(severity(effect), "Discover", UNHEALTHY, note.trim_end()).await;
                 self.tell_users(card, fault, effect, claims.as_deref().unwrap_or_default());
             }
             let gone: Vec<String> = before.difference(&now).map(HealthFault::name).collect();
