@@ -257,9 +257,16 @@ async fn probes_ask_within_the_container() {
 }
 
 #[tokio::test]
-async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
+async fn a_network_policy_lets_in_the_controller_and_who_is_named_and_nobody_else() {
     const ENABLED: &str = "networkPolicy.enabled=true";
-    let objects = accepted(&template(&[ENABLED], &[]).await.expect("rendered")).await;
+    const ALONE: &str = "controller.enabled=false";
+    let all = accepted(&template(&[ENABLED], &[]).await.expect("rendered")).await;
+    let objects = of_component(&all, "kubelet-plugin");
+    let of_controller = of_component(&all, "controller");
+    let labels = &only(&of_controller, "Deployment")["spec"]["selector"]["matchLabels"];
+    let controller = json!([{ "podSelector": { "matchLabels": labels } }]);
+    assert_eq!(only(&objects, "NetworkPolicy")["spec"]["ingress"][0]["from"], controller);
+    let objects = accepted(&template(&[ENABLED, ALONE], &[]).await.expect("rendered")).await;
     let objects = of_component(&objects, "kubelet-plugin");
     let policy = &only(&objects, "NetworkPolicy")["spec"];
     assert_eq!(policy["policyTypes"], json!(["Ingress"]), "it reaches the API server");
@@ -272,7 +279,7 @@ async fn a_network_policy_lets_in_who_is_named_and_nobody_else() {
         {"ipBlock": {"cidr": "10.0.0.0/8"}},
     ]);
     let from = format!("networkPolicy.metricsFrom={peers}");
-    let objects = accepted(&template(&[ENABLED, &from], &[]).await.expect("rendered")).await;
+    let objects = accepted(&template(&[ENABLED, ALONE, &from], &[]).await.expect("rendered")).await;
     let objects = of_component(&objects, "kubelet-plugin");
     let ingress = &only(&objects, "NetworkPolicy")["spec"]["ingress"];
     assert_eq!(*ingress, json!([{"from": peers, "ports": [{"port": "http", "protocol": "TCP"}]}]));

@@ -111,7 +111,7 @@ mod tests {
         for (text, part) in [
             (r#"{"classes":{"xyz":"Off"}}"#, "nvlink-down"),
             (r#"{"classes":{"lost":"Evict"}}"#, "unknown variant `Evict`"),
-            (r#"{"xids":{"seventy":"Off"}}"#, "invalid type: string \"seventy\""),
+            (r#"{"xids":{"seventy":"Off"}}"#, "expected key to be a number in quotes at line 1 column 10"),
             (r#"{"xid":{}}"#, "unknown field `xid`"),
             (r#"{} {}"#, "trailing"),
             ("", "EOF"),
