@@ -74,6 +74,11 @@ impl FleetNode {
         self.sets.get_or_init(of_report).as_ref()
     }
 
+    /// What its devices take of their cards; known once somebody asked for [`Fleet::cards`].
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
+    }
+
     /// Whether the card is not to be given out for now.
     pub fn is_avoided(&self, card: &PciBusId) -> bool {
         self.avoided.contains_key(card)

@@ -55,6 +55,11 @@ impl Parts {
 }
 
 impl CardUse {
+    /// Whether a device takes all of the card.
+    pub fn is_all(&self, slices: u64) -> bool {
+        slices == self.slices.0
+    }
+
     fn taken(&self, device: DeviceRef<'_>, part: &Part, result: &DeviceRequestAllocationResult) -> u32 {
         match &result.consumed_capacity {
             Some(consumed) => share(device, |name| {
@@ -63,6 +68,13 @@ impl CardUse {
             }),
             None => worth(part.slices, self.slices.0),
         }
+    }
+}
+
+impl Parts {
+    /// The card of each device of the node, in the order of the inventory, with the slices that the device takes of it.
+    pub fn cards(&self) -> impl Iterator<Item = Option<(PciBusId, u64)>> {
+        self.0.iter().map(|part| part.map(|part| (part.card, part.slices)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod};
-use tessera_api::{DeviceName, PciBusId, attribute, capacity, managed};
+use tessera_api::{PciBusId, attribute, capacity, managed};
 use tessera_cluster::{Cluster, Key, outcome};
 
 use crate::Time;
@@ -25,7 +25,7 @@ pub(crate) fn of_fleet<'w>(
     let mut nodes = Vec::new();
     for index in 0..fleet.len() as NodeIndex {
         let cards = fleet.cards(index, cluster, driver).clone();
-        let node = of_node(fleet.node(index), &cards, cluster, driver);
+        let node = of_node(fleet.node(index), &cards, cluster);
         // Slices of a node that is gone stay for a while.
         if !node.cards.is_empty() {
             nodes.push(node);
@@ -36,7 +36,7 @@ pub(crate) fn of_fleet<'w>(
     FleetView { at: now.as_secs(), leads: false, nodes, waiting }
 }
 
-fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster, driver: &str) -> NodeView {
+fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster) -> NodeView {
     let mut cards: BTreeMap<PciBusId, CardView> = BTreeMap::new();
     for (address, card) in &used.cards {
         let report = node.report.as_ref().and_then(|(_, report)| report.cards.get(address));
@@ -48,13 +48,21 @@ fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster, driver: &str) 
         };
         cards.insert(*address, view);
     }
-    for device in cluster.inventory().devices_of_node(&node.name) {
-        let Ok(name) = device.name().parse::<DeviceName>() else { continue };
-        let Some(card) = cards.get_mut(&name.card()).filter(|_| device.driver_name() == driver) else {
+    let parts = node.parts().into_iter().flat_map(|parts| parts.cards());
+    for (device, part) in cluster.inventory().devices_of_node(&node.name).zip(parts) {
+        let Some((address, slices)) = part else { continue };
+        let (Some(card), Some(used_of)) = (cards.get_mut(&address), used.cards.get(&address)) else {
             continue;
         };
-        describe(card, device);
-        let mut holders = cluster.held().holders(device).to_vec();
+        let all = cluster.held().holders(device);
+        // Of a card with two hundred partitions few are held.
+        if used_of.is_all(slices) || card.memory_mib == 0 {
+            describe(card, device);
+        }
+        if all.is_empty() {
+            continue;
+        }
+        let mut holders = all.to_vec();
         holders.sort();
         holders.dedup();
         card.holders.extend(holders.iter().flat_map(|holder| holders_of(holder, device, used, cluster)));

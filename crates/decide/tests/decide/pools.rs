@@ -35,6 +35,24 @@ fn extended_resources_that_only_managed_cards_could_provide_are_told() {
 }
 
 #[test]
+fn the_fleet_is_shown_with_who_holds_what() {
+    let mut fed = Fed::with_nodes(&[("b", 1), ("a", 2)]);
+    fed.bind("whole", "gpu", "a", &[card(0)]);
+    fed.bind("half", "half", "a", &[format!("{}-mig-3g40gb-4", card(1))]);
+    fed.ask("late", "gpu", 2);
+    fed.decide();
+    let view = fed.decider.view(fed.now);
+    assert_eq!(view.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let cards: Vec<_> = view.nodes[0].cards.values().collect();
+    assert_eq!((cards[0].allocated, cards[1].allocated, cards[1].memory_mib), (1_000, 500, 80 * 1024));
+    let holders: Vec<_> = cards.iter().flat_map(|card| &card.holders).collect();
+    assert_eq!(holders[0].claim, "whole-gpus");
+    assert_eq!((holders[1].claim.as_str(), holders[1].allocated), ("half-gpus", 500));
+    assert_eq!(view.waiting.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["late"]);
+    assert!(view.nodes[1].cards.values().all(|card| card.holders.is_empty() && card.memory_mib == 80 * 1024));
+}
+
+#[test]
 fn waiting_pods_are_unmet_demand() {
     let mut fed = Fed::with_nodes(&[("a", 1)]);
     for name in ["one", "two"] {
