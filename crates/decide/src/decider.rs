@@ -205,7 +205,9 @@ impl Decider {
                 Ok(())
             }
             Observation::Evicted { pod, is_done } => {
-                self.evicted(now, &pod, is_done);
+                if is_done {
+                    self.healing.evicted(&pod, now);
+                }
                 Ok(())
             }
             Observation::Carried { pod, is_done, versions } => {

@@ -26,10 +26,11 @@ const PAUSE: Time = Time::from_secs(30);
 pub(crate) struct Healing {
     /// When to look at claims that cannot be prepared.
     due: BTreeMap<Key, Time>,
-    /// Evictions by owner, with when the last one was.
+    /// Evictions by owner, with when the last one was. Those before this process stand on the owner's pods.
     evictions: BTreeMap<String, (u32, Time)>,
-    /// Pods that are being evicted, since when.
-    evicting: BTreeMap<PodReference, Time>,
+    /// Pods that are being evicted, since when, with how often pods of which owner will have been evicted by then: the pod may
+    /// be gone when the answer comes.
+    evicting: BTreeMap<PodReference, (Time, String, u32)>,
 }
 
 /// What a claim says of devices that cannot be prepared.
@@ -96,32 +97,28 @@ impl Healing {
         self.due.values().min().copied()
     }
 
-    /// How often pods of the owner were evicted.
+    /// How often this process evicted pods of the owner.
     pub fn evictions(&self, owner: &str) -> u32 {
         self.evictions.get(owner).map_or(0, |(count, _)| *count)
     }
 
     /// Whether the pod was evicted so short a while ago that it may not be gone yet.
     pub fn is_evicting(&self, pod: &PodReference, now: Time) -> bool {
-        self.evicting.get(pod).is_some_and(|since| *since + PAUSE > now)
+        self.evicting.get(pod).is_some_and(|(since, ..)| *since + PAUSE > now)
     }
 
-    /// The pod is being evicted.
-    pub fn set_evicting(&mut self, pod: PodReference, now: Time) {
-        self.evicting.retain(|_, since| *since + PAUSE > now);
-        self.evicting.insert(pod, now);
+    /// The pod is being evicted, as the one with this number of its owner's.
+    pub fn set_evicting(&mut self, pod: PodReference, owner: String, number: u32, now: Time) {
+        self.evicting.retain(|_, (since, ..)| *since + PAUSE > now);
+        self.evicting.insert(pod, (now, owner, number));
     }
 
-    /// Counts an eviction.
-    pub fn evicted(&mut self, owner: String, now: Time) {
+    /// Counts an eviction that was done.
+    pub fn evicted(&mut self, pod: &PodReference, now: Time) {
         self.evictions.retain(|_, (_, last)| *last + REMEMBERED > now);
-        let known = self.evictions.entry(owner).or_insert((0, now));
-        *known = (known.0 + 1, now);
-    }
-
-    /// Takes in what stands on a pod. Anybody who may change the pod may have written it.
-    pub fn learn(&mut self, owner: String, noted: u32, now: Time) {
-        let known = self.evictions.entry(owner).or_insert((0, now));
-        known.0 = known.0.max(noted.min(MOST_EVICTIONS));
+        if let Some((_, owner, number)) = self.evicting.get(pod) {
+            let known = self.evictions.entry(owner.clone()).or_insert((0, now));
+            *known = (known.0.max(*number), now);
+        }
     }
 }

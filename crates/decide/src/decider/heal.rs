@@ -44,8 +44,8 @@ impl Decider {
                 continue;
             }
             let minutes = now.saturating_sub(unready.since).as_secs() / 60;
-            for pod in self.to_evict(now, &key, &claim) {
-                self.healing.set_evicting(pod.clone(), now);
+            for (pod, owner, before) in self.to_evict(now, &key, &claim) {
+                self.healing.set_evicting(pod.clone(), owner, before + 1, now);
                 let why = format!(
                     "its devices cannot be prepared since {minutes} min, so that another pod may get others: {}",
                     unready.why
@@ -56,44 +56,38 @@ impl Decider {
         intents
     }
 
-    /// Pods that hold the claim and could not start, and of which somebody makes new ones.
-    fn to_evict(&self, now: Time, key: &Key, claim: &ResourceClaim) -> Vec<PodReference> {
+    /// Pods that hold the claim and could not start, and of which somebody makes new ones: each with its owner, and how often
+    /// pods of that were evicted before.
+    fn to_evict(&self, now: Time, key: &Key, claim: &ResourceClaim) -> Vec<(PodReference, String, u32)> {
         let pods = users(claim).filter_map(|user| {
             let pod = self.cluster.objects().pods.get(&(key.0.clone(), user.name.clone()))?;
             (pod.metadata.uid.as_ref() == Some(&user.uid)).then_some(pod)
         });
-        let stuck = pods.filter(|pod| {
-            phase(pod) == Some("Pending")
-                && !has_ended(pod)
-                && has_controller(pod)
-                && self.healing.evictions(&refusals::owner(pod)) < MOST_EVICTIONS
-        });
-        let references = stuck.map(|pod| reference(pod));
-        references.filter(|pod| !self.healing.is_evicting(pod, now)).collect()
+        let stuck = pods
+            .filter(|pod| phase(pod) == Some("Pending") && !has_ended(pod) && has_controller(pod))
+            .map(|pod| (reference(pod), refusals::owner(pod), self.evictions_of(pod)));
+        stuck
+            .filter(|(pod, _, before)| *before < MOST_EVICTIONS && !self.healing.is_evicting(pod, now))
+            .collect()
     }
 
-    /// An eviction was done, or refused.
-    pub(super) fn evicted(&mut self, now: Time, pod: &PodReference, is_done: bool) {
-        if !is_done {
-            return;
-        }
-        let known = self.cluster.objects().pods.get(&pod.key);
-        if let Some(known) = known.filter(|known| known.metadata.uid.as_ref() == Some(&pod.uid)) {
-            self.healing.evicted(refusals::owner(known), now);
-        }
+    /// How often pods of the pod's owner were evicted, as far as it is known here or stands on the pod.
+    pub(super) fn evictions_of(&self, pod: &Pod) -> u32 {
+        self.healing.evictions(&refusals::owner(pod)).max(noted_evictions(pod))
     }
 
-    /// Reads how many of the pod's like were evicted, and has it written on the pod if that is more than stands there.
-    pub(super) fn see_evictions(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let annotations = pod.metadata.annotations.as_ref();
-        let noted = annotations.and_then(|all| all.get(EVICTIONS_ANNOTATION)?.parse().ok()).unwrap_or(0);
-        let owner = refusals::owner(pod);
-        if noted > self.healing.evictions(&owner) {
-            self.healing.learn(owner, noted, now);
-        } else if noted < self.healing.evictions(&owner) && !has_ended(pod) && self.term.is_some() {
+    /// Has it written on the pod how many of its like were evicted, if that is more than stands there.
+    pub(super) fn see_evictions(&mut self, key: &Key, pod: &Pod) {
+        if self.term.is_some() && !has_ended(pod) && self.evictions_of(pod) > noted_evictions(pod) {
             self.to_note.insert(key.clone());
         }
     }
+}
+
+/// What stands on the pod. Anybody who may change the pod may have written it.
+fn noted_evictions(pod: &Pod) -> u32 {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(EVICTIONS_ANNOTATION)?.parse().ok()).unwrap_or(0)
 }
 
 fn has_controller(pod: &Pod) -> bool {

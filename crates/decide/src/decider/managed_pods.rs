@@ -217,7 +217,7 @@ impl Decider {
         let pods = keys.iter().filter_map(|key| self.cluster.objects().pods.get(key));
         let notes = pods.map(|pod| {
             let owner = refusals::owner(pod);
-            let (nodes, evictions) = (self.refusals.to_note(&owner), self.healing.evictions(&owner));
+            let (nodes, evictions) = (self.refusals.to_note(&owner), self.evictions_of(pod));
             Intent::Note { pod: reference(pod), nodes, evictions }
         });
         notes.collect()

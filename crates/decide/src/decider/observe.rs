@@ -263,7 +263,7 @@ impl Decider {
         {
             self.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
         }
-        self.see_evictions(now, key, pod);
+        self.see_evictions(key, pod);
         if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
             self.waiting.entry(key.clone()).or_default();
             self.queue.insert(key.clone());

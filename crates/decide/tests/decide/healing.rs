@@ -112,6 +112,8 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
         assert_eq!(evicted(&intents).len(), usize::from(number < 3), "{intents:?}");
         for intent in intents {
             if let Intent::Evict { pod, .. } = intent {
+                // The pod may be gone before the answer comes.
+                fed.delete(tessera_cluster::Kind::Pod, &name);
                 fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: true }).unwrap();
             } else if let Intent::Note { evictions, .. } = intent {
                 assert_eq!(evictions, number as u32);
@@ -126,6 +128,28 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
     after.apply_pod(noted);
     after.apply_claim(failed("p4", &card(0), "ResetNeeded", 0, true));
     assert_eq!(evicted(&after.decide()), [""; 0]);
+    // Another note on the pod leaves the count.
+    let mut refused = ungated("p5");
+    refused["metadata"] = json!({ "name": "p5", "namespace": "team", "uid": "uid-p5",
+        "annotations": { "gpu.tessera.dev/evictions": "2" } });
+    after.versioned("p5", "gpu", 1, 9);
+    after.apply_pod(refused.clone());
+    let chosen = after.allocates();
+    let (node, devices) = (&chosen[0].1, &chosen[0].2);
+    let mut got = allocated(claim("p5", "gpu", 1), node, devices);
+    got["metadata"]["resourceVersion"] = json!("10");
+    got["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+    after.apply_claim(got);
+    let reference = PodReference { key: key("p5"), uid: "uid-p5".to_owned() };
+    let versions = vec![(key("p5-gpus"), "10".to_owned())];
+    after
+        .decider
+        .observe(after.now, Observation::Carried { pod: reference, is_done: true, versions })
+        .unwrap();
+    after.versioned("p5", "gpu", 1, 11);
+    let intents = after.decide();
+    let noted = intents.iter().any(|intent| matches!(intent, Intent::Note { evictions: 2, .. }));
+    assert!(noted, "{intents:?}");
 }
 
 #[test]
