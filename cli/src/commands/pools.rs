@@ -196,10 +196,14 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
         let said = format!("{is} since {since}: {}", condition.message);
         text += &format!("  {}\n", printable(&said));
     }
-    let placement = view.placement;
+    let placement = &view.placement;
     text += &format!(
-        "  allocation {:?}, strategy {:?}, topology {:?}, priority {}\n",
-        view.allocation, placement.strategy, placement.topology, view.priority
+        "  allocation {:?}, strategy {:?}{}, topology {:?}, priority {}\n",
+        view.allocation,
+        placement.strategy,
+        placement.spread_topology_key.as_ref().map(|key| format!(" over {key}")).unwrap_or_default(),
+        placement.topology,
+        view.priority
     );
     let nodes = described.node_selector.map_or_else(|| "all".to_owned(), labels);
     text += &format!("  nodes: {}\n", printable(&nodes));

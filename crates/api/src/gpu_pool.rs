@@ -21,6 +21,9 @@ pub use status::{GpuPoolStatus, UnmetDemand, condition};
     schemars(extend("x-kubernetes-validations" = [{
         "rule": "self.placement.topology != 'Required' || self.allocation == 'Managed'",
         "message": "placement.topology Required needs allocation Managed: only who allocates can wait for the best cards",
+    }, {
+        "rule": "!has(self.placement.spreadTopologyKey) || self.placement.strategy == 'Spread'",
+        "message": "placement.spreadTopologyKey needs placement.strategy Spread",
     }]))
 )]
 #[cfg_attr(
@@ -132,12 +135,17 @@ pub enum Allocation {
 }
 
 /// How the controller chooses among nodes, and among cards where it allocates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Placement {
     /// What to prefer among nodes that suit equally.
     pub strategy: Strategy,
+    /// With `Spread`: key of a label of nodes, such as `topology.kubernetes.io/zone`. Nodes come first of whose value least is
+    /// allocated, of all nodes with it together; among them, the node with least. Absent: each node counts by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(length(min = 1, max = 317)))]
+    pub spread_topology_key: Option<String>,
     /// Whether the connections between cards count.
     pub topology: TopologyPolicy,
 }

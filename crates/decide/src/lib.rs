@@ -24,6 +24,7 @@ mod promises;
 mod ranking;
 mod refusals;
 mod score;
+mod spread;
 mod steers;
 mod summary;
 mod term;

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_allocator::error::AllocateError;
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::gpu_pool::{Placement, TopologyPolicy};
+use tessera_api::gpu_pool::TopologyPolicy;
 use tessera_api::{DeviceName, DeviceType, PciBusId, managed};
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{PlacementLimits, outcome};
@@ -110,10 +110,10 @@ pub(crate) fn plan(
 }
 
 /// How the pool of the node's managed cards chooses; of several, that of the first card: sets are compared over the whole machine.
-fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> Placement {
+fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> TopologyPolicy {
     let report = node.report.as_ref().map(|(_, report)| report);
     let reports = cards.iter().filter_map(|card| report?.cards.get(card));
-    reports.into_iter().next().map_or_else(Placement::default, |card| card.placement)
+    reports.into_iter().next().map_or_else(TopologyPolicy::default, |card| card.placement.topology)
 }
 
 /// Whether no other managed cards of the machine, free or not, are better connected than these, where the pool of one of them

@@ -20,7 +20,7 @@ pub(crate) struct Score {
     preference: u64,
     /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
     quality: u16,
-    /// What managed partitions take of the room for others.
+    /// With Pack: what managed partitions take of the room for others.
     room: u64,
     /// With Pack: how much less a large request can get here. With Spread: how much of the node is in use.
     loss: u64,
@@ -48,7 +48,8 @@ impl Score {
         let whole = candidate.whole_cards();
         let first = candidate.first_card();
         let card = report.zip(first).and_then(|(report, card)| report.cards.get(&card));
-        let placement = card.map_or(Placement::default(), |card| card.placement);
+        let default = Placement::default();
+        let placement = card.map_or(&default, |card| &card.placement);
         let (free, free_after) = (u64::from(before.free()), u64::from(after.free()));
         let loss = match placement.strategy {
             // Convex: a card that is the first to go from a large free set costs more than the last one of a small set.
@@ -70,11 +71,20 @@ impl Score {
                 }
                 _ => 0,
             },
-            room: candidate.room,
+            // Packing partitions across nodes is the opposite of spreading; within the node they were chosen by it.
+            room: if placement.strategy == Strategy::Pack { candidate.room } else { 0 },
             loss,
             left,
             free: after.free(),
         }
+    }
+}
+
+impl Score {
+    /// Whether two nodes suit equally, however much of them is in use.
+    pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
+        let suits = |score: &Self| (score.is_native, score.preference, score.quality);
+        suits(self) == suits(other)
     }
 }
 

@@ -8,9 +8,10 @@ use super::Decider;
 use super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
+use crate::fleet::Fleet;
 use crate::intent::{Intent, Topic};
 use crate::ranking::{View, Way};
-use crate::refusals;
+use crate::{refusals, spread};
 
 /// What to do with a pod.
 enum Choice {
@@ -170,14 +171,23 @@ impl Decider {
         if let Some(error) = ranking.fatal() {
             return Choice::Fatal(error.to_owned());
         }
-        let name = |index| view.fleet.node(index).name.clone();
-        let mut best = ranking.best().map(|(score, index)| (score, name(index)));
-        match best.find(|(_, node)| !self.refusals.contains(owner, node, now)) {
+        let refusals = &self.refusals;
+        let is_refused = |fleet: &Fleet, index| refusals.contains(owner, &fleet.node(index).name, now);
+        match ranking.best().find(|(_, index)| !is_refused(view.fleet, *index)) {
             Some((score, _)) if score.is_native => Choice::Native,
-            Some((_, node)) => Choice::Node { node, suitable: ranking.suitable() },
+            Some((_, first)) => {
+                let key = spread::topology_key(view.fleet, first).map(str::to_owned);
+                let node = key.and_then(|key| {
+                    let candidates: Vec<_> =
+                        ranking.best().filter(|(_, index)| !is_refused(view.fleet, *index)).collect();
+                    spread::least_used(&key, &candidates, &mut view)
+                });
+                let node = node.unwrap_or(first);
+                Choice::Node { node: view.fleet.node(node).name.clone(), suitable: ranking.suitable() }
+            }
             None => Choice::Nowhere {
                 sentence: ranking.sentence(),
-                crowded: ranking.without_room().map(name).collect(),
+                crowded: ranking.without_room().map(|index| view.fleet.node(index).name.clone()).collect(),
                 is_managed: way == Way::Managed && !ranking.is_not_managed(),
             },
         }

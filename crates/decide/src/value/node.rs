@@ -1,10 +1,10 @@
 //! The cost of any devices of one node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tessera_allocator::inventory::DeviceRef;
 use tessera_allocator::placement::Pick;
-use tessera_api::gpu_pool::{Placement, Strategy, TopologyPolicy};
+use tessera_api::gpu_pool::TopologyPolicy;
 use tessera_api::{DeviceName, DeviceType, PciBusId};
 use tessera_inventory::topology::CardSet;
 
@@ -28,8 +28,7 @@ pub struct DevicesCost {
     pub cards: Option<CardsCost>,
     /// What the partitions take of the room for others, in halves of a compute slice; see [`Partitions`].
     pub room: u64,
-    /// Of the shares. Packing: thousandths of cards left beside them. Spreading: thousandths in use before them, and a
-    /// whole card for each share before on the same one.
+    /// Of the shares: thousandths of cards left beside them.
     pub shares: u64,
     /// For partitions that cost the same: how far from the end of their cards they are, in memory slices.
     pub before_end: u64,
@@ -49,7 +48,7 @@ pub struct NodeValue<'n> {
     sets: Option<&'n CardSets>,
     free: CardSet,
     states: BTreeMap<PciBusId, CardState>,
-    placement: Placement,
+    topology: TopologyPolicy,
     parts: HashMap<&'n str, Part>,
     partitions: HashMap<PciBusId, Partitions>,
     driver: &'n str,
@@ -63,7 +62,7 @@ impl<'n> NodeValue<'n> {
         devices: impl IntoIterator<Item = DeviceRef<'n>>,
         states: BTreeMap<PciBusId, CardState>,
         (sets, mix): (Option<&'n CardSets>, &RequestMix),
-        placement: Placement,
+        topology: TopologyPolicy,
     ) -> Self {
         let mut parts = HashMap::new();
         let mut placements: BTreeMap<PciBusId, Vec<_>> = BTreeMap::new();
@@ -82,7 +81,7 @@ impl<'n> NodeValue<'n> {
             }),
             sets,
             states,
-            placement,
+            topology,
             parts,
             partitions: placements
                 .into_iter()
@@ -99,7 +98,7 @@ impl<'n> NodeValue<'n> {
         let mut shares = 0;
         let mut before_end = 0;
         let mut taken: BTreeMap<PciBusId, u64> = BTreeMap::new();
-        let mut shares_on: BTreeMap<PciBusId, u64> = BTreeMap::new();
+        let mut shared = BTreeSet::new();
         for pick in picks.iter().filter(|pick| !pick.has_admin_access) {
             if pick.device.driver_name() != self.driver {
                 continue;
@@ -110,13 +109,9 @@ impl<'n> NodeValue<'n> {
                 DeviceType::Gpu => whole.push(part.card),
                 DeviceType::Mig => before_end += u64::from(part.slices.leading_zeros()),
                 _ => {
-                    let others = shares_on.entry(part.card).or_default();
-                    shares += match self.placement.strategy {
-                        Strategy::Pack if *others > 0 => 0,
-                        Strategy::Pack => u64::from(WHOLE.saturating_sub(state.used)),
-                        Strategy::Spread => u64::from(state.used) + *others * u64::from(WHOLE),
-                    };
-                    *others += 1;
+                    if shared.insert(part.card) {
+                        shares += u64::from(WHOLE.saturating_sub(state.used));
+                    }
                 }
             }
             *taken.entry(part.card).or_default() |= part.slices;
@@ -131,7 +126,7 @@ impl<'n> NodeValue<'n> {
     fn cards_cost(&self, whole: &[PciBusId]) -> Option<CardsCost> {
         let sets = self.sets.filter(|_| !whole.is_empty())?;
         let mut cost = sets.cost(sets.topology().set(whole.iter().copied()), self.free);
-        if self.placement.topology == TopologyPolicy::Ignored {
+        if self.topology == TopologyPolicy::Ignored {
             (cost.ring.0, cost.numa_nodes, cost.weight.0) = (0, 0, 0);
         }
         Some(cost)

@@ -62,6 +62,28 @@ fn spread_takes_the_emptier_node() {
 }
 
 #[test]
+fn spread_over_zones_takes_the_emptier_zone_before_the_emptier_node() {
+    let mut fed = Fed::with_nodes(&[]);
+    let pool = json!({ "pool": "p", "allocation": "Steered",
+        "placement": { "strategy": "Spread", "spreadTopologyKey": "zone" } });
+    for (name, zone) in [("a", "east"), ("b", "east"), ("c", "west")] {
+        fed.apply(labelled(name, json!({ "zone": zone })));
+        slices(name, 4, pool.clone()).into_iter().for_each(|slice| fed.apply(slice));
+    }
+    // Three of eight cards of the east, two of four of the west; a is empty.
+    for (pod, node, at) in [("one", "b", 0..3), ("two", "c", 0..2)] {
+        let cards: Vec<String> = at.map(card).collect();
+        fed.apply_claim(allocated(claim(pod, "gpu", cards.len()), node, &cards));
+    }
+    fed.ask("three", "gpu", 2);
+    assert_eq!(fed.steers(), [pair("three", "a")]);
+    // Five of eight.
+    fed.bind("three", "gpu", "a", &[card(0), card(1)]);
+    fed.ask("four", "gpu", 1);
+    assert_eq!(fed.steers(), [pair("four", "c")], "though less of a is in use");
+}
+
+#[test]
 fn the_users_preference_outranks_ours() {
     let mut fed = Fed::with_nodes(&[("a", 4), ("b", 1)]);
     // Best fit would be b; but there only the second alternative is to be had.

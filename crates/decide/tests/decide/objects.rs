@@ -17,8 +17,12 @@ pub fn key(name: &str) -> Key {
 }
 
 pub fn node(name: &str) -> Object {
+    labelled(name, json!({ "kubernetes.io/hostname": name }))
+}
+
+pub fn labelled(name: &str, labels: Value) -> Object {
     let object = json!({
-        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "metadata": { "name": name, "labels": labels },
         "status": { "allocatable": { "cpu": "8", "pods": "110" } },
     });
     read::<k8s_openapi::api::core::v1::Node>(object).into()

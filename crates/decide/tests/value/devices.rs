@@ -9,7 +9,8 @@ use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::node::Node;
 use tessera_allocator::placement::Placement;
 use tessera_allocator::selectors::SelectorCache;
-use tessera_api::{DeviceName, DeviceType, PciBusId, counter, gpu_pool};
+use tessera_api::gpu_pool::TopologyPolicy;
+use tessera_api::{DeviceName, DeviceType, PciBusId, counter};
 use tessera_decide::value::{CardSets, CardState, NodeValue, RequestMix};
 
 pub const DRIVER: &str = "gpu.tessera.dev";
@@ -18,7 +19,7 @@ pub const DRIVER: &str = "gpu.tessera.dev";
 pub struct Devices {
     pub inventory: Inventory,
     pub states: BTreeMap<PciBusId, CardState>,
-    pub placement: gpu_pool::Placement,
+    pub topology: TopologyPolicy,
     pub mix: RequestMix,
 }
 
@@ -33,8 +34,8 @@ impl Devices {
             let slice = json!({"metadata": {"name": name}, "spec": spec});
             inventory.add(&serde_json::from_value(slice).unwrap()).unwrap();
         }
-        let placement = gpu_pool::Placement::default();
-        Devices { inventory, states: BTreeMap::new(), placement, mix: RequestMix::default() }
+        let topology = TopologyPolicy::default();
+        Devices { inventory, states: BTreeMap::new(), topology, mix: RequestMix::default() }
     }
 
     /// The names of the devices that a claim for so many of them gets.
@@ -55,7 +56,7 @@ impl Devices {
         let node = json!({"metadata": {"name": "n"}});
         let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node).unwrap();
         let devices = self.inventory.devices_of_node("n");
-        let value = NodeValue::new(DRIVER, devices, self.states.clone(), (sets, &self.mix), self.placement);
+        let value = NodeValue::new(DRIVER, devices, self.states.clone(), (sets, &self.mix), self.topology);
         let states = &self.states;
         // What the allocator would know from claims.
         let is_free = |device: DeviceRef<'_>| {
