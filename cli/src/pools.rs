@@ -64,13 +64,13 @@ impl PoolView {
     /// Of a pool's object.
     pub fn of(pool: &GpuPool) -> Self {
         let status = pool.status.as_ref();
-        let GpuPoolSpec { allocation, placement, priority, .. } = pool.spec;
+        let GpuPoolSpec { allocation, placement, priority, .. } = &pool.spec;
         let number = |field: fn(&GpuPoolStatus) -> u32| status.map(field);
         PoolView {
             name: pool.metadata.name.clone().unwrap_or_default(),
-            allocation,
-            placement,
-            priority,
+            allocation: *allocation,
+            placement: placement.clone(),
+            priority: *priority,
             known: Known::of(pool),
             nodes: number(|status| status.nodes),
             cards: number(|status| status.cards),
