@@ -11,7 +11,8 @@ use super::{HealthClass, HealthEffect, HealthFault};
 const OF_PROGRAMS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
 /// XIDs that tell of what the card has dealt with, and whose consequences have classes of their own: a page was retired or
-/// a row remapped, corrected errors are frequent, an error was contained to its program.
+/// a row remapped, corrected errors are frequent, an error was contained to its program. Source: NVIDIA, XID errors, and GPU
+/// memory error management, user visible statistics.
 const DEALT_WITH: [u64; 3] = [63, 92, 94];
 
 /// Which fault means what.
