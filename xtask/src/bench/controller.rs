@@ -4,10 +4,10 @@
 mod fleet;
 mod live;
 mod memory;
-mod objects;
+pub(super) mod objects;
 mod pods;
 mod process;
-mod stand_in;
+pub(super) mod stand_in;
 mod writes;
 
 use std::collections::BTreeMap;
