@@ -187,7 +187,7 @@ fn holds(offer: &Offer, need: Need) -> Option<Choice> {
         Kind::MpsShare { .. } => {
             let all = offer.multiprocessors.filter(|all| *all > 0.0)?;
             let step = offer.least_memory_mib.max(1);
-            let memory = need.memory_mib.max(1).div_ceil(step) * step;
+            let memory = need.memory_mib.max(1).checked_next_multiple_of(step)?;
             let of_memory = memory as f64 / offer.memory_mib.max(1) as f64;
             // A burst may take longer; what it takes of the card beside its memory costs nothing more.
             let wanted = if need.is_bursty { (need.mean / all).max(of_memory) } else { need.peak / all };
@@ -325,6 +325,20 @@ mod tests {
         let mut unknown = hard();
         unknown.iter_mut().for_each(|offer| offer.multiprocessors = None);
         assert_eq!(advised(used(1, 0.0, 0.0), 1.0, &unknown), "Fits");
+    }
+
+    /// As no controller says them, but a file may.
+    #[test]
+    fn values_that_cannot_be_end_in_an_answer() {
+        let all = [hard(), shares()].concat();
+        for (memory, mean, peak) in
+            [(u64::MAX, 0.1, 0.1), (1, f64::MAX, f64::MAX), (1, f64::NAN, f64::NAN), (0, -1.0, -1.0)]
+        {
+            let decision = decide(used(memory, mean, peak), 1.0, &all, 0);
+            if let Advice::Change { to } = &decision.advice {
+                assert!(to.worth > 0.0 && to.worth < 1.0, "{decision:?}");
+            }
+        }
     }
 
     #[test]

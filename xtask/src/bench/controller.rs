@@ -133,6 +133,12 @@ fn print(report: &Report) {
             number("resident_mib_of_fleet"),
             number("resident_mib_at_end"),
         );
+        println!(
+            "the fleet page's view of them: made in {:.0} ms, {:.1} MiB of JSON in {:.0} ms",
+            number("view_ms"),
+            number("view_mib"),
+            number("view_json_ms"),
+        );
     }
     if let Some(memory) = &report.memory {
         println!(
