@@ -2,6 +2,7 @@
 
 mod doctor;
 mod forward;
+mod leader;
 mod pools;
 mod reader;
 mod steering;

@@ -1,8 +1,10 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use k8s_openapi::jiff::{self, SignedDuration};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 it fits (cel: a device matches; pools: all are ready), 1 it does not, 2 an error.";
@@ -95,9 +97,10 @@ const DOCTOR_HELP: &str = r#"Examples:
   # For a monitor
   kubectl gpu doctor -o json
 
-It looks at versions, feature gates, clocks, the controller, admission policies, kubelet plugins and what they say of themselves, slices,
-sick cards, cards that another driver or device plugin owns as well, DeviceClasses, GpuPools, and claims whose devices are gone,
-cannot be prepared or are used by nobody. What you may not read is not looked at.
+It looks at versions, feature gates, clocks, the controller, admission policies, kubelet plugins and what they say of themselves, container
+runtimes and NVIDIA's driver, slices, sick cards, cards that another driver, a device plugin or the GPU Operator's MIG manager owns as
+well, DeviceClasses, GpuPools, and claims whose devices are gone, cannot be prepared or are used by nobody. What you may not read is
+not looked at.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 an error."#;
 
@@ -116,6 +119,31 @@ allocated and not busy. `-` is what no plugin tells. The controller answers, thr
 pods/portforward in its namespace.
 
 Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
+
+const ADVISE_HELP: &str = r#"Examples:
+  # What each claim could do with less, most saved first
+  kubectl gpu advise
+
+  # One namespace's, and what to apply for it
+  kubectl gpu advise -n research
+  kubectl gpu advise -n research -o yaml > advised.yaml
+
+  # Would the scheduler find what is advised?
+  kubectl gpu allocate -f advised.yaml
+
+  # Judge claims that were watched for ten minutes
+  kubectl gpu advise --min-observed 10m
+
+  # From files: a fleet.json saved from the fleet page, and the cluster's objects
+  kubectl get resourceslices,deviceclasses,resourceclaims,pods -A -o yaml > cluster.yaml
+  kubectl gpu advise --fleet fleet.json -f cluster.yaml
+
+The controller remembers what each claim used at most, from the time that it began to watch. A claim is advised the smallest device that
+its card's model is offered as, and that has a fifth more than both peaks: memory, and busy multiprocessors. A peak of four times
+the mean is a burst: such claims are advised shares and time-slices, sized by memory and mean. Claims of one template are
+judged together. -n shows one namespace, else all are shown. Nothing is changed.
+
+Exit codes: 0 some claim could do with less, 1 none could, 2 an error."#;
 
 const FLEET_HELP: &str = r#"Examples:
   # Open the address that it prints in a browser; ends with Ctrl-C
@@ -163,6 +191,8 @@ pub enum Command {
     Topology(TopologyArguments),
     /// What nodes, cards, pods or namespaces have of the cards, and what they use
     Top(TopArguments),
+    /// From what claims used, the smallest device that would have held each, and what that saves
+    Advise(AdviseArguments),
     /// The fleet page, on a port of this machine
     Fleet(FleetArguments),
     /// What is wrong with the driver in the cluster, and what to do
@@ -397,6 +427,33 @@ pub struct TopArguments {
     /// The cluster.
     #[command(flatten)]
     pub connection: ConnectionArguments,
+}
+
+/// `kubectl gpu advise`
+#[derive(Debug, Args)]
+#[command(after_help = ADVISE_HELP)]
+pub struct AdviseArguments {
+    /// Say nothing of claims that were watched for less: 30m, 1h, 48h
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub min_observed: Duration,
+    /// A fleet.json saved from the fleet page, in place of the controller's answer
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
+    /// Name of the DRA driver
+    #[arg(long, value_name = "NAME", default_value = tessera_api::DEFAULT_DRIVER_NAME)]
+    pub driver: String,
+    /// Print JSON, or the manifests to apply as YAML, instead of a table
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// A time as `30m` or `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(duration).map_err(|_| "a time is not negative".to_owned())
 }
 
 /// `kubectl gpu fleet`

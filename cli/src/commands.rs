@@ -1,5 +1,6 @@
 //! The commands.
 
+pub mod advise;
 pub mod allocate;
 pub mod cel;
 pub mod doctor;

@@ -3,8 +3,11 @@
 mod claims;
 mod control_plane;
 mod devices;
+mod drivers;
 mod nodes;
+mod owners;
 mod plugins;
+mod runtime;
 
 use std::collections::BTreeMap;
 
@@ -101,6 +104,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         found.extend(devices::pools(facts));
     }
     found.extend(nodes::findings(facts));
+    found.extend(drivers::findings(facts));
     found.extend(plugins::findings(facts));
     found.extend(devices::findings(facts));
     found.extend(claims::findings(facts));

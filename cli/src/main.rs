@@ -1,10 +1,10 @@
 //! `kubectl gpu`: what kube-scheduler would allocate and why, which devices a CEL selector matches, what GpuPools have,
-//! how cards are connected,
-//! and what the fleet does.
+//! how cards are connected, what the fleet does, and what claims could do with less.
 //!
 //! Exit codes: 0 it fits (or matches, or is well), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod api_server;
 mod arguments;
 mod commands;
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Pools(command) => commands::pools::run(command),
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
+        Command::Advise(command) => commands::advise::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
         Command::Ungate(command) => commands::ungate::run(command),

@@ -61,6 +61,42 @@ fn top() {
     golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
 }
 
+const ADVISE: [&str; 5] = ["advise", "--fleet", "../advise-fleet.json", "-f", "../advise.yaml"];
+
+#[test]
+fn advise() {
+    let with = |more: &[&'static str]| [&ADVISE[..], more].concat();
+    golden("advise", &with(&[]), "");
+    golden("advise-yaml", &with(&["-o", "yaml"]), "");
+    golden("advise-json", &with(&["-n", "vision", "-o", "json"]), "");
+    golden("advise-longer", &with(&["-n", "search", "--min-observed", "8h"]), "");
+    golden("advise-nothing", &with(&["-n", "search", "--min-observed", "48h", "-o", "yaml"]), "");
+    golden("advise-nobody", &with(&["-n", "nobody"]), "");
+    golden("advise-no-fleet", &["advise", "--fleet", "slices.yaml", "-f", "../advise.yaml"], "");
+}
+
+/// What is advised is there to be had, by the same scheduler that the claims came to.
+#[test]
+fn advised_manifests_can_be_allocated() {
+    let output = run(&[&ADVISE[..], &["-o", "yaml"]].concat(), "");
+    let advised = String::from_utf8(output.stdout).unwrap();
+    // A template is tried by a pod that names it.
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: tries, namespace: vision}\nspec:\n  containers: [{name: \
+               c, image: i, resources: {claims: [{name: gpu}]}}]\n  resourceClaims: [{name: gpu, \
+               resourceClaimTemplateName: train-advised}]\n";
+    for (namespace, subject, device) in [
+        ("vision", "pod/tries", "gpu-9a-00-mig-2g20gb-0"),
+        ("search", "claim/notebook-advised", "gpu-18-00-mps"),
+        ("research", "claim/render-advised", "gpu-02-00-ts"),
+    ] {
+        let arguments = ["allocate", subject, "-n", namespace, "-f", "../advise.yaml", "-f", "-"];
+        let output = run(&arguments, &format!("{advised}{pod}"));
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{subject}: {said}\n{advised}");
+        assert!(said.contains(&format!(" {device} ")) || said.contains(&format!(" {device}\n")), "{said}");
+    }
+}
+
 const MEMORY: &str = r#"device.attributes["gpu.tessera.dev"].memoryMiB >= 40000"#;
 
 #[test]
@@ -359,6 +395,8 @@ fn misuse_ends_with_2() {
         &["allocate", "--lines", "-f", "."],
         &["nonsense"],
         &["topology", "a", "b"],
+        &["advise", "--min-observed", "-1h"],
+        &["advise", "--min-observed", "soon"],
         &["pools", "-f", ".", "-o", "text"],
         &["ungate"],
         &["ungate", "pod", "--all"],

@@ -7,6 +7,7 @@ mod authentication;
 mod history;
 mod map;
 mod merge;
+mod observed;
 mod page;
 mod prices;
 
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::usage::Usages;
 use history::History;
+use observed::Observed;
 use prices::Prices;
 
 /// Asks the decision loop for the fleet.
@@ -55,6 +57,7 @@ pub struct FleetPage {
     driver: String,
     prices: Result<Prices, String>,
     history: Mutex<History>,
+    observed: Mutex<Observed>,
     latest: tokio::sync::Mutex<Option<(Instant, Arc<FleetView>)>>,
 }
 
@@ -80,6 +83,7 @@ impl FleetPage {
             driver: driver.to_owned(),
             prices: prices.map_or_else(|| Ok(Prices::default()), read),
             history: Mutex::default(),
+            observed: Mutex::default(),
             latest: tokio::sync::Mutex::default(),
         })
     }
@@ -95,7 +99,12 @@ impl FleetPage {
         let (sender, answer) = oneshot::channel();
         self.asks.send(sender).await.ok()?;
         let mut view = answer.await.ok()?;
-        merge::merge(&mut view, &self.usages.borrow());
+        let none = Prices::default();
+        let usages = self.usages.borrow().clone();
+        {
+            let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+            merge::merge(&mut view, &usages, &observed, self.prices.as_ref().unwrap_or(&none));
+        }
         let view = Arc::new(view);
         *latest = Some((Instant::now(), view.clone()));
         Some(view)
@@ -110,6 +119,17 @@ impl FleetPage {
             let prices = self.prices.as_ref().unwrap_or(&none);
             self.history.lock().unwrap_or_else(PoisonError::into_inner).add(&view, prices);
         }
+    }
+
+    /// Remembers what each claim used at most, from round to round of the plugins' answers, until `shutdown`.
+    pub async fn keep_observed(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut usages = self.usages.clone();
+        while let Some(Ok(())) = shutdown.run_until_cancelled(usages.changed()).await {
+            let round = usages.borrow_and_update().clone();
+            self.observed.lock().unwrap_or_else(PoisonError::into_inner).add(&round);
+        }
+        // Nobody sends any more: no plugins are asked, or the process ends.
+        shutdown.cancelled().await;
     }
 
     fn html(&self, view: &FleetView) -> String {

@@ -48,6 +48,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let fleet = FleetPage::new(&options.driver_name, asks_sender, usages, options.prices.clone());
     let port = fleet_page::bind(options.fleet_address).await?;
     tasks.spawn("the history of the fleet", fleet.clone().keep_history(shutdown.clone()));
+    tasks.spawn("the peaks of claims", fleet.clone().keep_observed(shutdown.clone()));
     let refused = metrics.http_connections_refused.clone();
     tasks.spawn("the fleet page", fleet_page::serve(port, fleet, client.clone(), refused, shutdown.clone()));
     if let Some(plugins) = &options.plugins {

@@ -2,6 +2,7 @@
 
 mod allocator;
 mod controller;
+mod doctor;
 mod mig;
 mod mig_order;
 mod mps;
@@ -28,6 +29,8 @@ enum What {
     Allocator(allocator::AllocatorArguments),
     /// Steering beside kube-scheduler alone, and decisions on a large fleet.
     Controller(controller::ControllerArguments),
+    /// `kubectl gpu doctor` on a large cluster.
+    Doctor(doctor::DoctorArguments),
     /// The kubelet plugin alone, over its socket: making and destroying MIG partitions, all cards at once.
     Mig(mig::MigArguments),
     /// How much of the requested compute fits on MIG cards, by the order in which placements are tried.
@@ -50,6 +53,7 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
         What::Allocator(arguments) => allocator::run(&arguments),
         What::Controller(arguments) => controller::run(&arguments).await,
+        What::Doctor(arguments) => doctor::run(&arguments).await,
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,

@@ -6,14 +6,12 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use tessera_api::fleet_view::{FleetView, PATH};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::steering::LEASE;
+use super::leader::{LEASE, leader};
 use super::{ClusterError, failed};
 
 /// Name of the fleet page's port in the controller's container.
@@ -35,7 +33,7 @@ pub struct FleetPort {
 pub enum ForwardError {
     /// Nobody leads.
     #[error(
-        "no controller leads (there is no Lease {LEASE} that somebody holds): is the chart installed with controller.enabled?"
+        "no controller leads (nobody holds a Lease {LEASE}, and no pod of a controller holds another): is the chart installed with controller.enabled?"
     )]
     NoLeader,
     /// The leader's pod has no fleet page.
@@ -73,27 +71,20 @@ impl FleetPort {
     /// # Errors
     /// It may not be looked for, or there is none.
     pub async fn find(client: Client) -> Result<Result<Self, ForwardError>, ClusterError> {
-        let leases: Api<Lease> = Api::all(client.clone());
-        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-        let leases = leases.list(&named).await.map_err(failed("list of Leases"))?;
-        let held = leases.items.iter().filter_map(|lease| {
-            let spec = lease.spec.as_ref()?;
-            let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-            Some((spec.renew_time.as_ref()?.0, lease.namespace()?, holder))
-        });
-        let Some((_, namespace, holder)) = held.max_by_key(|(renewed, ..)| *renewed) else {
+        let Some(held) = leader(&client).await.map_err(failed("list of Leases"))? else {
             return Ok(Err(ForwardError::NoLeader));
         };
-        let pods: Api<Pod> = Api::namespaced(client, &namespace);
-        let pod = pods.get_opt(holder).await.map_err(failed("the controller's Pod"))?;
+        let holder = held.holder;
+        let pods: Api<Pod> = Api::namespaced(client, &held.namespace);
+        let pod = pods.get_opt(&holder).await.map_err(failed("the controller's Pod"))?;
         let port = pod.as_ref().and_then(|pod| {
             let containers = pod.spec.as_ref()?.containers.iter();
             let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
             u16::try_from(ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port).ok()
         });
         Ok(match port {
-            Some(port) => Ok(FleetPort { pods, pod: holder.to_owned(), port }),
-            None => Err(ForwardError::NoPort(holder.to_owned())),
+            Some(port) => Ok(FleetPort { pods, pod: holder, port }),
+            None => Err(ForwardError::NoPort(holder)),
         })
     }
 

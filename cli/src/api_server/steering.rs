@@ -1,20 +1,14 @@
 //! What a cluster says of the controller: who leads, and what it last said of a pod.
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 
+use super::leader::leader;
 use super::{block_on, connect};
 use crate::arguments::SourceArguments;
-
-/// Name of the Lease by which replicas of the controller agree on who leads.
-pub(super) const LEASE: &str = "tessera-controller";
-
-/// How much the clocks of this machine and of the cluster may differ, in seconds, before a Lease is called old.
-const CLOCKS: i64 = 60;
 
 /// The `action` of the controller's Events about pods.
 const ACTION: &str = "Steering";
@@ -73,29 +67,13 @@ pub fn news(arguments: &SourceArguments, pod: &Pod) -> News {
 
 /// Whether a controller leads; `None` where that cannot be read.
 pub(super) async fn controller(client: &Client) -> Option<Controller> {
-    let leases: Api<Lease> = Api::all(client.clone());
-    let parameters = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-    let leases = leases.list(&parameters).await.ok()?;
-    Some(of_leases(&leases.items, Timestamp::now()))
-}
-
-/// Of the Leases with the controller's name, the one that was renewed last counts.
-fn of_leases(leases: &[Lease], now: Timestamp) -> Controller {
-    let specs = leases.iter().filter_map(|lease| lease.spec.as_ref());
-    let held = specs.filter_map(|spec| {
-        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-        let renewed = spec.renew_time.as_ref()?.0;
-        Some((renewed, holder, i64::from(spec.lease_duration_seconds.unwrap_or(0))))
-    });
-    let Some((renewed, holder, lasts)) = held.max_by_key(|(renewed, ..)| *renewed) else {
-        return Controller::Absent;
-    };
-    let seconds = now.as_second() - renewed.as_second();
-    if seconds > lasts + CLOCKS {
-        Controller::Silent { holder, seconds }
-    } else {
-        Controller::Leading { holder }
-    }
+    let Some(held) = leader(client).await.ok()? else { return Some(Controller::Absent) };
+    let silent = held.silent(Timestamp::now());
+    let holder = held.holder;
+    Some(match silent {
+        Some(seconds) => Controller::Silent { holder, seconds },
+        None => Controller::Leading { holder },
+    })
 }
 
 async fn last_event(client: &Client, pod: &Pod) -> Option<ControllerEvent> {
@@ -126,24 +104,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn lease(holder: &str, renewed: i64) -> Lease {
-        let renewed = Timestamp::from_second(renewed).unwrap();
-        serde_json::from_value(json!({ "metadata": {}, "spec": {
-            "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed.to_string() } }))
-        .unwrap()
-    }
-
-    #[test]
-    fn who_leads() {
-        let now = Timestamp::from_second(1_000).unwrap();
-        assert_eq!(of_leases(&[], now), Controller::Absent);
-        assert_eq!(of_leases(&[lease("", 999)], now), Controller::Absent);
-        let leading = Controller::Leading { holder: "a".to_owned() };
-        assert_eq!(of_leases(&[lease("b", 10), lease("a", 990)], now), leading);
-        let silent = Controller::Silent { holder: "a".to_owned(), seconds: 900 };
-        assert_eq!(of_leases(&[lease("a", 100)], now), silent);
-    }
 
     #[test]
     fn the_last_thing_said() {

@@ -51,7 +51,11 @@ pub fn run(arguments: &TopArguments) -> Result<Verdict, CommandError> {
     })
 }
 
-fn read(file: &Path) -> Result<FleetView, CommandError> {
+/// The fleet as a file has it.
+///
+/// # Errors
+/// The file cannot be read, or is none of the fleet page.
+pub fn read(file: &Path) -> Result<FleetView, CommandError> {
     let asked = |error: String| CommandError::Asked(format!("{}: {error}", file.display()));
     let text = std::fs::read(file).map_err(|error| asked(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| asked(format!("no fleet.json of the fleet page: {error}")))
@@ -116,7 +120,7 @@ fn number(value: Option<f64>, digits: usize, unit: &str) -> String {
 }
 
 /// `12.3 of 80.0 GiB`.
-fn memory(used: Option<u64>, all: Option<u64>) -> String {
+pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
     let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
     match (used, all) {
         (None, None) => "-".to_owned(),

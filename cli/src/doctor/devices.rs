@@ -89,6 +89,7 @@ pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
         // Only classes that are about this driver: others' devices may come later.
         expressions.iter().any(|expression| expression.contains(facts.driver)).then_some((name, expressions))
     });
+    let kinds = devices::kinds(&places);
     let mut found = Vec::new();
     for (name, expressions) in classes {
         let compiled: Result<Vec<Selector>, _> =
@@ -99,7 +100,7 @@ pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
                 format!("its selector is wrong: {}", wrong.to_string().lines().next().unwrap_or_default()),
                 "correct it; kubectl gpu cel EXPRESSION tries one",
             )),
-            Ok(selectors) if !places.iter().any(|place| matches(&selectors, place)) => found.push(warning(
+            Ok(selectors) if !is_matched(&selectors, &expressions, &places, &kinds) => found.push(warning(
                 format!("DeviceClass {name}"),
                 "no device matches it: pods that ask for it wait",
                 format!(
@@ -113,15 +114,16 @@ pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-fn matches(selectors: &[Selector], place: &Place<'_>) -> bool {
-    let device = devices::for_evaluation(
-        &place.id.driver,
-        place.device.attributes.as_ref(),
-        place.device.capacity.as_ref(),
-        place.device.allow_multiple_allocations == Some(true),
-        true,
-    );
-    device.is_ok_and(|device| selectors.iter().all(|selector| selector.matches(&device) == Ok(true)))
+fn is_matched(
+    selectors: &[Selector],
+    expressions: &[&str],
+    places: &[Place<'_>],
+    kinds: &[&Place<'_>],
+) -> bool {
+    if expressions.iter().any(|expression| devices::asks_for_own(expression)) {
+        return places.iter().any(|place| devices::matches(selectors, place));
+    }
+    kinds.iter().any(|place| devices::matches(selectors, place))
 }
 
 /// GpuPools that do not do what they should.

@@ -1,12 +1,9 @@
-//! Nodes: versions of their kubelets, and who else owns their cards.
+//! Nodes: versions of their kubelets and container runtimes, and who else owns their cards.
 
 use std::collections::BTreeMap;
 
 use super::control_plane::parsed;
-use super::{Facts, Finding, error, warning};
-
-/// NVIDIA's own DRA driver.
-const NVIDIA: &str = "gpu.nvidia.com";
+use super::{Facts, Finding, error, owners, runtime, warning};
 
 /// What is wrong with nodes that have cards.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
@@ -33,27 +30,9 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                 "upgrade the kubelet to 1.34 or newer",
             ));
         }
-        let allocatable = status.and_then(|status| status.allocatable.as_ref());
-        let served: Vec<&str> = allocatable
-            .into_iter()
-            .flatten()
-            .filter(|(resource, amount)| resource.starts_with("nvidia.com/") && amount.0 != "0")
-            .map(|(resource, _)| resource.as_str())
-            .collect();
-        if !served.is_empty() {
-            found.push(error(
-                &about,
-                format!("a device plugin serves {} there as well: a card can be given out twice", served.join(", ")),
-                "remove NVIDIA's device plugin from the node (GPU Operator: devicePlugin.enabled=false), or keep Tessera off it by nodeSelector",
-            ));
-        }
-        if facts.driver != NVIDIA && of_node.contains(&NVIDIA) {
-            found.push(error(
-                &about,
-                format!("NVIDIA's DRA driver ({NVIDIA}) publishes its cards as well: a card can be given out twice"),
-                "set resources.gpus.enabled=false in its chart, or keep one of the two off the node by nodeSelector",
-            ));
-        }
+        let info = status.and_then(|status| status.node_info.as_ref());
+        found.extend(info.and_then(|info| runtime::finding(&about, &info.container_runtime_version)));
+        found.extend(owners::findings(name, node, of_node, facts.driver));
         let conditions = status.and_then(|status| status.conditions.as_ref());
         if conditions
             .into_iter()

@@ -108,4 +108,25 @@ async fn explains_who_lifts_the_gate() {
     for part in ["the controller runs: controller-0 leads", "NotSteered: 0 of 3 nodes have two cards"] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
+    // The Lease has the name of the installation: that of another is found by the controller's pod that holds it.
+    cluster.kubectl(&["delete", "lease", "tessera-controller", "-n", namespace]).await.unwrap();
+    let lease = |name: &str, holder: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": now },
+        })
+    };
+    let labels = json!({ "app.kubernetes.io/name": "tessera", "app.kubernetes.io/component": "controller" });
+    let mut pod = gated_pod("gpus-controller-0", namespace, &["example.com/none"]);
+    pod["metadata"]["labels"] = labels;
+    cluster.apply(&format!("{}\n---\n{pod}", lease("other", "somebody"))).await.unwrap();
+    let (_, said, _) = run(&kubeconfig, &explain).await;
+    assert!(said.contains("no controller leads"), "{said}");
+    cluster.apply(&lease("gpus-controller", "gpus-controller-0").to_string()).await.unwrap();
+    let (_, said, _) = run(&kubeconfig, &explain).await;
+    assert!(said.contains("the controller runs: gpus-controller-0 leads"), "{said}");
+    let (code, said, _) = run(&kubeconfig, &["top", "--once"]).await;
+    assert!(code == 2 && said.contains("pod gpus-controller-0 leads and has no port named fleet"), "{said}");
 }

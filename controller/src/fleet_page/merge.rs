@@ -1,22 +1,32 @@
 //! What cards do, added to what is allocated of them.
 
-use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView};
-use tessera_api::usage::NodeUsage;
+use std::collections::HashMap;
 
+use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView};
+use tessera_api::usage::{ClaimUsage, NodeUsage};
+
+use super::observed::Observed;
+use super::prices::Prices;
 use crate::usage::Usages;
 
-/// Adds what the nodes' plugins say.
-pub fn merge(view: &mut FleetView, usages: &Usages) {
+/// Adds what the nodes' plugins say, what was seen of claims before, and prices.
+pub fn merge(view: &mut FleetView, usages: &Usages, observed: &Observed, prices: &Prices) {
+    view.currency = (!prices.currency.is_empty()).then(|| prices.currency.clone());
     for node in &mut view.nodes {
         match usages.get(&node.name) {
-            Some(Ok(usage)) => of_node(node, usage),
+            Some(Ok(usage)) => of_node(node, usage, observed),
             Some(Err(error)) => node.no_usage = Some(error.clone()),
             None => node.no_usage = Some("no kubelet plugin runs there".to_owned()),
+        }
+        for card in node.cards.values_mut() {
+            card.price_per_hour = prices.of(card);
         }
     }
 }
 
-fn of_node(node: &mut NodeView, usage: &NodeUsage) {
+fn of_node(node: &mut NodeView, usage: &NodeUsage, observed: &Observed) {
+    let claims: HashMap<(&str, &str), &ClaimUsage> =
+        usage.claims.iter().map(|claim| ((&*claim.namespace, &*claim.name), claim)).collect();
     for (address, card) in &mut node.cards {
         card.usage = usage.cards.get(address).cloned();
         if let Some(known) = &card.usage {
@@ -26,15 +36,18 @@ fn of_node(node: &mut NodeView, usage: &NodeUsage) {
             }
         }
         for holder in &mut card.holders {
-            of_holder(holder, usage);
+            let claim = claims.get(&(&*holder.namespace, &*holder.claim)).copied();
+            let Some(claim) = claim else { continue };
+            of_holder(holder, claim);
+            if let Some(seen) = observed.of(&node.name, &claim.uid, &holder.device) {
+                seen.tell(holder);
+            }
         }
     }
 }
 
-fn of_holder(holder: &mut Holder, usage: &NodeUsage) {
-    let mut claims = usage.claims.iter();
-    let claim = claims.find(|claim| claim.namespace == holder.namespace && claim.name == holder.claim);
-    let device = claim.and_then(|claim| claim.devices.iter().find(|device| device.device == holder.device));
+fn of_holder(holder: &mut Holder, claim: &ClaimUsage) {
+    let device = claim.devices.iter().find(|device| device.device == holder.device);
     if let Some(device) = device {
         holder.memory_granted_mib = Some(device.memory_granted_mib);
         holder.memory_used_mib = device.memory_used_mib;

@@ -20,6 +20,9 @@ pub struct FleetView {
     pub at: u64,
     /// Whether the replica that says so leads: only the leader knows why pods wait.
     pub leads: bool,
+    /// Currency of [`CardView::price_per_hour`], as it is shown before amounts: `USD`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
     /// Nodes with cards, by name.
     pub nodes: Vec<NodeView>,
     /// Pods that the controller holds back, or that wait for managed cards.
@@ -52,6 +55,9 @@ pub struct CardView {
     pub product_name: String,
     /// Memory, in MiB.
     pub memory_mib: u64,
+    /// Price of an hour of it, where the administrator gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<f64>,
     /// Thousandths of it that claims hold: by memory slices, or of a share by memory.
     pub allocated: u32,
     /// Taints that keep work away, but for that of managed cards: `unhealthy=xid-79`.
@@ -87,6 +93,19 @@ pub struct Holder {
     /// Multiprocessors that it kept busy, as a share of the card's, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_activity: Option<f64>,
+    /// For how long the replica that says so has watched it, in seconds; absent before the second look. The next three are about
+    /// that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_seconds: Option<u64>,
+    /// The most memory that it used at any look, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_peak_mib: Option<u64>,
+    /// Mean of [`Holder::sm_activity`]; absent where it was told for less than half of the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sm_mean: Option<f64>,
+    /// The highest of [`Holder::sm_activity`]; absent where the mean is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sm_peak: Option<f64>,
 }
 
 /// A pod that waits.

@@ -2,6 +2,9 @@
 
 use crate::limits;
 
+/// The oldest branch of NVIDIA's driver that works; why is said in `tessera_nvml`.
+pub const MINIMUM_DRIVER: u32 = 535;
+
 /// Makes a semantic version of a dotted one: removes leading zeros, fills missing parts with 0, keeps a `-suffix` or
 /// `+suffix`. `580.95.05` gives `580.95.5`, `9.0` gives `9.0.0`.
 ///

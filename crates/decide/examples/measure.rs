@@ -13,6 +13,7 @@ use tessera_decide::{Decider, Intent, Observation};
 const DRIVER: &str = "gpu.tessera.dev";
 const CARDS: usize = 8;
 const PODS: usize = 3_000;
+const VIEWS: usize = 5;
 
 /// Profiles of an H100 80GB: name in devices, profile, memory in GiB, memory slices, and the placements.
 const PROFILES: [(&str, &str, u32, usize, &[usize]); 7] = [
@@ -281,12 +282,27 @@ fn main() {
         fed.delete(Kind::Pod, old.clone());
         fed.delete(Kind::ResourceClaim, format!("{old}-c"));
     }
+    // As often as somebody looks at the fleet page; the loop decides nothing meanwhile.
+    let mut views: Vec<Duration> = Vec::new();
+    let mut view = None;
+    for _ in 0..VIEWS {
+        let begun = Instant::now();
+        view = Some(fed.decider.view(fed.now));
+        views.push(begun.elapsed());
+    }
+    views.sort_unstable();
+    let begun = Instant::now();
+    let view_bytes = serde_json::to_string(&view).expect("a view").len();
+    let view_json = begun.elapsed();
+    drop(view);
     times.sort_unstable();
     let at =
         |share: f64| times[((times.len() as f64 * share) as usize).min(times.len() - 1)].as_secs_f64() * 1e3;
     let report = json!({
         "nodes": nodes, "devices": fed.decider.cluster().inventory().device_count(), "pods": PODS, "waited": waits,
         "decide_p50_ms": at(0.5), "decide_p99_ms": at(0.99), "decide_max_ms": at(1.0),
+        "view_ms": views[VIEWS / 2].as_secs_f64() * 1e3, "view_json_ms": view_json.as_secs_f64() * 1e3,
+        "view_mib": view_bytes as f64 / f64::from(1 << 20),
         "observe_fleet_s": fed_in.as_secs_f64(),
         "resident_mib_before": before, "resident_mib_of_fleet": without_pods, "resident_mib_with_pods": with_pods,
         "resident_mib_at_end": resident_mib(),

@@ -33,7 +33,7 @@ pub(crate) fn of_fleet<'w>(
     }
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let waiting = waiting.map(|(key, why)| waiting_pod(cluster, key, why)).collect();
-    FleetView { at: now.as_secs(), leads: false, nodes, waiting }
+    FleetView { at: now.as_secs(), nodes, waiting, ..FleetView::default() }
 }
 
 fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster) -> NodeView {

@@ -18,7 +18,8 @@ pub struct DriverVersion {
 /// call takes the reserved memory off the total, so that one card would be published with two sizes) and MIG profile
 /// names; since 535 `nvmlDeviceGetComputeRunningProcesses_v3` (the older calls' record has another layout). 535 is
 /// also the oldest branch NVIDIA supported for long. Later functions are optional.
-pub const MINIMUM_DRIVER_VERSION: DriverVersion = DriverVersion { major: 535, minor: 0, patch: 0 };
+pub const MINIMUM_DRIVER_VERSION: DriverVersion =
+    DriverVersion { major: tessera_api::version::MINIMUM_DRIVER, minor: 0, patch: 0 };
 
 /// The text is not a driver version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,10 +4,10 @@
 mod fleet;
 mod live;
 mod memory;
-mod objects;
+pub(super) mod objects;
 mod pods;
 mod process;
-mod stand_in;
+pub(super) mod stand_in;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -132,6 +132,12 @@ fn print(report: &Report) {
             number("decide_max_ms"),
             number("resident_mib_of_fleet"),
             number("resident_mib_at_end"),
+        );
+        println!(
+            "the fleet page's view of them: made in {:.0} ms, {:.1} MiB of JSON in {:.0} ms",
+            number("view_ms"),
+            number("view_mib"),
+            number("view_json_ms"),
         );
     }
     if let Some(memory) = &report.memory {

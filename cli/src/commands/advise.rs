@@ -1,0 +1,204 @@
+//! `kubectl gpu advise`: what claims could do with less, and what that saves.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use tessera_api::fleet_view::FleetView;
+
+use super::top::{memory, read};
+use crate::advise::{Advice, Asked, Choice, Kind, Report, Row, report};
+use crate::api_server::{FleetPort, Wanted, block_on, connect};
+use crate::arguments::{AdviseArguments, Format};
+use crate::output::{self, CommandError, Verdict, printable};
+use crate::source::Source;
+
+/// Runs the command.
+///
+/// # Errors
+/// The fleet cannot be asked for, or the objects could not be read.
+pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
+    let view = fleet(arguments)?;
+    let source = Source::load(&arguments.source, Wanted::All { volumes: false, pools: false })?;
+    let asked = Asked {
+        namespace: arguments.source.namespace.as_deref(),
+        driver: &arguments.driver,
+        min_seconds: arguments.min_observed.as_secs(),
+    };
+    let report = report(&view, &source.objects, asked);
+    match arguments.output {
+        Some(Format::Json) => output::structured(Format::Json, &report)?,
+        Some(Format::Yaml) => output::print(&yaml(&report)?)?,
+        None if report.claims.is_empty() => output::print("nobody holds a card\n")?,
+        None => output::print(&text(&report))?,
+    }
+    let is_any = report.claims.iter().any(|row| matches!(row.advice, Advice::Change { .. }));
+    Ok(if is_any { Verdict::Yes } else { Verdict::No })
+}
+
+fn fleet(arguments: &AdviseArguments) -> Result<FleetView, CommandError> {
+    if let Some(file) = &arguments.fleet {
+        return read(file);
+    }
+    block_on(async {
+        let (client, _) = connect(&arguments.source.connection, None).await?;
+        Ok(FleetPort::find(client).await??.fleet().await?)
+    })
+}
+
+/// A document for each manifest, with the claims that it is about.
+fn yaml(report: &Report) -> Result<String, CommandError> {
+    if report.manifests.is_empty() {
+        return Ok("# no claim could do with less\n".to_owned());
+    }
+    let mut rows: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in &report.claims {
+        if let Some(manifest) = &row.manifest {
+            rows.entry((&row.namespace, manifest)).or_default().push(row);
+        }
+    }
+    let mut text = String::new();
+    for manifest in &report.manifests {
+        let title = manifest.title();
+        let key = (manifest.namespace().map_or("", String::as_str), title.as_str());
+        let _ = writeln!(text, "---");
+        for row in rows.get(&key).into_iter().flatten() {
+            let _ = writeln!(
+                text,
+                "# {}: {}, of {}",
+                printable(&format!("{}/{}", row.namespace, row.claim)),
+                printable(&used(row)),
+                printable(&has(row))
+            );
+        }
+        text += &serde_saphyr::to_string(manifest).map_err(|error| CommandError::Write(error.to_string()))?;
+    }
+    Ok(text)
+}
+
+fn used(row: &Row) -> String {
+    format!(
+        "used {} MiB and {} of the card's multiprocessors at most, {} on average",
+        row.memory_peak_mib.unwrap_or_default(),
+        percent(row.sm_peak),
+        percent(row.sm_mean)
+    )
+}
+
+fn text(report: &Report) -> String {
+    let header = ["CLAIM", "CARD", "HAS", "MEMORY", "SM MEAN", "SM PEAK", "SEEN", "ADVICE", "SAVES"];
+    let currency = report.currency.as_deref().unwrap_or_default();
+    let rows = report.claims.iter().map(|row| {
+        vec![
+            format!("{}/{}", row.namespace, row.claim),
+            row.product.clone(),
+            has(row),
+            memory(row.memory_peak_mib, row.memory_mib),
+            percent(row.sm_mean),
+            percent(row.sm_peak),
+            time(row.observed_seconds),
+            advice(row),
+            saves(row, currency),
+        ]
+    });
+    let mut text = output::table(&header, rows);
+    let changes = report.claims.iter().filter(|row| row.saves.is_some()).count();
+    if changes > 0 {
+        let money = report.saves_per_hour.zip(report.saves_per_month).map(|(hour, month)| {
+            format!(": {} an hour, {} a month", money(currency, hour), money(currency, month))
+        });
+        let _ = writeln!(
+            text,
+            "\n{changes} of {} could do with less, {:.2} cards' worth{}. -o yaml prints what to apply.",
+            report.claims.len(),
+            report.saves,
+            printable(&money.unwrap_or_default())
+        );
+    }
+    for (product, (claims, worth)) in without_shares(report) {
+        let _ = writeln!(
+            text,
+            "bursty on {}: {claims}. Shares or time-slices, of {worth:.2} of a card together, would hold them, and no GpuPool \
+             offers any of that model (offer.sharing.mps, offer.sharing.timeSlicing).",
+            printable(product)
+        );
+    }
+    text
+}
+
+/// By product: how many claims would be held by shares that nobody offers, and what those would be of cards.
+fn without_shares(report: &Report) -> BTreeMap<&str, (usize, f64)> {
+    let mut found: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+    for row in &report.claims {
+        if let Some(worth) = row.share_worth {
+            let known = found.entry(&row.product).or_default();
+            *known = (known.0 + 1, known.1 + worth);
+        }
+    }
+    found
+}
+
+fn has(row: &Row) -> String {
+    match &row.has {
+        Some(kind) => words(kind),
+        None => row.device.clone(),
+    }
+}
+
+fn words(kind: &Kind) -> String {
+    match kind {
+        Kind::Card => "whole card".to_owned(),
+        Kind::Partition { profile } => format!("partition {profile}"),
+        Kind::MpsShare { profile: None } => "MPS share".to_owned(),
+        Kind::MpsShare { profile: Some(profile) } => format!("MPS share of {profile}"),
+        Kind::TimeSlice { slots } => format!("time-slice, 1 of {slots}"),
+    }
+}
+
+fn advice(row: &Row) -> String {
+    match &row.advice {
+        Advice::Change { to } => {
+            let class = if to.class.is_some() { "" } else { " (no DeviceClass selects it)" };
+            format!("{}{class}", choice(to))
+        }
+        Advice::Fits => "fits".to_owned(),
+        Advice::NotEnoughSeen => "not enough seen yet".to_owned(),
+        Advice::NotMeasured => "nobody tells what it used".to_owned(),
+        Advice::Together { devices } => format!("fits: {devices} devices work together"),
+        Advice::NothingOffered => "nothing is offered of this model".to_owned(),
+    }
+}
+
+fn choice(to: &Choice) -> String {
+    let mut text = words(&to.kind);
+    if let Some(compute) = to.compute {
+        let _ = write!(text, ", {}Mi, {compute} %", to.memory_mib);
+    }
+    if let Some(held_to) = to.bursts_held_to {
+        let _ = write!(text, ", bursts held to {}", percent(Some(held_to)));
+    }
+    text
+}
+
+fn saves(row: &Row, currency: &str) -> String {
+    let Some(saved) = row.saves else { return "-".to_owned() };
+    match row.saves_per_hour {
+        Some(per_hour) => format!("{saved:.2} ({}/h)", money(currency, per_hour)),
+        None => format!("{saved:.2}"),
+    }
+}
+
+fn money(currency: &str, amount: f64) -> String {
+    format!("{currency} {amount:.2}").trim_start().to_owned()
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
+
+fn time(seconds: u64) -> String {
+    match seconds {
+        0 => "-".to_owned(),
+        1..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}

@@ -1,0 +1,61 @@
+//! Versions of NVIDIA's driver, as nodes publish them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_api::attribute;
+use tessera_api::version::MINIMUM_DRIVER;
+
+use super::control_plane::parsed;
+use super::{Facts, Finding, error, warning};
+
+/// Nodes that are named of a version; of more, how many there are.
+const NAMED: usize = 3;
+
+/// Nodes whose driver is too old, or other than that of most.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for slice in facts.objects.slices.values().filter(|slice| slice.spec.driver == facts.driver) {
+        let Some(node) = slice.spec.node_name.as_deref().filter(|node| facts.is_asked(node)) else {
+            continue;
+        };
+        // The cards of a node have one driver.
+        let device = slice.spec.devices.iter().flatten().next();
+        let version = device.and_then(|device| {
+            device.attributes.as_ref()?.get(attribute::DRIVER_VERSION)?.version.as_deref()
+        });
+        if let Some(version) = version {
+            nodes.entry(version).or_default().insert(node);
+        }
+    }
+    let mut found = Vec::new();
+    for (version, nodes) in &nodes {
+        if parsed(version).is_some_and(|(branch, _)| branch < MINIMUM_DRIVER) {
+            found.extend(nodes.iter().map(|node| {
+                error(
+                    format!("node {node}"),
+                    format!("its NVIDIA driver is {version}: Tessera needs {MINIMUM_DRIVER} or newer"),
+                    "upgrade the driver",
+                )
+            }));
+        }
+    }
+    if nodes.len() > 1 {
+        let mut all: Vec<_> = nodes.iter().collect();
+        all.sort_by_key(|(version, nodes)| (std::cmp::Reverse(nodes.len()), **version));
+        let each: Vec<String> = all.into_iter().map(|(version, nodes)| told(version, nodes)).collect();
+        found.push(warning(
+            "NVIDIA driver",
+            format!("nodes have {} versions of it: {}", nodes.len(), each.join("; ")),
+            "a claim may get a card of either: update the others, or select driverVersion or cudaDriverVersion (docs/devices.md) where it matters",
+        ));
+    }
+    found
+}
+
+fn told(version: &str, nodes: &BTreeSet<&str>) -> String {
+    if nodes.len() > NAMED {
+        return format!("{version} on {} nodes", nodes.len());
+    }
+    let names: Vec<&str> = nodes.iter().copied().collect();
+    format!("{version} on {}", names.join(", "))
+}

@@ -1,0 +1,53 @@
+//! Who else owns the cards of a node: a device plugin, NVIDIA's DRA driver, the GPU Operator's MIG manager.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{Finding, error};
+
+/// NVIDIA's own DRA driver.
+const NVIDIA: &str = "gpu.nvidia.com";
+
+// Labels of the GPU Operator: the layout that its MIG manager is to make, how far it is, and whether it runs there at all.
+// https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html
+const MIG_CONFIG: &str = "nvidia.com/mig.config";
+const MIG_STATE: &str = "nvidia.com/mig.config.state";
+const MIG_MANAGER: &str = "nvidia.com/gpu.deploy.mig-manager";
+
+/// Others on a node on which `drivers` publish devices.
+pub fn findings(name: &str, node: &Node, drivers: &[&str], driver: &str) -> Vec<Finding> {
+    let about = format!("node {name}");
+    let mut found = Vec::new();
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let served: Vec<&str> = allocatable
+        .into_iter()
+        .flatten()
+        .filter(|(resource, amount)| resource.starts_with("nvidia.com/") && amount.0 != "0")
+        .map(|(resource, _)| resource.as_str())
+        .collect();
+    if !served.is_empty() {
+        found.push(error(
+            &about,
+            format!("a device plugin serves {} there as well: a card can be given out twice", served.join(", ")),
+            format!("remove NVIDIA's device plugin from the node (GPU Operator: devicePlugin.enabled=false, or kubectl label node {name} nvidia.com/gpu.deploy.device-plugin=false --overwrite), or keep Tessera off it by nodeSelector"),
+        ));
+    }
+    if driver != NVIDIA && drivers.contains(&NVIDIA) {
+        found.push(error(
+            &about,
+            format!("NVIDIA's DRA driver ({NVIDIA}) publishes its cards as well: a card can be given out twice"),
+            "set resources.gpus.enabled=false in its chart, or keep one of the two off the node by nodeSelector",
+        ));
+    }
+    let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    let (wanted, state) = (label(MIG_CONFIG), label(MIG_STATE));
+    if (wanted.is_some() || state.is_some()) && label(MIG_MANAGER) != Some("false") {
+        let layout = wanted.unwrap_or("a layout that is named no more");
+        let state = state.map(|state| format!(" ({state})")).unwrap_or_default();
+        found.push(error(
+            about,
+            format!("the GPU Operator's MIG manager makes the layout {layout} there{state}: it destroys partitions that claims use"),
+            format!("set migManager.enabled=false in the GPU Operator, or kubectl label node {name} {MIG_MANAGER}=false --overwrite; a layout of Tessera's is a GpuPool (docs/mig-layouts.md)"),
+        ));
+    }
+    found
+}

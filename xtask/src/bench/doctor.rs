@@ -1,0 +1,95 @@
+//! `cargo xtask bench doctor`: how long `kubectl gpu doctor` takes on a large cluster.
+
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::json;
+use tessera_harness::workspace;
+use tokio::process::Command;
+
+use super::controller::objects::Objects;
+use super::controller::stand_in::StandIn;
+
+/// Longer than that it is not waited for.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Arguments of `cargo xtask bench doctor`.
+#[derive(Args)]
+pub struct DoctorArguments {
+    /// Nodes, with 8 cards and 208 devices each.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    nodes: u32,
+    /// How often it is run.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Measures the program as tests build it, which takes no minutes: an upper bound.
+    #[arg(long)]
+    unoptimised: bool,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When something does not work; a slow result is not an error.
+pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
+    let profile = if arguments.unoptimised { "dev" } else { "dist" };
+    workspace::build(&["--profile", profile, "-p", "kubectl-gpu", "--bin", "kubectl-gpu"])?;
+    let folder = if arguments.unoptimised { "debug" } else { "dist" };
+    let program = workspace::target()?.join(folder).join("kubectl-gpu");
+    let objects = Objects::new(arguments.nodes as usize, 0)?;
+    let (devices, claims) = (objects.devices(), objects.running());
+    let stand_in = StandIn::start(objects).await?;
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = directory.path().join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": format!("http://{}", stand_in.address) } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        "users": [{ "name": "u", "user": {} }],
+    });
+    std::fs::write(&kubeconfig, config.to_string())?;
+    let mut took = Vec::new();
+    let mut findings = 0;
+    let processor_before = of_children()?;
+    for _ in 0..arguments.rounds {
+        let begun = Instant::now();
+        // The chart's classes, of which two match nothing here: each device is tried.
+        let running = Command::new(&program)
+            .args(["doctor", "-o", "json", "-f", "deviceclasses", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .current_dir(workspace::root())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(PATIENCE, running).await.context("doctor does not end")??;
+        took.push(begun.elapsed().as_secs_f64());
+        let found: Vec<serde_json::Value> =
+            serde_json::from_slice(&output.stdout).context("doctor's findings")?;
+        findings = found.len();
+    }
+    took.sort_by(f64::total_cmp);
+    println!(
+        "{} nodes, {devices} devices, {claims} pods and claims, a stand-in for the API server that sends {:.0} MiB:",
+        arguments.nodes,
+        stand_in.listed_mib() / f64::from(arguments.rounds)
+    );
+    let processor = (of_children()? - processor_before).as_secs_f64() / f64::from(arguments.rounds);
+    println!(
+        "doctor takes {:.1} s, at most {:.1} s of {} runs, {processor:.1} s of processor time each, and finds {findings}",
+        took[took.len() / 2],
+        took[took.len() - 1],
+        took.len()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Processor time of children that have ended, user and system.
+fn of_children() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/self/stat")?;
+    let times = fields.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok());
+    // USER_HZ is 100 on every Linux that Rust runs on.
+    Ok(Duration::from_millis(times.sum::<u64>() * 10))
+}
