@@ -39,6 +39,7 @@ async fn wrong_values_are_refused_by_name() {
         ("kubeletPlugin.terminationGracePeriodSeconds=3", "/kubeletPlugin/terminationGracePeriodSeconds"),
         ("kubeletPlugin.replicas=3", "replicas"),
         ("image.tag=\"a b\"", "/image/tag"),
+        ("admissionPolicy.checkConfigurations=true", "checkConfigurations"),
         ("metrics.podMonitor.interval=\"often\"", "/metrics/podMonitor/interval"),
         (r#"networkPolicy.metricsFrom=[{"namespace": "monitoring"}]"#, "namespace"),
         ("networkPolicy.metricsFrom=[{}]", "/networkPolicy/metricsFrom/0"),
