@@ -8,6 +8,7 @@ mod controller;
 mod device_classes;
 mod device_status;
 mod managed;
+mod monitoring;
 mod mps_host;
 mod privileged;
 mod steering;
