@@ -1,6 +1,7 @@
 //! `cargo xtask`: all development tasks of this repository.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod bench;
 mod cargo_tool;
 mod cluster;
@@ -35,6 +36,8 @@ enum Command {
     Cluster(cluster::ClusterArguments),
     /// Writes the chart's CustomResourceDefinitions from the Rust types.
     Crds(crds::CrdsArguments),
+    /// Writes the chart's expressions that check configuration, from the Rust types.
+    Admission(admission::AdmissionArguments),
     /// Measures the steps of a pod's start.
     Bench(bench::BenchArguments),
     /// Compares our allocator with Kubernetes' own on generated requests.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => asynchronous(demo::run(arguments)),
         Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Admission(arguments) => admission::run(&arguments),
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),

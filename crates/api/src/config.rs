@@ -5,7 +5,9 @@
 //!
 //! NVIDIA's own objects are translated into these ([`NVIDIA_API_VERSION`]), so that Prepare handles only one form.
 
+mod admission;
 mod error;
+mod form;
 mod gpu;
 mod memory_limit;
 mod mig_device;
@@ -16,12 +18,14 @@ mod sharing_form;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use admission::{faults_expression, shown_expression};
 pub use error::ConfigError;
 pub use gpu::GpuConfig;
 pub use mig_device::{MigDeviceConfig, MigModeAfterUse};
 pub use sharing::{InvalidDeviceKey, MpsSharing, Sharing, TimeSlicing};
 
 use crate::device_type::DeviceType;
+use form::Form;
 
 /// The `apiVersion` of all configuration objects. It does not follow the driver's name: it stays the same when
 /// `driverName` is changed.
@@ -53,33 +57,29 @@ impl DeviceConfig {
     /// # Errors
     /// [`ConfigError`], for anything that is not exactly one of the known objects.
     pub fn decode(parameters: &Value, driver_name: &str) -> Result<Self, ConfigError> {
-        let Value::Object(object) = parameters else { return Err(ConfigError::Form) };
-        let text = |name: &'static str| match object.get(name) {
-            Some(Value::String(text)) => Ok(text.as_str()),
-            _ => Err(ConfigError::Missing(name)),
+        let Value::Object(object) = parameters else {
+            return Err(ConfigError::new("parameters", parameters, NO_PARAMETERS));
         };
-        let (api_version, kind) = (text("apiVersion")?, text("kind")?);
         let mut fields = object.clone();
-        fields.remove("apiVersion");
-        fields.remove("kind");
+        let mut head = |name| fields.remove(name).unwrap_or(Value::Null);
+        let (api_version, kind) = (head("apiVersion"), head("kind"));
         let fields = Value::Object(fields);
-        match api_version {
-            API_VERSION => Self::decode_own(kind, fields),
-            NVIDIA_API_VERSION if driver_name == NVIDIA_DRIVER_NAME => nvidia::decode(kind, fields),
-            NVIDIA_API_VERSION => Err(ConfigError::NvidiaApiVersion(error::excerpt(driver_name))),
-            _ => Err(ConfigError::ApiVersion(error::excerpt(api_version))),
+        let wrong_version = |reason| Err(ConfigError::new("apiVersion", &api_version, reason));
+        match api_version.as_str() {
+            Some(API_VERSION) => Self::decode_own(&kind, fields),
+            Some(NVIDIA_API_VERSION) if driver_name == NVIDIA_DRIVER_NAME => nvidia::decode(&kind, fields),
+            Some(NVIDIA_API_VERSION) => wrong_version(NVIDIA_NAME_ONLY),
+            _ => wrong_version(NOT_OUR_API_VERSION),
         }
     }
 
-    fn decode_own(kind: &str, fields: Value) -> Result<Self, ConfigError> {
-        match kind {
-            GpuConfig::KIND => from_fields(kind, fields).map(Self::Gpu),
-            MigDeviceConfig::KIND => {
-                let config: MigDeviceConfig = from_fields(kind, fields)?;
-                config.check()?;
-                Ok(Self::Mig(config))
+    fn decode_own(kind: &Value, fields: Value) -> Result<Self, ConfigError> {
+        match kind.as_str() {
+            Some(GpuConfig::KIND) => from_fields(GpuConfig::KIND, &GpuConfig::FORM, fields).map(Self::Gpu),
+            Some(MigDeviceConfig::KIND) => {
+                from_fields(MigDeviceConfig::KIND, &MigDeviceConfig::FORM, fields).map(Self::Mig)
             }
-            _ => Err(ConfigError::Kind(error::excerpt(kind))),
+            _ => Err(ConfigError::new("kind", kind, &kind_reason())),
         }
     }
 
@@ -102,31 +102,29 @@ impl DeviceConfig {
     }
 }
 
-/// The settings of an object; an error says where it is wrong.
-fn from_fields<T: DeserializeOwned>(kind: &str, fields: Value) -> Result<T, ConfigError> {
-    // Derived decoding also accepts a list in place of an object.
-    let list = list_in(&fields);
-    let decoded = serde_path_to_error::deserialize(fields).map_err(|error| {
-        let path = error.path().to_string();
-        let place = if path == "." { String::new() } else { format!("{path}: ") };
-        format!("{place}{}", error.inner())
-    });
-    let decoded = decoded.and_then(|settings| match list {
-        Some(path) => Err(format!("{path}: a list, where an object is expected")),
-        None => Ok(settings),
-    });
-    decoded.map_err(|reason| ConfigError::Invalid {
-        kind: error::excerpt(kind),
-        reason: error::excerpt(&reason),
-    })
+const NO_PARAMETERS: &str = "is not an object with apiVersion, kind and settings";
+const NOT_OUR_API_VERSION: &str = "is not gpu.tessera.dev/v1alpha1";
+const NVIDIA_NAME_ONLY: &str = "is understood only where the driver's name is gpu.nvidia.com (chart value driverName): write \
+                                the object with apiVersion gpu.tessera.dev/v1alpha1";
+
+fn kind_reason() -> String {
+    form::not_one_of(DeviceConfig::KINDS)
 }
 
-/// The path of the first list, if any. No setting is a list.
-fn list_in(fields: &Value) -> Option<String> {
-    fields.as_object()?.iter().find_map(|(name, value)| match value {
-        Value::Array(_) => Some(name.clone()),
-        value => list_in(value).map(|path| format!("{name}.{path}")),
-    })
+/// The settings of an object of this kind.
+fn from_fields<T: DeserializeOwned>(kind: &str, form: &Form, fields: Value) -> Result<T, ConfigError> {
+    if let Some(fault) = form.fault(kind, &fields) {
+        return Err(fault);
+    }
+    // A form that takes what the type does not is a defect, which must not go unnoticed.
+    let refused = |error: serde_json::Error| {
+        ConfigError::new(
+            kind,
+            &Value::Null,
+            &format!("cannot be read: {}", error::excerpt(&error.to_string())),
+        )
+    };
+    serde_json::from_value(form::without_nulls(fields)).map_err(refused)
 }
 
 #[cfg(test)]
@@ -163,13 +161,14 @@ mod tests {
         for (fields, parts) in [
             (json!({"kind": "GpuConfigs"}), ["GpuConfigs", "MigDeviceConfig"]),
             (json!({"apiVersion": "gpu.nvidia.com/v1alpha1"}), ["gpu.nvidia.com/v1alpha1", API_VERSION]),
-            (json!({"apiVersion": NVIDIA_API_VERSION}), [crate::DEFAULT_DRIVER_NAME, NVIDIA_DRIVER_NAME]),
-            (json!({"kind": null}), ["kind", "MigDeviceConfig"]),
+            (json!({"apiVersion": NVIDIA_API_VERSION}), [API_VERSION, NVIDIA_DRIVER_NAME]),
+            (json!({"kind": null}), ["kind: null", "MigDeviceConfig"]),
             (json!({"computeslices": 1}), ["computeslices", "computeSlices"]),
             (json!({"computeSlices": 0}), ["computeSlices", "1"]),
             (json!({"computeSlices": -1}), ["MigDeviceConfig", "-1"]),
             (json!({"computeSlices": "all"}), ["computeSlices: ", "all"]),
             (json!({"migModeAfterUse": "keep"}), ["keep", "Restore"]),
+            (json!({"computeSlices": 1.5}), ["computeSlices: this number", "1 or more"]),
             (json!({"sharing": ["MPS", null, null]}), ["sharing: a list", "MigDeviceConfig"]),
             (
                 json!({"kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": [50, "1Gi"]}}),
@@ -180,8 +179,26 @@ mod tests {
             assert!(parts.iter().all(|part| error.contains(part)), "{fields}: {error}");
         }
         for none in [json!(null), json!("a"), json!([])] {
-            assert_eq!(DeviceConfig::decode(&none, NVIDIA_DRIVER_NAME), Err(ConfigError::Form));
+            let error = DeviceConfig::decode(&none, NVIDIA_DRIVER_NAME).unwrap_err().to_string();
+            assert!(error.contains("is not an object with apiVersion"), "{error}");
         }
+    }
+
+    #[test]
+    fn null_is_as_good_as_absent() {
+        let nothing = json!({"computeSlices": null, "migModeAfterUse": null, "sharing": null});
+        assert_eq!(decode(nothing), decode(json!({})));
+        let sharing =
+            json!({"kind": "GpuConfig", "sharing": {"strategy": "MPS", "timeSlicing": null, "mps": null}});
+        let without = json!({"kind": "GpuConfig", "sharing": {"strategy": "MPS"}});
+        assert_eq!(decode(sharing), decode(without));
+    }
+
+    /// The words of the constants are those of the names.
+    #[test]
+    fn names_in_words() {
+        assert!(NOT_OUR_API_VERSION.ends_with(API_VERSION) && NVIDIA_NAME_ONLY.ends_with(API_VERSION));
+        assert!(NVIDIA_NAME_ONLY.contains(NVIDIA_DRIVER_NAME));
     }
 
     #[test]

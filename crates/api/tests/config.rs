@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tessera_api::config::{
-    API_VERSION, ConfigError, DeviceConfig, MpsSharing, NVIDIA_API_VERSION, NVIDIA_DRIVER_NAME, Sharing,
+    API_VERSION, DeviceConfig, MpsSharing, NVIDIA_API_VERSION, NVIDIA_DRIVER_NAME, Sharing,
 };
 
 const NAMES: &[&str] = &[
@@ -111,7 +111,10 @@ proptest! {
         let value = if has_head { object(form.0, form.1, &value) } else { value };
         match DeviceConfig::decode(&value, NVIDIA_DRIVER_NAME) {
             Ok(config) => check(&config),
-            Err(error) => prop_assert!(error.to_string().len() < 2_000),
+            Err(error) => {
+                prop_assert!(error.to_string().len() < 500);
+                prop_assert!(!error.to_string().contains("cannot be read"), "a form takes what its type does not: {}", error);
+            }
         }
     }
 
@@ -134,8 +137,6 @@ proptest! {
         };
         place[&*name] = json!("1");
         let error = DeviceConfig::decode(&bad, NVIDIA_DRIVER_NAME).unwrap_err();
-        let is_invalid = matches!(error, ConfigError::Invalid { .. });
-        prop_assert!(is_invalid, "{}", error);
-        prop_assert!(error.to_string().contains(&name), "{}", error);
+        prop_assert!(error.to_string().contains(&format!("{name:?} is not one of the fields")), "{}", error);
     }
 }

@@ -3,10 +3,12 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
 
 mod admission_policy;
+mod configuration_policy;
 mod controller;
 mod device_classes;
 mod device_status;
 mod managed;
+mod monitoring;
 mod mps_host;
 mod privileged;
 mod steering;

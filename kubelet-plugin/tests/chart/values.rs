@@ -39,7 +39,9 @@ async fn wrong_values_are_refused_by_name() {
         ("kubeletPlugin.terminationGracePeriodSeconds=3", "/kubeletPlugin/terminationGracePeriodSeconds"),
         ("kubeletPlugin.replicas=3", "replicas"),
         ("image.tag=\"a b\"", "/image/tag"),
+        ("admissionPolicy.checkConfigurations=true", "checkConfigurations"),
         ("metrics.podMonitor.interval=\"often\"", "/metrics/podMonitor/interval"),
+        ("metrics.grafanaDashboards.label=\"a\"", "label"),
         (r#"networkPolicy.metricsFrom=[{"namespace": "monitoring"}]"#, "namespace"),
         ("networkPolicy.metricsFrom=[{}]", "/networkPolicy/metricsFrom/0"),
     ] {
@@ -230,10 +232,6 @@ async fn what_is_off_by_default_is_accepted_when_switched_on() {
     let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(pod["runtimeClassName"], "nvidia");
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
-    // Its kind is unknown to this API server, so only the rendered text is checked.
-    let monitor =
-        template(&["metrics.podMonitor.enabled=true"], &["--show-only=templates/metrics.yaml"]).await;
-    assert!(monitor.expect("rendered").contains("kind: PodMonitor"));
 }
 
 /// The kubelet's probes must not use a port that others can keep busy.

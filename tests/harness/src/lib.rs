@@ -42,6 +42,7 @@ pub mod kubelet_stand_in;
 mod node;
 pub mod node_stand_in;
 pub mod progress;
+pub mod promql;
 pub mod scene;
 pub mod shared;
 pub mod skip;

@@ -1,47 +1,49 @@
-use super::{API_VERSION, DeviceConfig, NVIDIA_API_VERSION, NVIDIA_DRIVER_NAME};
+use serde_json::Value;
 
-/// Why a configuration object is not accepted.
+/// Why a configuration object is not accepted: where something is wrong, what stands there, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The parameters are not a JSON object.
-    #[error("the parameters are not an object with apiVersion, kind and settings; kinds are {}", kinds())]
-    Form,
-    /// `apiVersion` or `kind` is missing or not a string.
-    #[error("the object has no {0}; apiVersion is {API_VERSION}, kinds are {kinds}", kinds = kinds())]
-    Missing(&'static str),
-    /// `apiVersion` is unknown.
-    #[error("apiVersion {0:?} is not known: expected {API_VERSION}")]
-    ApiVersion(String),
-    /// The object is one of NVIDIA's, but the driver does not have NVIDIA's name.
-    #[error(
-        "apiVersion {NVIDIA_API_VERSION} is understood only where the driver's name is {NVIDIA_DRIVER_NAME} (chart value \
-         driverName); this driver is {0}: write the object with apiVersion {API_VERSION}"
-    )]
-    NvidiaApiVersion(String),
-    /// There is no such kind.
-    #[error("kind {0:?} is not known; kinds of {API_VERSION} are {kinds}", kinds = kinds())]
-    Kind(String),
-    /// NVIDIA's driver has this kind, for a feature that this driver does not have.
-    #[error("{kind} of {NVIDIA_API_VERSION} is not supported: {reason}")]
-    Unsupported {
-        /// The kind.
-        kind: &'static str,
-        /// The missing feature.
-        reason: &'static str,
-    },
-    /// A setting is unknown or has an invalid value.
-    #[error("{kind}: {reason}")]
-    Invalid {
-        /// The object's kind.
-        kind: String,
-        /// What is wrong, with what is valid.
-        reason: String,
-    },
+#[error("{place}: {shown} {reason}")]
+pub struct ConfigError {
+    place: String,
+    shown: String,
+    reason: String,
 }
 
-fn kinds() -> String {
-    DeviceConfig::KINDS.join(", ")
+/// Characters of a text that is shown.
+const SHOWN: usize = 64;
+
+/// [`show`] as an expression of Kubernetes' CEL.
+pub(super) fn show_in_cel(value: &str) -> String {
+    format!(
+        "type({value}) == string ? ({value}.matches(\"^[ -~]{{0,{SHOWN}}}$\") ? \"\\\"\" + {value} + \"\\\"\" : \
+         \"\\\"...\\\"\") :\n  type({value}) == int ? string({value}) : type({value}) == double ? \"this number\" :\n  \
+         type({value}) == bool ? ({value} ? \"true\" : \"false\") : type({value}) == list ? \"a list\" :\n  \
+         type({value}) == map ? \"an object\" : \"null\""
+    )
+}
+
+/// What a user wrote, for an error message: nothing long, and no characters that could do something where it is printed.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => {
+            let is_shown = text.len() <= SHOWN && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+            if is_shown { format!("\"{text}\"") } else { "\"...\"".to_owned() }
+        }
+        Value::Number(number) => {
+            number.as_i64().map_or_else(|| "this number".to_owned(), |number| number.to_string())
+        }
+        Value::Bool(value) => value.to_string(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Null => "null".to_owned(),
+    }
+}
+
+impl ConfigError {
+    /// Where, such as `GpuConfig: sharing.strategy`; what stands there; what is wrong with it, as in `is not one of MPS`.
+    pub(super) fn new(place: &str, value: &Value, reason: &str) -> Self {
+        Self { place: place.to_owned(), shown: show(value), reason: reason.to_owned() }
+    }
 }
 
 /// The beginning of what a user wrote, for an error message.

@@ -1,5 +1,6 @@
 use serde::Deserialize;
 
+use super::form::{Field, Form};
 use super::{Sharing, sharing_form};
 
 /// Settings of a whole card that a claim holds.
@@ -8,11 +9,13 @@ use super::{Sharing, sharing_form};
 pub struct GpuConfig {
     /// How the pods and containers of the claim share the card. If absent, nothing is set: any number of processes
     /// take turns, as far as the card's compute mode allows.
-    #[serde(deserialize_with = "sharing_form::of_card")]
+    #[serde(deserialize_with = "sharing_form::decode")]
     pub sharing: Option<Sharing>,
 }
 
 impl GpuConfig {
     /// `kind` of the object.
     pub const KIND: &str = "GpuConfig";
+
+    pub(super) const FORM: Form = Form::Object(&[Field::optional("sharing", sharing_form::OF_CARD)], &[]);
 }

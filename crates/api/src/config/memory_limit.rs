@@ -2,11 +2,17 @@ use std::fmt;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
+use super::form::NOT_MEMORY;
 use crate::quantity::Quantity;
 
 const NANOS: i128 = 1_000_000_000;
 const MIB: i128 = 1 << 20;
+/// What is more than this is 1Mi or more: parts of a byte count as a byte.
+const TOO_LITTLE: i64 = (1 << 20) - 1;
+/// Characters of a limit; longer texts are no amounts of memory.
+const CHARACTERS: usize = 32;
 
 /// A memory limit as users write it: a quantity of at least 1Mi, rounded down to whole MiB as NVIDIA's driver does,
 /// because MPS takes only whole MiB.
@@ -32,20 +38,13 @@ impl Visitor<'_> for MemoryLimitVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<MemoryLimit, E> {
-        let quantity: Quantity = text.parse().map_err(|_| {
-            let text: String = text.chars().take(64).collect();
-            E::custom(format!(
-                "{text:?} is not a quantity: expected a number and perhaps one of the suffixes n u m k M G T P E, Ki Mi Gi \
-                 Ti Pi Ei, e<number>"
-            ))
-        })?;
+        let quantity: Quantity = text.parse().map_err(|_| E::custom(NOT_MEMORY))?;
         let bytes = quantity.nanos().div_euclid(NANOS) + i128::from(quantity.nanos().rem_euclid(NANOS) > 0);
-        match u64::try_from(bytes / MIB) {
+        // Kubernetes' own quantities end there, too.
+        let mib = bytes.min(i64::MAX.into()) / MIB;
+        match u64::try_from(mib) {
             Ok(mib) if mib > 0 => Ok(MemoryLimit { mib }),
-            _ => {
-                let text: String = text.chars().take(64).collect();
-                Err(E::custom(format!("{text} is no limit on memory: 1Mi or more")))
-            }
+            _ => Err(E::custom(NOT_MEMORY)),
         }
     }
 
@@ -63,9 +62,34 @@ impl Visitor<'_> for MemoryLimitVisitor {
     }
 }
 
+/// Whether a value is a limit.
+pub(super) fn is_right(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_short(text) && MemoryLimit::deserialize(value).is_ok(),
+        Value::Number(number) => number.as_f64().is_some_and(|number| number > TOO_LITTLE as f64),
+        _ => false,
+    }
+}
+
+/// Whether an amount has few digits and an exponent of two at most: about these all parsers agree.
+fn is_short(text: &str) -> bool {
+    let digits =
+        |rest: &str| rest.trim_start_matches(['+', '-']).chars().take_while(char::is_ascii_digit).count();
+    text.chars().count() <= CHARACTERS && text.split(['e', 'E']).skip(1).all(|rest| digits(rest) <= 2)
+}
+
+/// The opposite of [`is_right`] of `limit`, as an expression of Kubernetes' CEL.
+pub(super) fn is_wrong_in_cel() -> String {
+    format!(
+        "type(limit) == string ? limit.size() > {CHARACTERS} || limit.matches(\"[eE][+-]*[0-9]{{3}}\") || \
+         !isQuantity(limit) ||\n      !quantity(limit).isGreaterThan(quantity(\"{TOO_LITTLE}\")) :\n      \
+         type(limit) == int || type(limit) == double ? limit <= {TOO_LITTLE} : true"
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -80,8 +104,10 @@ mod tests {
             (json!(10_737_418_240_u64), 10_240),
             (json!(1.5e9), 1430),
             (json!("16Ei"), (1 << 43) - 1),
+            (json!("1e30"), (1 << 43) - 1),
         ] {
             assert_eq!(mib(value.clone()).unwrap(), expected, "{value}");
+            assert!(is_right(&value), "{value}");
         }
         for value in [
             json!("0"),
@@ -93,7 +119,10 @@ mod tests {
             json!(""),
             json!(true),
         ] {
-            assert!(mib(value.clone()).is_err(), "{value}");
+            assert!(mib(value.clone()).is_err() && !is_right(&value), "{value}");
+        }
+        for value in [json!("1e100"), json!("1e+999999999"), json!("1".repeat(33))] {
+            assert!(!is_right(&value), "{value}");
         }
     }
 }

@@ -1,6 +1,7 @@
 use serde::Deserialize;
 
-use super::{ConfigError, Sharing, sharing_form};
+use super::form::{Field, Form};
+use super::{Sharing, sharing_form};
 
 /// Settings of a MIG partition that is held by a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,7 +15,7 @@ pub struct MigDeviceConfig {
     /// What happens to the card's MIG mode after its last partition is destroyed, if it was switched on for this one.
     pub mig_mode_after_use: MigModeAfterUse,
     /// How the pods and containers of the claim share the partition: by MPS, or by time, which needs no setting.
-    #[serde(deserialize_with = "sharing_form::of_partition")]
+    #[serde(deserialize_with = "sharing_form::decode")]
     pub sharing: Option<Sharing>,
 }
 
@@ -35,13 +36,15 @@ impl MigDeviceConfig {
     /// `kind` of the object.
     pub const KIND: &str = "MigDeviceConfig";
 
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.compute_slices == Some(0) {
-            return Err(ConfigError::Invalid {
-                kind: Self::KIND.into(),
-                reason: "computeSlices is 0: a compute instance has 1 slice or more".into(),
-            });
-        }
-        Ok(())
-    }
+    pub(super) const FORM: Form = Form::Object(
+        &[
+            Field::optional(
+                "computeSlices",
+                Form::Whole(1, u32::MAX as i64, "a number of slices: 1 or more"),
+            ),
+            Field::optional("migModeAfterUse", Form::OneOf(&["Restore", "Keep"])),
+            Field::optional("sharing", sharing_form::OF_PARTITION),
+        ],
+        &[],
+    );
 }

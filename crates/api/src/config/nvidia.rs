@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::form::{Contradiction, Field, Form};
 use super::memory_limit::MemoryLimit;
-use super::sharing_form::Strategy;
+use super::sharing_form::{INTERVALS, STRATEGIES, Strategy};
 use super::{
-    ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, MpsSharing, Sharing, TimeSlicing, error,
-    from_fields,
+    ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, MpsSharing, Sharing, TimeSlicing, from_fields,
 };
 use crate::offer::TimeSliceInterval;
 
@@ -54,92 +54,140 @@ struct TimeSlicingConfig {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct MpsConfig {
-    default_active_thread_percentage: Option<i64>,
+    default_active_thread_percentage: Option<u8>,
     default_pinned_device_memory_limit: Option<MemoryLimit>,
     default_per_device_pinned_memory_limit: Option<BTreeMap<String, MemoryLimit>>,
     #[serde(rename = "multiUser")]
     _multi_user: Option<bool>,
 }
 
-const VIRTUAL_MACHINES: &str = "this driver does not hand cards to virtual machines";
-const COMPUTE_DOMAINS: &str = "compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
+const MPS_CONFIG: Field = Field::optional(
+    "mpsConfig",
+    Form::Object(
+        &[
+            Field::optional(
+                "defaultActiveThreadPercentage",
+                Form::Whole(0, 100, "a percentage of threads: 0 to 100"),
+            ),
+            Field::optional("defaultPinnedDeviceMemoryLimit", Form::MemoryLimit),
+            Field::optional("defaultPerDevicePinnedMemoryLimit", Form::MemoryLimits),
+            Field::optional("multiUser", Form::Boolean),
+        ],
+        &[],
+    ),
+);
+
+/// The kinds that are understood.
+pub(super) const FORMS: &[(&str, Form)] = &[
+    (
+        GpuConfig::KIND,
+        Form::Object(
+            &[Field::optional(
+                "sharing",
+                Form::Object(
+                    &[
+                        Field::required("strategy", STRATEGIES),
+                        Field::optional(
+                            "timeSlicingConfig",
+                            Form::Object(&[Field::optional("interval", INTERVALS)], &[]),
+                        ),
+                        MPS_CONFIG,
+                    ],
+                    &[
+                        Contradiction {
+                            field: "strategy",
+                            text: "TimeSlicing",
+                            with: Some("mpsConfig"),
+                            reason: "does not go with settings of mpsConfig",
+                        },
+                        Contradiction {
+                            field: "strategy",
+                            text: "MPS",
+                            with: Some("timeSlicingConfig"),
+                            reason: "does not go with settings of timeSlicingConfig",
+                        },
+                    ],
+                ),
+            )],
+            &[],
+        ),
+    ),
+    (
+        MigDeviceConfig::KIND,
+        Form::Object(
+            &[Field::optional(
+                "sharing",
+                Form::Object(&[Field::required("strategy", STRATEGIES), MPS_CONFIG], &[]),
+            )],
+            &[],
+        ),
+    ),
+];
+
+const VIRTUAL_MACHINES: &str = "is not supported: this driver does not hand cards to virtual machines";
+const COMPUTE_DOMAINS: &str = "is not supported: compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
 
 /// NVIDIA's kinds for features that this driver does not have.
-const UNSUPPORTED: &[(&str, &str)] = &[
+pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("VfioDeviceConfig", VIRTUAL_MACHINES),
     ("ComputeDomainChannelConfig", COMPUTE_DOMAINS),
     ("ComputeDomainDaemonConfig", COMPUTE_DOMAINS),
 ];
 
 /// Decodes one of NVIDIA's objects.
-pub(super) fn decode(kind: &str, fields: Value) -> Result<DeviceConfig, ConfigError> {
-    let invalid =
-        |reason: String| ConfigError::Invalid { kind: error::excerpt(kind), reason: error::excerpt(&reason) };
-    match kind {
-        GpuConfig::KIND => {
-            let config: Config<GpuSharing> = from_fields(kind, fields)?;
-            let sharing = config.sharing.map(GpuSharing::translate).transpose().map_err(invalid)?;
-            Ok(DeviceConfig::Gpu(GpuConfig { sharing }))
+pub(super) fn decode(kind: &Value, fields: Value) -> Result<DeviceConfig, ConfigError> {
+    let named = FORMS.iter().find(|(name, _)| kind == name);
+    match named {
+        Some((name @ GpuConfig::KIND, form)) => {
+            let config: Config<GpuSharing> = from_fields(name, form, fields)?;
+            Ok(DeviceConfig::Gpu(GpuConfig { sharing: config.sharing.map(GpuSharing::translate) }))
         }
-        MigDeviceConfig::KIND => {
-            let config: Config<MigDeviceSharing> = from_fields(kind, fields)?;
-            let sharing = config.sharing.map(MigDeviceSharing::translate).transpose().map_err(invalid)?;
-            Ok(DeviceConfig::Mig(MigDeviceConfig {
-                sharing: sharing.flatten(),
-                ..MigDeviceConfig::default()
-            }))
+        Some((name, form)) => {
+            let config: Config<MigDeviceSharing> = from_fields(name, form, fields)?;
+            let sharing = config.sharing.and_then(MigDeviceSharing::translate);
+            Ok(DeviceConfig::Mig(MigDeviceConfig { sharing, ..MigDeviceConfig::default() }))
         }
-        _ => Err(match UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == kind) {
-            Some((kind, reason)) => ConfigError::Unsupported { kind, reason },
-            None => ConfigError::Kind(error::excerpt(kind)),
-        }),
+        None => {
+            let unsupported = UNSUPPORTED.iter().find(|(name, _)| kind == name);
+            let reason = unsupported.map_or_else(super::kind_reason, |(_, reason)| (*reason).to_owned());
+            Err(ConfigError::new("kind", kind, &reason))
+        }
     }
 }
 
 impl GpuSharing {
-    fn translate(self) -> Result<Sharing, String> {
-        match (self.strategy, self.time_slicing_config, self.mps_config) {
-            (Strategy::TimeSlicing, slicing, None) => {
-                let interval = slicing.unwrap_or_default().interval.unwrap_or_default();
-                Ok(Sharing::TimeSlicing(TimeSlicing { interval }))
+    fn translate(self) -> Sharing {
+        match self.strategy {
+            Strategy::TimeSlicing => {
+                let interval = self.time_slicing_config.unwrap_or_default().interval.unwrap_or_default();
+                Sharing::TimeSlicing(TimeSlicing { interval })
             }
-            (Strategy::Mps, None, mps) => mps.unwrap_or_default().translate().map(Sharing::Mps),
-            (Strategy::TimeSlicing, _, Some(_)) => {
-                Err("sharing.mpsConfig does not go with the strategy TimeSlicing".to_owned())
-            }
-            (Strategy::Mps, Some(_), _) => {
-                Err("sharing.timeSlicingConfig does not go with the strategy MPS".to_owned())
-            }
+            Strategy::Mps => Sharing::Mps(self.mps_config.unwrap_or_default().translate()),
         }
     }
 }
 
 impl MigDeviceSharing {
     /// Time-slicing of a partition sets nothing in NVIDIA's driver either.
-    fn translate(self) -> Result<Option<Sharing>, String> {
+    fn translate(self) -> Option<Sharing> {
         match self.strategy {
-            Strategy::TimeSlicing => Ok(None),
-            Strategy::Mps => Ok(Some(Sharing::Mps(self.mps_config.unwrap_or_default().translate()?))),
+            Strategy::TimeSlicing => None,
+            Strategy::Mps => Some(Sharing::Mps(self.mps_config.unwrap_or_default().translate())),
         }
     }
 }
 
 impl MpsConfig {
-    fn translate(self) -> Result<MpsSharing, String> {
-        let active_thread_percentage = match self.default_active_thread_percentage {
-            None | Some(0) => None,
-            Some(number @ 1..=100) => u8::try_from(number).ok(),
-            Some(number) => {
-                return Err(format!("sharing.mpsConfig.defaultActiveThreadPercentage is {number}: 0 to 100"));
-            }
-        };
+    fn translate(self) -> MpsSharing {
         let of_devices = self.default_per_device_pinned_memory_limit.unwrap_or_default();
-        Ok(MpsSharing {
-            active_thread_percentage,
+        MpsSharing {
+            active_thread_percentage: self
+                .default_active_thread_percentage
+                .filter(|percentage| *percentage > 0),
             memory_limit_mib: self.default_pinned_device_memory_limit.map(|limit| limit.mib),
             device_memory_limits_mib: of_devices.into_iter().map(|(key, limit)| (key, limit.mib)).collect(),
             may_exceed_device: true,
-        })
+        }
     }
 }
 
@@ -203,8 +251,8 @@ mod tests {
         let sharing = |sharing: Value| json!({"sharing": sharing});
         let mps = |config: Value| sharing(json!({"strategy": "MPS", "mpsConfig": config}));
         for (kind, fields, parts) in [
-            ("GpuConfig", sharing(json!({})), ["sharing: ", "strategy"]),
-            ("GpuConfig", sharing(json!({"strategy": "Fabric"})), ["Fabric", "`MPS`"]),
+            ("GpuConfig", sharing(json!({})), ["sharing.strategy: null", "MPS"]),
+            ("GpuConfig", sharing(json!({"strategy": "Fabric"})), ["Fabric", "MPS"]),
             (
                 "GpuConfig",
                 sharing(json!({"strategy": "MPS", "timeSlicingConfig": {}})),
@@ -215,7 +263,7 @@ mod tests {
                 sharing(json!({"strategy": "TimeSlicing", "mpsConfig": {}})),
                 ["mpsConfig", "Time"],
             ),
-            ("GpuConfig", sharing(json!({"strategy": "MPS", "mps": {}})), ["`mps`", "mpsConfig"]),
+            ("GpuConfig", sharing(json!({"strategy": "MPS", "mps": {}})), ["\"mps\"", "mpsConfig"]),
             (
                 "MigDeviceConfig",
                 sharing(json!({"strategy": "TimeSlicing", "timeSlicingConfig": {}})),
@@ -226,12 +274,12 @@ mod tests {
             (
                 "MigDeviceConfig",
                 mps(json!({"defaultPinnedDeviceMemoryLimit": "1Ki"})),
-                ["1Ki", "1Mi or more"],
+                ["\"1Ki\" is not", "1Mi or more"],
             ),
             (
                 "GpuConfig",
                 mps(json!({"defaultPerDevicePinnedMemoryLimit": {"1": "0"}})),
-                ["defaultPerDevicePinnedMemoryLimit.1: ", "1Mi or more"],
+                ["defaultPerDevicePinnedMemoryLimit: \"1\" has a value", "1Mi or more"],
             ),
             ("VfioDeviceConfig", json!({}), ["not supported", "virtual machines"]),
             (
@@ -251,7 +299,7 @@ mod tests {
     fn only_under_its_name() {
         let object = json!({"apiVersion": NVIDIA_API_VERSION, "kind": "GpuConfig"});
         let error = DeviceConfig::decode(&object, "gpu.example.com").unwrap_err().to_string();
-        for part in [NVIDIA_API_VERSION, "gpu.nvidia.com", "gpu.example.com", "driverName"] {
+        for part in [NVIDIA_API_VERSION, "gpu.nvidia.com", "driverName"] {
             assert!(error.contains(part), "{error}");
         }
         let own = json!({"apiVersion": crate::config::API_VERSION, "kind": "GpuConfig"});

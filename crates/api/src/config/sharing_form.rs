@@ -1,20 +1,74 @@
 //! How users write [`Sharing`].
 
-use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use super::form::{Contradiction, Field, Form};
 use super::memory_limit::MemoryLimit;
 use super::sharing::{MpsSharing, Sharing, TimeSlicing};
 use crate::offer::TimeSliceInterval;
 
+/// Names of [`TimeSliceInterval`].
+pub(super) const INTERVALS: Form = Form::OneOf(&["Default", "Short", "Medium", "Long"]);
+/// Names of [`Strategy`].
+pub(super) const STRATEGIES: Form = Form::OneOf(&["TimeSlicing", "MPS"]);
+
+const FIELDS: &[Field] = &[
+    Field::required("strategy", STRATEGIES),
+    Field::optional("timeSlicing", Form::Object(&[Field::optional("interval", INTERVALS)], &[])),
+    Field::optional(
+        "mps",
+        Form::Object(
+            &[
+                Field::optional(
+                    "activeThreadPercentage",
+                    Form::Whole(1, 100, "a percentage of threads: 1 to 100"),
+                ),
+                Field::optional("pinnedDeviceMemoryLimit", Form::MemoryLimit),
+            ],
+            &[],
+        ),
+    ),
+];
+
+const SLICING_WITHOUT_MPS: Contradiction = Contradiction {
+    field: "strategy",
+    text: "TimeSlicing",
+    with: Some("mps"),
+    reason: "does not go with settings of mps",
+};
+const MPS_WITHOUT_SLICING: Contradiction = Contradiction {
+    field: "strategy",
+    text: "MPS",
+    with: Some("timeSlicing"),
+    reason: "does not go with settings of timeSlicing",
+};
+
+/// Of a whole card.
+pub(super) const OF_CARD: Form = Form::Object(FIELDS, &[SLICING_WITHOUT_MPS, MPS_WITHOUT_SLICING]);
+
+/// Of a partition.
+pub(super) const OF_PARTITION: Form = Form::Object(
+    FIELDS,
+    &[
+        Contradiction {
+            field: "strategy",
+            text: "TimeSlicing",
+            with: None,
+            reason: "is not for a partition, which has no time-slices that could be set: its processes take turns without \
+                     it. Leave sharing out, or use the strategy MPS",
+        },
+        MPS_WITHOUT_SLICING,
+    ],
+);
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Form {
+struct Written {
     strategy: Strategy,
     #[serde(default)]
-    time_slicing: Option<TimeSlicingForm>,
+    time_slicing: Option<WrittenTimeSlicing>,
     #[serde(default)]
-    mps: Option<MpsForm>,
+    mps: Option<WrittenMps>,
 }
 
 /// The strategies, as NVIDIA's driver names them.
@@ -27,60 +81,33 @@ pub(super) enum Strategy {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct TimeSlicingForm {
+struct WrittenTimeSlicing {
     interval: TimeSliceInterval,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct MpsForm {
-    #[serde(deserialize_with = "percentage")]
+struct WrittenMps {
     active_thread_percentage: Option<u8>,
     pinned_device_memory_limit: Option<MemoryLimit>,
 }
 
-/// Of a whole card.
-pub(super) fn of_card<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sharing>, D::Error> {
-    let Some(form) = Option::<Form>::deserialize(deserializer)? else { return Ok(None) };
-    match (form.strategy, form.time_slicing, form.mps) {
-        (Strategy::TimeSlicing, slicing, None) => {
-            let interval = slicing.unwrap_or_default().interval;
-            Ok(Some(Sharing::TimeSlicing(TimeSlicing { interval })))
+/// Decodes what [`Form::fault`] found right.
+pub(super) fn decode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sharing>, D::Error> {
+    let Some(sharing) = Option::<Written>::deserialize(deserializer)? else { return Ok(None) };
+    Ok(Some(match sharing.strategy {
+        Strategy::TimeSlicing => {
+            Sharing::TimeSlicing(TimeSlicing { interval: sharing.time_slicing.unwrap_or_default().interval })
         }
-        (Strategy::Mps, None, mps) => {
-            let mps = mps.unwrap_or_default();
-            Ok(Some(Sharing::Mps(MpsSharing {
+        Strategy::Mps => {
+            let mps = sharing.mps.unwrap_or_default();
+            Sharing::Mps(MpsSharing {
                 active_thread_percentage: mps.active_thread_percentage,
                 memory_limit_mib: mps.pinned_device_memory_limit.map(|limit| limit.mib),
                 ..MpsSharing::default()
-            })))
+            })
         }
-        (Strategy::TimeSlicing, _, Some(_)) => {
-            Err(D::Error::custom("settings of mps do not go with the strategy TimeSlicing"))
-        }
-        (Strategy::Mps, Some(_), _) => {
-            Err(D::Error::custom("settings of timeSlicing do not go with the strategy MPS"))
-        }
-    }
-}
-
-/// Of a partition.
-pub(super) fn of_partition<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sharing>, D::Error> {
-    match of_card(deserializer)? {
-        Some(Sharing::TimeSlicing(_)) => Err(D::Error::custom(
-            "a partition has no time-slices that could be set: its processes take turns without it. Leave sharing out, or \
-             use the strategy MPS",
-        )),
-        sharing => Ok(sharing),
-    }
-}
-
-fn percentage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
-    let Some(number) = Option::<i64>::deserialize(deserializer)? else { return Ok(None) };
-    match u8::try_from(number) {
-        Ok(percentage @ 1..=100) => Ok(Some(percentage)),
-        _ => Err(D::Error::custom(format!("{number} is no percentage of threads: 1 to 100"))),
-    }
+    }))
 }
 
 #[cfg(test)]
@@ -124,14 +151,14 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         let mps = |mps: Value| json!({"strategy": "MPS", "mps": mps});
         for (sharing, parts) in [
-            (json!({}), ["sharing: ", "strategy"]),
-            (json!({"strategy": "Mps"}), ["sharing.strategy: ", "`MPS`"]),
-            (json!({"strategy": "MPS", "timeSlicing": {}}), ["sharing: ", "timeSlicing"]),
-            (json!({"strategy": "TimeSlicing", "mps": {}}), ["sharing: ", "TimeSlicing"]),
-            (json!({"strategy": "MPS", "mpsConfig": {}}), ["mpsConfig", "`mps`"]),
+            (json!({}), ["sharing.strategy: null", "TimeSlicing, MPS"]),
+            (json!({"strategy": "Mps"}), ["sharing.strategy: \"Mps\"", "TimeSlicing, MPS"]),
+            (json!({"strategy": "MPS", "timeSlicing": {}}), ["sharing.strategy: \"MPS\"", "timeSlicing"]),
+            (json!({"strategy": "TimeSlicing", "mps": {}}), ["sharing.strategy: ", "TimeSlicing"]),
+            (json!({"strategy": "MPS", "mpsConfig": {}}), ["\"mpsConfig\"", "timeSlicing, mps"]),
             (
                 json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "short"}}),
-                ["sharing.timeSlicing.interval: ", "`Short`"],
+                ["sharing.timeSlicing.interval: \"short\"", "Short"],
             ),
             (
                 mps(json!({"activeThreadPercentage": 0})),
@@ -140,13 +167,16 @@ mod tests {
             (mps(json!({"activeThreadPercentage": 101})), ["101", "1 to 100"]),
             (mps(json!({"activeThreadPercentage": -1})), ["-1", "1 to 100"]),
             (mps(json!({"activeThreadPercentage": "50"})), ["activeThreadPercentage: ", "50"]),
-            (mps(json!({"activeThreadPercentage": 12.5})), ["activeThreadPercentage: ", "12.5"]),
-            (mps(json!({"pinnedDeviceMemoryLimit": "0"})), ["pinnedDeviceMemoryLimit: 0", "1Mi or more"]),
+            (
+                mps(json!({"activeThreadPercentage": 12.5})),
+                ["activeThreadPercentage: this number", "1 to 100"],
+            ),
+            (mps(json!({"pinnedDeviceMemoryLimit": "0"})), ["pinnedDeviceMemoryLimit: \"0\"", "1Mi or more"]),
             (mps(json!({"pinnedDeviceMemoryLimit": "512Ki"})), ["512Ki", "1Mi or more"]),
             (mps(json!({"pinnedDeviceMemoryLimit": "-1Gi"})), ["-1Gi", "1Mi or more"]),
             (mps(json!({"pinnedDeviceMemoryLimit": "half"})), ["pinnedDeviceMemoryLimit: ", "half"]),
             (mps(json!({"pinnedDeviceMemoryLimit": {}})), ["pinnedDeviceMemoryLimit: ", "10Gi"]),
-            (mps(json!({"memory": "1Gi"})), ["`memory`", "pinnedDeviceMemoryLimit"]),
+            (mps(json!({"memory": "1Gi"})), ["\"memory\"", "pinnedDeviceMemoryLimit"]),
         ] {
             for kind in DeviceConfig::KINDS {
                 let error = decode(kind, sharing.clone()).unwrap_err();
@@ -155,6 +185,6 @@ mod tests {
             }
         }
         let error = decode("MigDeviceConfig", json!({"strategy": "TimeSlicing"})).unwrap_err();
-        assert!(error.contains("a partition has no time-slices"), "{error}");
+        assert!(error.contains("is not for a partition"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ mod capacity;
 mod claim_of_many;
 mod configured_sharing;
 mod container_view;
+mod dashboards;
 mod disruption;
 mod mps_shares;
 mod node_labels;

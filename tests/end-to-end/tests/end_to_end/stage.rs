@@ -32,7 +32,12 @@ pub const CLASS: &str = "gpu.tessera.dev";
 pub const MIG_CLASS: &str = "mig.gpu.tessera.dev";
 
 /// Chart values.
-const VALUES: [&str; 2] = ["extendedResourceNames.enabled=true", "sharing.mps.enabled=true"];
+const VALUES: [&str; 3] = [
+    "extendedResourceNames.enabled=true",
+    "sharing.mps.enabled=true",
+    // Two looks tell what cards do; a test should not wait 30 s for them.
+    "kubeletPlugin.usageIntervalSeconds=2",
+];
 
 /// The label by which pools select nodes.
 pub const POOL_LABEL: &str = "example.com/pool";

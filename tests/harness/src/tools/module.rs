@@ -24,6 +24,8 @@ pub enum Module {
     NvidiaContainerToolkit,
     /// A program that prints everything that go-nvml reads.
     StrangersGoNvml,
+    /// A program that evaluates queries over scrapes, with Prometheus' own code.
+    Promql,
 }
 
 impl Module {
@@ -43,6 +45,7 @@ impl Module {
         Self::Testimage,
         Self::NvidiaContainerToolkit,
         Self::StrangersGoNvml,
+        Self::Promql,
     ];
 
     /// Name of its folder.
@@ -57,6 +60,7 @@ impl Module {
             Self::Testimage => "testimage",
             Self::NvidiaContainerToolkit => "nvidia-container-toolkit",
             Self::StrangersGoNvml => "strangers-go-nvml",
+            Self::Promql => "promql",
         }
     }
 
@@ -77,6 +81,7 @@ impl Module {
             Self::Testimage => None,
             Self::NvidiaContainerToolkit => Some("github.com/NVIDIA/nvidia-container-toolkit"),
             Self::StrangersGoNvml => Some("github.com/NVIDIA/go-nvml"),
+            Self::Promql => Some("github.com/prometheus/prometheus"),
         }
     }
 
@@ -111,6 +116,7 @@ impl Module {
                 &[("github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk", "nvidia-ctk")]
             }
             Self::StrangersGoNvml => &[("tessera.dev/tests/tools/strangers-go-nvml", "strangers-go-nvml")],
+            Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
         }
     }
 
@@ -135,7 +141,9 @@ impl Module {
             Self::NvidiaContainerToolkit => {
                 format!("-s -w -X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={plain}")
             }
-            Self::Etcd | Self::Cni | Self::Testimage | Self::StrangersGoNvml => "-s -w".to_owned(),
+            Self::Etcd | Self::Cni | Self::Testimage | Self::StrangersGoNvml | Self::Promql => {
+                "-s -w".to_owned()
+            }
         }
     }
 
@@ -158,7 +166,7 @@ impl Module {
             | Self::Helm
             | Self::NvidiaContainerToolkit
             | Self::StrangersGoNvml => true,
-            Self::Containerd | Self::Cni | Self::Testimage => false,
+            Self::Containerd | Self::Cni | Self::Testimage | Self::Promql => false,
         }
     }
 
@@ -174,6 +182,7 @@ impl Module {
             Self::Testimage => 2,
             Self::NvidiaContainerToolkit => 40,
             Self::StrangersGoNvml => 20,
+            Self::Promql => 60,
         })
     }
 }

@@ -1,0 +1,98 @@
+//! What the chart has for Prometheus and Grafana.
+
+use serde_json::{Value, json};
+
+use crate::support::{accepted, chart, cluster, of_component, only, template};
+
+const MONITOR: &str = "metrics.podMonitor.enabled=true";
+
+/// Its kind is unknown to this API server, so only what is rendered is looked at.
+#[tokio::test]
+async fn pod_monitors_find_the_pods_and_keep_the_labels_of_claims() {
+    let values = [MONITOR, r#"metrics.podMonitor={"interval": "15s", "labels": {"release": "prometheus"}}"#];
+    let text = template(&values, &["--show-only=templates/metrics.yaml"]).await.expect("rendered");
+    let monitors: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+    let all = accepted(&template(&[], &[]).await.expect("rendered")).await;
+    for (component, kind) in [("kubelet-plugin", "DaemonSet"), ("controller", "Deployment")] {
+        let monitors = of_component(&monitors, component);
+        let monitor = only(&monitors, "PodMonitor");
+        assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+        let of_program = of_component(&all, component);
+        let pods = &only(&of_program, kind)["spec"];
+        assert_eq!(monitor["spec"]["selector"], pods["selector"]);
+        let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+        assert_eq!((&endpoint["path"], &endpoint["interval"]), (&json!("/metrics"), &json!("15s")));
+        let ports = pods["template"]["spec"]["containers"][0]["ports"].as_array().expect("ports");
+        assert!(ports.iter().any(|port| port["name"] == endpoint["port"]), "{endpoint}");
+        if component == "kubelet-plugin" {
+            assert_eq!(endpoint["honorLabels"], true);
+            assert_eq!(endpoint["relabelings"][0]["targetLabel"], "node");
+        }
+    }
+}
+
+/// A release that would fail half-way says before what is missing; rendering without a cluster goes on.
+#[tokio::test]
+async fn a_cluster_without_the_kind_is_told_what_to_do() {
+    let chart = chart();
+    let install = ["install", "monitored", &chart, "--namespace", "monitored", "--dry-run=server"];
+    cluster().await.helm(&[&install[..], &["--set", "crds.install=false"]].concat()).await.expect("without");
+    let error = cluster().await.helm(&[&install[..], &["--set", MONITOR]].concat()).await;
+    let error = error.expect_err("no such kind").to_string();
+    assert!(error.contains("metrics.podMonitor.enabled") && error.contains("Prometheus Operator"), "{error}");
+    template(&[MONITOR], &[]).await.expect("rendered without a cluster");
+}
+
+#[tokio::test]
+async fn each_dashboard_is_a_config_map_that_the_sidecar_finds() {
+    let value = r#"metrics.grafanaDashboards={"enabled": true, "annotations": {"grafana_folder": "GPUs"},
+        "namespace": "kube-system"}"#;
+    let objects = accepted(&template(&[value], &[]).await.expect("rendered")).await;
+    let maps: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "ConfigMap").collect();
+    let mut uids = Vec::new();
+    for map in &maps {
+        let metadata = &map["metadata"];
+        assert_eq!(metadata["labels"]["grafana_dashboard"], "1");
+        assert_eq!(metadata["annotations"]["grafana_folder"], "GPUs");
+        assert_eq!(metadata["namespace"], "kube-system");
+        let files = map["data"].as_object().expect("files");
+        let [file] = files.values().collect::<Vec<_>>()[..] else { panic!("{map}") };
+        let dashboard: Value = serde_json::from_str(file.as_str().expect("text")).expect("JSON");
+        uids.push(dashboard["uid"].as_str().expect("a uid").to_owned());
+    }
+    uids.sort();
+    assert_eq!(uids, ["tessera-fleet", "tessera-node", "tessera-team"]);
+    let without = template(&[], &[]).await.expect("rendered");
+    assert!(!without.contains("grafana_dashboard"), "off by default");
+}
+
+/// mps-host has sockets on the disk, and no network.
+#[tokio::test]
+async fn mps_host_needs_no_network() {
+    let values = ["networkPolicy.enabled=true", "sharing.mps.enabled=true"];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let own = of_component(&objects, "mps-host");
+    let policy = &only(&own, "NetworkPolicy")["spec"];
+    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!((&policy["ingress"], &policy["egress"]), (&Value::Null, &Value::Null), "nobody");
+    assert_eq!(policy["podSelector"], only(&own, "DaemonSet")["spec"]["selector"]);
+}
+
+/// No part runs without requests and a priority, or beside the quotas of a namespace.
+#[tokio::test]
+async fn every_pod_has_resources_and_a_priority() {
+    let objects = accepted(&template(&["sharing.mps.enabled=true"], &[]).await.expect("rendered")).await;
+    let pods: Vec<&Value> = objects
+        .iter()
+        .filter(|object| ["DaemonSet", "Deployment", "Job"].iter().any(|kind| object["kind"] == *kind))
+        .collect();
+    assert_eq!(pods.len(), 4, "plugin, mps-host, controller, and the Job of an uninstallation");
+    for object in pods {
+        let pod = &object["spec"]["template"]["spec"];
+        let name = &object["metadata"]["name"];
+        let priority = pod["priorityClassName"].as_str().expect("a priority");
+        assert!(["system-node-critical", "system-cluster-critical"].contains(&priority), "{name}");
+        let requests = &pod["containers"][0]["resources"]["requests"];
+        assert!(requests["cpu"].is_string() && requests["memory"].is_string(), "{name}: {requests}");
+    }
+}

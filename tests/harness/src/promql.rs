@@ -1,0 +1,77 @@
+//! Queries of PromQL over scrapes, by Prometheus' own parser of scrapes, storage and engine.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::progress::Progress;
+use crate::tools::{Module, ToolError, Tools};
+
+/// What one target told at one time.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scrape {
+    /// When, in seconds since the epoch.
+    pub at: u64,
+    /// The answer's `Content-Type`.
+    pub content_type: String,
+    /// The answer.
+    pub text: String,
+    /// Labels that the scrape configuration gives the target. A series' own win, as with `honor_labels`.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What a query gives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Answer {
+    /// The labels of each series that has a number at any time.
+    pub series: Vec<BTreeMap<String, String>>,
+    /// Why it cannot be evaluated; empty where it can.
+    #[serde(default)]
+    pub error: String,
+}
+
+/// Why queries were not evaluated.
+#[derive(Debug, Error)]
+pub enum PromqlError {
+    /// The program cannot be built.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The program cannot be run.
+    #[error("the evaluator of PromQL: {0}")]
+    Io(#[from] std::io::Error),
+    /// It failed, for a scrape that Prometheus does not take.
+    #[error("the evaluator of PromQL failed: {0}")]
+    Failed(String),
+    /// It said something else.
+    #[error("the evaluator's answer is none: {0}")]
+    Form(#[from] serde_json::Error),
+}
+
+/// Evaluates queries from the first scrape to the last, every `step` seconds; scrapes are in the order of their times.
+///
+/// # Errors
+/// See [`PromqlError`]. A query that is wrong is no error: its answer says so.
+pub async fn evaluate(scrapes: &[Scrape], queries: &[String], step: u32) -> Result<Vec<Answer>, PromqlError> {
+    let tools = Tools::build_in_background(&[Module::Promql], &Progress::default()).await?;
+    let mut child = Command::new(tools.path(Module::Promql, "promql")?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let request = serde_json::json!({"scrapes": scrapes, "queries": queries, "step": step}).to_string();
+    // It reads everything before it writes.
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(request.as_bytes()).await?;
+    }
+    let output = child.wait_with_output().await?;
+    if !output.status.success() {
+        return Err(PromqlError::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
