@@ -9,8 +9,9 @@ const MONITOR: &str = "metrics.podMonitor.enabled=true";
 /// Its kind is unknown to this API server, so only what is rendered is looked at.
 #[tokio::test]
 async fn pod_monitors_find_the_pods_and_keep_the_labels_of_claims() {
-    let values = [MONITOR, r#"metrics.podMonitor={"interval": "15s", "labels": {"release": "prometheus"}}"#];
-    let text = template(&values, &["--show-only=templates/metrics.yaml"]).await.expect("rendered");
+    let value =
+        r#"metrics.podMonitor={"enabled": true, "interval": "15s", "labels": {"release": "prometheus"}}"#;
+    let text = template(&[value], &["--show-only=templates/metrics.yaml"]).await.expect("rendered");
     let monitors: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
     let all = accepted(&template(&[], &[]).await.expect("rendered")).await;
     for (component, kind) in [("kubelet-plugin", "DaemonSet"), ("controller", "Deployment")] {

@@ -80,40 +80,29 @@ pub(super) fn place_of(place: &str, field: &str) -> String {
 impl Form {
     /// The first thing that is wrong with a value, if any.
     pub(super) fn fault(&self, place: &str, value: &Value) -> Option<ConfigError> {
-        let fault = |reason: &str| Some(ConfigError::new(place, value, reason));
+        let unless = |is_right: bool, reason: &str| {
+            if is_right { None } else { Some(ConfigError::new(place, value, reason)) }
+        };
         match self {
-            Self::Object(fields, contradictions) => {
-                let Value::Object(object) = value else { return fault(NOT_AN_OBJECT) };
-                fault_of_object(place, object, fields, contradictions)
-            }
+            Self::Object(fields, contradictions) => match value {
+                Value::Object(object) => fault_of_object(place, object, fields, contradictions),
+                _ => unless(false, NOT_AN_OBJECT),
+            },
             Self::MemoryLimits => {
-                let Value::Object(limits) = value else { return fault(NOT_AN_OBJECT) };
+                let Value::Object(limits) = value else { return unless(false, NOT_AN_OBJECT) };
                 let wrong = limits.iter().filter(|(_, limit)| !memory_limit::is_right(limit));
                 let key = wrong.map(|(key, _)| key).min()?;
                 Some(ConfigError::new(place, &key.as_str().into(), KEY_OF_NO_MEMORY))
             }
             Self::OneOf(texts) => {
-                let is_known = value.as_str().is_some_and(|text| texts.contains(&text));
-                if is_known { None } else { fault(&not_one_of(texts)) }
+                unless(value.as_str().is_some_and(|text| texts.contains(&text)), &not_one_of(texts))
             }
             Self::Whole(least, most, what) => {
                 let is_right = value.as_i64().is_some_and(|number| (*least..=*most).contains(&number));
-                if is_right { None } else { fault(&format!("is not {what}")) }
+                unless(is_right, &format!("is not {what}"))
             }
-            Self::MemoryLimit => {
-                if memory_limit::is_right(value) {
-                    None
-                } else {
-                    fault(NOT_MEMORY)
-                }
-            }
-            Self::Boolean => {
-                if value.is_boolean() {
-                    None
-                } else {
-                    fault(NOT_BOOLEAN)
-                }
-            }
+            Self::MemoryLimit => unless(memory_limit::is_right(value), NOT_MEMORY),
+            Self::Boolean => unless(value.is_boolean(), NOT_BOOLEAN),
         }
     }
 }
