@@ -63,11 +63,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     }
     if let Some(policies) = &live.policies
         && facts.pods_of("kubelet-plugin").next().is_some()
-        && !policies.iter().any(|policy| policy.contains("tessera"))
+        && !policies.iter().any(|policy| policy.ends_with("kubelet-plugin"))
     {
         found.push(warning(
             "admission policy",
-            "none of Tessera's has a binding: a plugin's token may publish devices for other nodes",
+            "the one for plugins has no binding: a plugin's token may publish devices for other nodes",
             "set admissionPolicy.enabled in the chart",
         ));
     }
@@ -120,7 +120,7 @@ mod tests {
             version: Some("v1.36.3".to_owned()),
             gates: Some([("DRADeviceTaints".to_owned(), true)].into()),
             controller: Some(Controller::Leading { holder: "a".to_owned() }),
-            policies: Some(vec!["tessera-gpu.tessera.dev".to_owned()]),
+            policies: Some(vec!["tessera-kubelet-plugin".to_owned()]),
             clock: Some(3),
             ..Live::default()
         };
@@ -141,7 +141,10 @@ mod tests {
                 },
                 "300 s",
             ),
-            (Live { policies: Some(Vec::new()), ..well() }, "none of Tessera's has a binding"),
+            (
+                Live { policies: Some(vec!["tessera-configuration".to_owned()]), ..well() },
+                "the one for plugins has no binding",
+            ),
             (Live { clock: Some(-90), ..well() }, "by 90 s"),
         ] {
             let told = told(&live);
