@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Pools(command) => commands::pools::run(command),
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
+        Command::Queue(command) => commands::queue::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
         Command::Ungate(command) => commands::ungate::run(command),

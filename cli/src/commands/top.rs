@@ -51,7 +51,7 @@ pub fn run(arguments: &TopArguments) -> Result<Verdict, CommandError> {
     })
 }
 
-fn read(file: &Path) -> Result<FleetView, CommandError> {
+pub(super) fn read(file: &Path) -> Result<FleetView, CommandError> {
     let asked = |error: String| CommandError::Asked(format!("{}: {error}", file.display()));
     let text = std::fs::read(file).map_err(|error| asked(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| asked(format!("no fleet.json of the fleet page: {error}")))

@@ -75,6 +75,9 @@ impl Decider {
     /// An eviction was done, or refused.
     pub(super) fn evicted(&mut self, now: Time, pod: &PodReference, is_done: bool) {
         if !is_done {
+            return self.see_refused_eviction(now, pod);
+        }
+        if self.gangs.is_evicting(pod) {
             return;
         }
         let known = self.cluster.objects().pods.get(&pod.key);
@@ -96,7 +99,7 @@ impl Decider {
     }
 }
 
-fn has_controller(pod: &Pod) -> bool {
+pub(super) fn has_controller(pod: &Pod) -> bool {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true))
 }

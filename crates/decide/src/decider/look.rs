@@ -107,9 +107,13 @@ impl Decider {
                 self.waits(now, key, &pod, text, false)
             }
             Choice::Nowhere { sentence, is_managed: true, .. } => {
+                if let Some(waiting) = self.waiting.get_mut(key) {
+                    waiting.is_stuck = true;
+                }
                 // Some of its claims may have devices from us, on a node that does not have the others'.
                 let taken = self.take_back(key, &pod, &demand, &sentence);
-                taken.or_else(|| self.waits(now, key, &pod, sentence, true))
+                // Told when it is known whether others make room.
+                taken.or_else(|| self.waits(now, key, &pod, sentence, false))
             }
             _ if !is_gated => None,
             Choice::Node { node, suitable } => {
@@ -158,6 +162,8 @@ impl Decider {
     }
 
     fn best(&mut self, now: Time, demand: &Demand, owner: &str, way: Way) -> Choice {
+        let pod = demand.subject.pod.as_ref().filter(|_| way == Way::Managed && !self.standing.is_empty());
+        let asks = pod.map(|pod| self.asks(now, pod));
         let mut view = View {
             cluster: &self.cluster,
             handed_over: self.handed_over(),
@@ -170,13 +176,19 @@ impl Decider {
         if let Some(error) = ranking.fatal() {
             return Choice::Fatal(error.to_owned());
         }
+        let is_kept = |index| {
+            let node = view.fleet.node(index);
+            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+        };
+        let kept = ranking.best().filter(|(_, index)| is_kept(*index)).count();
         let name = |index| view.fleet.node(index).name.clone();
-        let mut best = ranking.best().map(|(score, index)| (score, name(index)));
+        let free = ranking.best().filter(|(_, index)| !is_kept(*index));
+        let mut best = free.map(|(score, index)| (score, name(index)));
         match best.find(|(_, node)| !self.refusals.contains(owner, node, now)) {
             Some((score, _)) if score.is_native => Choice::Native,
             Some((_, node)) => Choice::Node { node, suitable: ranking.suitable() },
             None => Choice::Nowhere {
-                sentence: ranking.sentence(),
+                sentence: ranking.sentence(kept),
                 crowded: ranking.without_room().map(name).collect(),
                 is_managed: way == Way::Managed && !ranking.is_not_managed(),
             },
@@ -210,7 +222,7 @@ impl Decider {
             })
     }
 
-    fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
+    pub(super) fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.why.clone_from(&why);
             waiting.is_released = true;
