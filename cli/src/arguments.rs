@@ -104,6 +104,18 @@ not looked at.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 an error."#;
 
+const QUEUE_HELP: &str = r#"Examples:
+  # Who waits, the first first
+  kubectl gpu queue
+
+  # A team's, for a script
+  kubectl gpu queue -n research -o json
+
+A gang has one row. A higher priority goes first, then who was complete first; whether the others may pass is said by the pool
+(placement.queue). The controller answers, as for `kubectl gpu top`.
+
+Exit codes: 0 done, 2 an error."#;
+
 const TOP_HELP: &str = r#"Examples:
   # What teams have and use, most idle first; renewed every five seconds at a terminal
   kubectl gpu top namespaces
@@ -193,6 +205,8 @@ pub enum Command {
     Top(TopArguments),
     /// From what claims used, the smallest device that would have held each, and what that saves
     Advise(AdviseArguments),
+    /// Who waits for cards, in which order, and for what
+    Queue(QueueArguments),
     /// The fleet page, on a port of this machine
     Fleet(FleetArguments),
     /// What is wrong with the driver in the cluster, and what to do
@@ -454,6 +468,24 @@ pub struct AdviseArguments {
 fn duration(text: &str) -> Result<Duration, String> {
     let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
     Duration::try_from(duration).map_err(|_| "a time is not negative".to_owned())
+}
+
+/// `kubectl gpu queue`
+#[derive(Debug, Args)]
+#[command(after_help = QUEUE_HELP)]
+pub struct QueueArguments {
+    /// Only this namespace's
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Print JSON or YAML instead of a table
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// A fleet.json saved from the fleet page, in place of a cluster
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
 }
 
 /// `kubectl gpu fleet`

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod explain;
 pub mod fleet;
 pub mod pools;
+pub mod queue;
 pub mod top;
 pub mod topology;
 pub mod ungate;

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
         Command::Advise(command) => commands::advise::run(command),
+        Command::Queue(command) => commands::queue::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
         Command::Ungate(command) => commands::ungate::run(command),

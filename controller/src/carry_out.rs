@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
-use tessera_api::managed::REFUSED_NODES_ANNOTATION;
+use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};
 use tessera_api::steering::GATE;
 use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Topic};
 use tessera_kube_util::error_text::with_causes;
@@ -121,7 +121,7 @@ impl Writer {
                     let is_done = writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
                     Some(Observation::Evicted { pod: pod.clone(), is_done })
                 }
-                Intent::Note { .. } => {
+                Intent::Note { .. } | Intent::Nominate { .. } => {
                     writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
                     None
                 }
@@ -208,6 +208,15 @@ impl Writer {
                 let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
                 return self.once(pods.evict(name, &params)).await.map(drop);
             }
+            Intent::Nominate { nomination, .. } => {
+                let annotations =
+                    json!({ NOMINATION_ANNOTATION: nomination.as_ref().map(Nomination::encode) });
+                let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
+                return self
+                    .once(pods.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
+                    .await
+                    .map(drop);
+            }
             Intent::Note { nodes, evictions, .. } => {
                 let evictions = Some(evictions).filter(|count| **count > 0).map(ToString::to_string);
                 let annotations = json!({
@@ -220,7 +229,7 @@ impl Writer {
                     .await
                     .map(drop);
             }
-            Intent::Allocate { claims, epoch, node, is_gated, .. } => {
+            Intent::Allocate { claims, epoch, node, lifts_gate, .. } => {
                 for ClaimAllocation { claim, allocation } in claims {
                     let Some(marked) = self.once(claims::mark(&self.client, claim, epoch, true)).await?
                     else {
@@ -232,7 +241,7 @@ impl Writer {
                     let written = written.ok_or(WriteError::ClaimGone)?;
                     versions.push((claim.key, written.metadata.resource_version.unwrap_or_default()));
                 }
-                if !is_gated {
+                if !lifts_gate {
                     return Ok(());
                 }
                 Some(node)

@@ -54,6 +54,8 @@ pub struct DecideLoop {
     pub handover: Duration,
     /// See [`Decider::with_heal_after`].
     pub heal_after: Duration,
+    /// See [`Decider::with_topology_keys`].
+    pub topology_keys: Vec<String>,
 }
 
 impl DecideLoop {
@@ -62,7 +64,8 @@ impl DecideLoop {
         let clock = self.clock;
         let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
             .with_handover(self.handover)
-            .with_heal_after(self.heal_after);
+            .with_heal_after(self.heal_after)
+            .with_topology_keys(std::mem::take(&mut self.topology_keys));
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();

@@ -74,6 +74,17 @@ pub struct Options {
     #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub heal_after: Duration,
 
+    /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first of
+    /// them within which they fit.
+    #[arg(
+        long,
+        env = "TOPOLOGY_KEYS",
+        value_name = "LABELS",
+        value_delimiter = ',',
+        default_value = "topology.kubernetes.io/rack,topology.kubernetes.io/zone"
+    )]
+    pub topology_keys: Vec<String>,
+
     /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
     pub log_level: String,

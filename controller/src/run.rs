@@ -96,6 +96,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         replica: holder.clone(),
         handover: options.handover,
         heal_after: options.heal_after,
+        topology_keys: options.topology_keys.clone(),
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
     tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));

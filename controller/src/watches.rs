@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{FutureExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -14,6 +15,7 @@ use kube::discovery::ApiResource;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tessera_cluster::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Observation;
 use tokio::sync::{mpsc, watch};
@@ -31,7 +33,7 @@ pub enum Seen {
 }
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 14] = [
     Kind::Node,
     Kind::Pod,
     Kind::ResourceClaim,
@@ -41,17 +43,65 @@ pub const KINDS: [Kind; 9] = [
     Kind::DeviceTaintRule,
     Kind::PersistentVolumeClaim,
     Kind::PersistentVolume,
+    Kind::Job,
+    Kind::JobSet,
+    Kind::LeaderWorkerSet,
+    Kind::PodGroup,
+    Kind::DisruptionBudget,
 ];
 
 /// Objects of a page: a ResourceSlice takes some 100 KiB while it is read, so that few are read at once.
 const SLICES_PER_PAGE: u32 = 50;
 const OBJECTS_PER_PAGE: u32 = 500;
 
-/// API versions of DeviceTaintRule, the newest first; all have the same form.
-const TAINT_RULE_VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1alpha3"];
+/// A kind that not every cluster has, in one of several API versions.
+struct MayBeServed {
+    kind: Kind,
+    group: &'static str,
+    /// The newest first; what is read of all of them has the same form.
+    versions: &'static [&'static str],
+    name: &'static str,
+    /// How often to look whether it exists by now.
+    look_every: Duration,
+    read: fn(DynamicObject) -> Result<Object, serde_json::Error>,
+}
 
-/// How often to look whether DeviceTaintRules exist by now: an API server has to be restarted for that.
-const LOOK_FOR_TAINT_RULES: Duration = Duration::from_secs(600);
+/// The kinds of that sort.
+const MAY_BE_SERVED: [MayBeServed; 4] = [
+    MayBeServed {
+        kind: Kind::DeviceTaintRule,
+        group: "resource.k8s.io",
+        versions: &["v1", "v1beta2", "v1alpha3"],
+        name: "DeviceTaintRule",
+        // An API server has to be restarted for it.
+        look_every: Duration::from_secs(600),
+        read: taint_rule,
+    },
+    MayBeServed {
+        kind: Kind::JobSet,
+        group: "jobset.x-k8s.io",
+        versions: &["v1alpha2"],
+        name: "JobSet",
+        look_every: Duration::from_secs(60),
+        read: read::<JobSet>,
+    },
+    MayBeServed {
+        kind: Kind::LeaderWorkerSet,
+        group: "leaderworkerset.x-k8s.io",
+        versions: &["v1"],
+        name: "LeaderWorkerSet",
+        look_every: Duration::from_secs(60),
+        read: read::<LeaderWorkerSet>,
+    },
+    MayBeServed {
+        kind: Kind::PodGroup,
+        group: "scheduling.k8s.io",
+        versions: &["v1beta1", "v1alpha3", "v1alpha2"],
+        name: "PodGroup",
+        look_every: Duration::from_secs(600),
+        read: read::<PodGroup>,
+    },
+];
 
 /// The watches of all kinds.
 pub struct Watches {
@@ -72,7 +122,10 @@ impl Watches {
             // Each on the heap: together they would be large for a thread's stack.
             tokio::join!(
                 self.follow::<DeviceClass>(Kind::DeviceClass).boxed(),
-                self.follow_taint_rules().boxed(),
+                self.follow_as::<Job>(Kind::Job, "batch", "Job").boxed(),
+                self.follow_as::<DisruptionBudget>(Kind::DisruptionBudget, "policy", "PodDisruptionBudget")
+                    .boxed(),
+                join_all(MAY_BE_SERVED.iter().map(|kind| self.follow_where_served(kind).boxed())),
                 self.follow::<Node>(Kind::Node).boxed(),
                 self.follow::<ResourceSlice>(Kind::ResourceSlice).boxed(),
                 self.follow::<ResourceClaim>(Kind::ResourceClaim).boxed(),
@@ -92,22 +145,28 @@ impl Watches {
         self.follow_api(Api::<K>::all(self.client.clone()), kind, |object| Ok(object.into())).await;
     }
 
-    /// DeviceTaintRules exist only where their feature gate is on, in one of several API versions.
-    async fn follow_taint_rules(&self) {
+    /// Kinds of which little is read.
+    async fn follow_as<K: DeserializeOwned + Into<Object>>(&self, kind: Kind, group: &str, name: &str) {
+        let served = GroupVersionKind::gvk(group, "v1", name);
+        let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&served));
+        self.follow_api(api, kind, read::<K>).await;
+    }
+
+    async fn follow_where_served(&self, wanted: &MayBeServed) {
         loop {
-            for version in TAINT_RULE_VERSIONS {
-                let kind = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
+            for version in wanted.versions {
+                let kind = GroupVersionKind::gvk(wanted.group, version, wanted.name);
                 let api: Api<DynamicObject> =
                     Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
                 match api.list(&ListParams::default().limit(1)).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    _ => return self.follow_api(api, Kind::DeviceTaintRule, taint_rule).await,
+                    _ => return self.follow_api(api, wanted.kind, wanted.read).await,
                 }
             }
-            if self.seen.send(Seen::Complete(Kind::DeviceTaintRule)).await.is_err() {
+            if self.seen.send(Seen::Complete(wanted.kind)).await.is_err() {
                 return;
             }
-            tokio::time::sleep(LOOK_FOR_TAINT_RULES).await;
+            tokio::time::sleep(wanted.look_every).await;
         }
     }
 
@@ -206,4 +265,9 @@ fn taint_rule(object: DynamicObject) -> Result<Object, serde_json::Error> {
     value["apiVersion"] = "resource.k8s.io/v1".into();
     value["kind"] = "DeviceTaintRule".into();
     Ok(serde_json::from_value::<DeviceTaintRule>(value)?.into())
+}
+
+/// What is needed of an object that is read in any of its versions.
+fn read<K: DeserializeOwned + Into<Object>>(object: DynamicObject) -> Result<Object, serde_json::Error> {
+    Ok(serde_json::from_value::<K>(serde_json::to_value(object)?)?.into())
 }

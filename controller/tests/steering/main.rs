@@ -5,6 +5,7 @@
 mod faults;
 mod fleet;
 mod fleet_page;
+mod gangs;
 mod instance;
 mod load;
 mod managed;

@@ -120,4 +120,11 @@ pub struct WaitingPod {
     pub since: u64,
     /// Why it does not go on.
     pub why: String,
+    /// The gang that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang: Option<String>,
+    /// Its priority, or the highest of its gang.
+    pub priority: i32,
+    /// Its place among all that wait, from 1; pods of a gang have the same. 0 where it is unknown.
+    pub place: u32,
 }

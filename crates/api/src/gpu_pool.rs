@@ -135,7 +135,10 @@ pub enum Allocation {
 }
 
 /// How the controller chooses among nodes, and among cards where it allocates.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Fields that came after the first release of node reports are left out where they are as without them: a controller of an
+/// earlier version would refuse them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Placement {
@@ -148,6 +151,48 @@ pub struct Placement {
     pub spread_topology_key: Option<String>,
     /// Whether the connections between cards count.
     pub topology: TopologyPolicy,
+    /// Whether pods may pass others that have waited longer. Only where the allocation is [`Allocation::Managed`].
+    #[serde(skip_serializing_if = "is_best_effort")]
+    pub queue: QueuePolicy,
+    /// Seconds for which the first gang that waits must have waited before nodes are kept for it. Only where the allocation is
+    /// [`Allocation::Managed`].
+    #[serde(skip_serializing_if = "is_default_reserve_after")]
+    #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 86400)))]
+    pub reserve_after_seconds: u32,
+}
+
+/// Seconds for which a gang waits before nodes are kept for it, unless its pool says otherwise.
+pub const RESERVE_AFTER_SECONDS: u32 = 600;
+
+impl Default for Placement {
+    fn default() -> Self {
+        Placement {
+            strategy: Strategy::default(),
+            spread_topology_key: None,
+            topology: TopologyPolicy::default(),
+            queue: QueuePolicy::default(),
+            reserve_after_seconds: RESERVE_AFTER_SECONDS,
+        }
+    }
+}
+
+/// Whether pods may pass others that have waited longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum QueuePolicy {
+    /// What fits now gets its devices, whoever else waits.
+    #[default]
+    BestEffort,
+    /// Nobody passes the first that waits: of the highest priority, then the one that was complete first.
+    Strict,
+}
+
+fn is_best_effort(queue: &QueuePolicy) -> bool {
+    *queue == QueuePolicy::BestEffort
+}
+
+fn is_default_reserve_after(seconds: &u32) -> bool {
+    *seconds == RESERVE_AFTER_SECONDS
 }
 
 /// What to prefer among nodes.

@@ -15,6 +15,7 @@ pub mod device_status;
 mod device_type;
 pub mod facts;
 pub mod fleet_view;
+pub mod gang;
 pub mod gpu_pool;
 pub mod health;
 pub mod limits;

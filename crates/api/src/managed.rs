@@ -19,6 +19,42 @@ pub const EPOCH_ANNOTATION: &str = "gpu.tessera.dev/controller-epoch";
 /// Key of the annotation of Pods with the nodes that refused them: [`RefusedNodes`] as JSON.
 pub const REFUSED_NODES_ANNOTATION: &str = "gpu.tessera.dev/refused-nodes";
 
+/// Key of the annotation of Pods for which others are evicted: [`Nomination`] as JSON.
+pub const NOMINATION_ANNOTATION: &str = "gpu.tessera.dev/nomination";
+
+/// What a pod will get when those that are evicted for it have ended. It is on the pod before the first of them is, so that a
+/// restart of the controller forgets nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nomination {
+    /// The node.
+    pub node: String,
+    /// Names of the driver's devices there.
+    pub devices: Vec<String>,
+    /// What is not free by then is planned anew.
+    pub until: Timestamp,
+}
+
+impl Nomination {
+    /// Reads the annotation's value; `None` for text that is none. Anybody who may change the pod can change it.
+    #[must_use]
+    pub fn decode(text: &str) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_str(text).ok()?;
+        let devices = value["devices"].as_array()?.iter().map(|name| name.as_str().map(str::to_owned));
+        Some(Nomination {
+            node: value["node"].as_str()?.to_owned(),
+            devices: devices.collect::<Option<_>>()?,
+            until: value["until"].as_str()?.parse().ok()?,
+        })
+    }
+
+    /// The annotation's value.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        serde_json::json!({ "node": self.node, "devices": self.devices, "until": self.until.to_string() })
+            .to_string()
+    }
+}
+
 /// Most nodes in [`RefusedNodes`].
 pub const MAX_REFUSED_NODES: usize = 64;
 
@@ -105,6 +141,16 @@ mod tests {
         assert!(nodes.contains("a", at(4)) && !nodes.contains("a", at(5)) && !nodes.contains("c", at(0)));
         assert!(nodes.forget_expired(at(5)) && !nodes.forget_expired(at(5)));
         assert_eq!(nodes.iter().collect::<Vec<_>>(), [("b", at(60))]);
+    }
+
+    #[test]
+    fn a_nomination_is_read_as_it_was_written() {
+        let devices = vec!["gpu-3b-00".to_owned()];
+        let nomination = Nomination { node: "a".to_owned(), devices, until: at(5) };
+        assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination));
+        for text in ["", "{}", r#"{"node": "a", "devices": [1], "until": "2027-01-15T08:00:05Z"}"#] {
+            assert_eq!(Nomination::decode(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -93,6 +93,29 @@ impl Cluster {
         self.assumed.remove(key);
     }
 
+    /// Counts these pods and claims as gone, until [`Self::put_back`] for the same ones: what would fit without them? Nothing may be
+    /// applied or deleted meanwhile.
+    pub fn set_aside(&mut self, pods: &[Key], claims: &[Key]) {
+        for claim in claims.iter().filter_map(|claim| self.objects.claims.get(claim)) {
+            // Cannot fail: the same quantities were parsed when the claim was added.
+            let _ = Arc::make_mut(&mut self.held).remove(&self.inventory, claim);
+        }
+        for pod in pods.iter().filter_map(|pod| self.objects.pods.get(pod)) {
+            self.usages.replace(Some(pod), None);
+        }
+    }
+
+    /// Undoes [`Self::set_aside`].
+    pub fn put_back(&mut self, pods: &[Key], claims: &[Key]) {
+        for claim in claims.iter().filter_map(|claim| self.objects.claims.get(claim)) {
+            // Cannot fail: the same quantities were parsed when the claim was added.
+            let _ = Arc::make_mut(&mut self.held).add(&self.inventory, claim);
+        }
+        for pod in pods.iter().filter_map(|pod| self.objects.pods.get(pod)) {
+            self.usages.replace(None, Some(pod));
+        }
+    }
+
     /// Counts the claim as if it were allocated so, whatever becomes of its pod, until [`Self::forget_claim`]. Replaces what was
     /// assumed of it before.
     ///

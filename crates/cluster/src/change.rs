@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::error::ObjectError;
 use crate::objects::{Key, Objects, key};
 use crate::project;
+use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
 /// Declares the kinds: each with its type, and the conversion to an [`Object`].
 macro_rules! kinds {
@@ -66,6 +67,11 @@ kinds! {
     DeviceTaintRule: DeviceTaintRule,
     PersistentVolumeClaim: PersistentVolumeClaim,
     PersistentVolume: PersistentVolume,
+    Job: Job,
+    JobSet: JobSet,
+    LeaderWorkerSet: LeaderWorkerSet,
+    PodGroup: PodGroup,
+    DisruptionBudget: DisruptionBudget,
 }
 
 impl Cluster {
@@ -74,8 +80,22 @@ impl Cluster {
     /// # Errors
     /// As for [`Self::apply`].
     pub fn of(objects: Objects) -> Result<Self, ObjectError> {
-        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules, volume_claims, volumes } =
-            objects;
+        let Objects {
+            nodes,
+            pods,
+            claims,
+            templates,
+            slices,
+            classes,
+            taint_rules,
+            volume_claims,
+            volumes,
+            jobs,
+            job_sets,
+            leader_worker_sets,
+            pod_groups,
+            budgets,
+        } = objects;
         let mut cluster = Cluster { keeps_slices: true, ..Cluster::default() };
         for rule in taint_rules.into_values() {
             cluster.apply(rule)?;
@@ -104,6 +124,9 @@ impl Cluster {
         for volume in volumes.into_values() {
             cluster.apply(volume)?;
         }
+        let all = &mut cluster.objects;
+        (all.jobs, all.job_sets) = (jobs, job_sets);
+        (all.leader_worker_sets, all.pod_groups, all.budgets) = (leader_worker_sets, pod_groups, budgets);
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
     }
@@ -151,6 +174,26 @@ impl Cluster {
                 self.objects.taint_rules.insert(key, rule);
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());
             }
+            Object::Job(Job { metadata, spec }) => {
+                let metadata = project::metadata(metadata);
+                self.objects.jobs.insert(key, Job { metadata, spec });
+            }
+            Object::JobSet(JobSet { metadata, spec }) => {
+                let metadata = project::metadata(metadata);
+                self.objects.job_sets.insert(key, JobSet { metadata, spec });
+            }
+            Object::LeaderWorkerSet(LeaderWorkerSet { metadata, spec }) => {
+                let metadata = project::metadata(metadata);
+                self.objects.leader_worker_sets.insert(key, LeaderWorkerSet { metadata, spec });
+            }
+            Object::PodGroup(PodGroup { metadata, spec }) => {
+                let metadata = project::metadata(metadata);
+                self.objects.pod_groups.insert(key, PodGroup { metadata, spec });
+            }
+            Object::DisruptionBudget(budget) => {
+                let metadata = project::metadata(budget.metadata);
+                self.objects.budgets.insert(key, DisruptionBudget { metadata, ..budget });
+            }
         }
         Ok(())
     }
@@ -181,6 +224,11 @@ impl Cluster {
                 let change = self.inventory.remove(&key.1);
                 Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
             }
+            Kind::Job => drop(self.objects.jobs.remove(key)),
+            Kind::JobSet => drop(self.objects.job_sets.remove(key)),
+            Kind::LeaderWorkerSet => drop(self.objects.leader_worker_sets.remove(key)),
+            Kind::PodGroup => drop(self.objects.pod_groups.remove(key)),
+            Kind::DisruptionBudget => drop(self.objects.budgets.remove(key)),
             Kind::DeviceTaintRule => {
                 self.objects.taint_rules.remove(key);
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());

@@ -158,6 +158,26 @@ impl Cluster {
         placement.place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, cost)
     }
 
+    /// The names of the devices that the claims would get on the node if nothing were held: of the driver's, managed or not. `None`
+    /// where they would not fit even then.
+    pub fn would_place(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        driver: &str,
+        asker: &mut Asker,
+    ) -> Option<Vec<String>> {
+        let held = Held::new();
+        let mut placement = Placement::new(&self.inventory, &held, &self.classes);
+        placement.tolerated = &[tessera_api::managed::TAINT_KEY];
+        let placed = placement
+            .place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, |_| 0)
+            .ok()??;
+        let results = placed.allocations.iter().flat_map(crate::outcome::results);
+        let own = results.filter(|result| result.driver == driver);
+        Some(own.map(|result| result.device.clone()).collect())
+    }
+
     /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
     ///
     /// # Errors

@@ -10,12 +10,14 @@ mod assume;
 mod change;
 mod cluster;
 mod error;
+pub mod gang;
 pub mod node_fit;
 mod objects;
 pub mod outcome;
 mod project;
 pub mod subject;
 pub mod usage;
+pub mod workloads;
 
 pub use change::{Kind, Object};
 pub use cluster::{Asker, Cluster, PlacementLimits};

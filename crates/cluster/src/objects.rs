@@ -8,6 +8,8 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
+
 /// Namespace and name; cluster-wide objects have an empty namespace.
 pub type Key = (String, String);
 
@@ -32,6 +34,16 @@ pub struct Objects {
     pub volume_claims: BTreeMap<Key, PersistentVolumeClaim>,
     /// PersistentVolumes.
     pub volumes: BTreeMap<Key, PersistentVolume>,
+    /// Jobs.
+    pub jobs: BTreeMap<Key, Job>,
+    /// JobSets.
+    pub job_sets: BTreeMap<Key, JobSet>,
+    /// LeaderWorkerSets.
+    pub leader_worker_sets: BTreeMap<Key, LeaderWorkerSet>,
+    /// PodGroups.
+    pub pod_groups: BTreeMap<Key, PodGroup>,
+    /// PodDisruptionBudgets.
+    pub budgets: BTreeMap<Key, DisruptionBudget>,
 }
 
 /// `namespace/name`; for a cluster-wide object, the name alone.
@@ -52,8 +64,22 @@ pub fn key(metadata: &ObjectMeta) -> Key {
 impl Objects {
     /// Adds objects, replacing those with the same name.
     pub fn overlay(&mut self, other: &Objects) {
-        let Objects { nodes, pods, claims, templates, slices, classes, taint_rules, volume_claims, volumes } =
-            other.clone();
+        let Objects {
+            nodes,
+            pods,
+            claims,
+            templates,
+            slices,
+            classes,
+            taint_rules,
+            volume_claims,
+            volumes,
+            jobs,
+            job_sets,
+            leader_worker_sets,
+            pod_groups,
+            budgets,
+        } = other.clone();
         self.nodes.extend(nodes);
         self.pods.extend(pods);
         self.claims.extend(claims);
@@ -63,5 +89,10 @@ impl Objects {
         self.taint_rules.extend(taint_rules);
         self.volume_claims.extend(volume_claims);
         self.volumes.extend(volumes);
+        self.jobs.extend(jobs);
+        self.job_sets.extend(job_sets);
+        self.leader_worker_sets.extend(leader_worker_sets);
+        self.pod_groups.extend(pod_groups);
+        self.budgets.extend(budgets);
     }
 }

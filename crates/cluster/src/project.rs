@@ -10,7 +10,9 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_api::{device_status, managed, node_report};
 
-fn metadata(metadata: ObjectMeta) -> ObjectMeta {
+use crate::gang;
+
+pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, deletion_timestamp, .. } = metadata;
     ObjectMeta {
         name,
@@ -42,7 +44,12 @@ pub(crate) fn node(node: Node) -> Node {
 pub(crate) fn pod(mut pod: Pod) -> Pod {
     let annotations = only(
         pod.metadata.annotations.take(),
-        &[managed::REFUSED_NODES_ANNOTATION, device_status::EVICTIONS_ANNOTATION],
+        &[
+            managed::REFUSED_NODES_ANNOTATION,
+            device_status::EVICTIONS_ANNOTATION,
+            managed::NOMINATION_ANNOTATION,
+            gang::LWS_SIZE,
+        ],
     );
     let container = |container: Container| Container {
         name: container.name,
@@ -62,6 +69,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             ..metadata(pod.metadata)
         },
         spec: pod.spec.map(|spec| PodSpec {
+            active_deadline_seconds: spec.active_deadline_seconds,
             affinity: spec.affinity,
             containers: spec.containers.into_iter().map(container).collect(),
             init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
@@ -72,6 +80,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             priority: spec.priority,
             resources: spec.resources,
             scheduler_name: spec.scheduler_name,
+            scheduling_group: spec.scheduling_group,
             volumes: spec.volumes.map(|all| all.into_iter().filter_map(claimed_volume).collect()),
             resource_claims: spec.resource_claims,
             scheduling_gates: spec.scheduling_gates,
@@ -84,6 +93,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             nominated_node_name: status.nominated_node_name,
             phase: status.phase,
             resource_claim_statuses: status.resource_claim_statuses,
+            start_time: status.start_time,
             ..PodStatus::default()
         }),
     }

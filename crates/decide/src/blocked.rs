@@ -13,6 +13,8 @@ pub(crate) enum Blocked {
     Room(String),
     /// kube-scheduler refused it there a short while ago.
     RefusedBefore,
+    /// Nobody behind those that go first may have it.
+    Kept,
     /// There is no such Node.
     NoNode,
     /// One of its claims asks for a managed card and for a device of another driver.
@@ -41,6 +43,7 @@ pub(crate) fn sentence<'b>(nodes: usize, blocked: impl Iterator<Item = &'b Block
                 Blocked::Devices => "not enough free devices".to_owned(),
                 Blocked::Refused(text) | Blocked::Room(text) => text.clone(),
                 Blocked::RefusedBefore => "kube-scheduler refused the pod's like there".to_owned(),
+                Blocked::Kept => "kept for pods that go first".to_owned(),
                 Blocked::NoNode => "no Node of that name".to_owned(),
                 Blocked::Mixed => "one claim asks for a managed GPU and for a device of another driver, \
                                    which nobody allocates: make it two claims"

@@ -2,6 +2,7 @@
 
 mod claim;
 mod clear;
+mod gang;
 mod heal;
 mod lead;
 mod look;
@@ -11,18 +12,23 @@ mod on_the_way;
 mod overlaps;
 mod pod;
 mod pools;
+mod preempt;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
-use pod::reference;
+use preempt::Preempting;
+use turns::Turn;
 
 use crate::Time;
 use crate::fleet::Fleet;
+use crate::gangs::Gangs;
 use crate::healing::Healing;
 use crate::intent::{Intent, PodReference};
 use crate::promises::Promises;
+use crate::queue::Queue;
 use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
@@ -72,6 +78,9 @@ const HANDOVER: Time = Time::from_secs(60);
 /// See [`Decider::with_heal_after`].
 const HEAL_AFTER: Time = Time::from_secs(300);
 
+/// See [`Decider::with_topology_keys`].
+const TOPOLOGY_KEYS: [&str; 2] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"];
+
 /// The decision loop.
 pub struct Decider {
     driver: String,
@@ -81,6 +90,12 @@ pub struct Decider {
     rankings: Rankings,
     steers: Steers,
     refusals: Refusals,
+    gangs: Gangs,
+    /// Who goes first of those that wait for managed cards.
+    standing: Queue,
+    preempting: Preempting,
+    /// Labels of nodes that say how far apart they are, the narrowest first.
+    topology_keys: Vec<String>,
     /// Pods that may be ours to send.
     waiting: BTreeMap<Key, Waiting>,
     /// Of those, the ones to look at next whatever else happens.
@@ -126,8 +141,10 @@ struct Waiting {
     /// After failures: not before then.
     not_before: Time,
     failures: u32,
-    /// Its gate is being removed without a proposal.
+    /// Its gate is being removed, without a proposal or with all of its gang.
     is_released: bool,
+    /// It fits on no node with managed cards, as of the last look.
+    is_stuck: bool,
     /// Without a gate: asks for managed cards, so that it is this controller's.
     is_managed: bool,
     shape_text: Option<String>,
@@ -149,6 +166,10 @@ impl Decider {
             rankings: Rankings::default(),
             steers: Steers::default(),
             refusals: Refusals::default(),
+            gangs: Gangs::default(),
+            standing: Queue::default(),
+            preempting: Preempting::default(),
+            topology_keys: TOPOLOGY_KEYS.map(str::to_owned).into(),
             waiting: BTreeMap::new(),
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
@@ -185,6 +206,13 @@ impl Decider {
         Decider { heal_after, ..self }
     }
 
+    /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first
+    /// of them within which they fit. Racks, then zones, unless told.
+    #[must_use]
+    pub fn with_topology_keys(self, topology_keys: Vec<String>) -> Self {
+        Decider { topology_keys, ..self }
+    }
+
     /// Takes in what was seen.
     ///
     /// # Errors
@@ -205,9 +233,7 @@ impl Decider {
                 Ok(())
             }
             Observation::Evicted { pod, is_done } => {
-                if is_done {
-                    self.healing.evicted(&pod, now);
-                }
+                self.evicted(now, &pod, is_done);
                 Ok(())
             }
             Observation::Carried { pod, is_done, versions } => {
@@ -236,33 +262,20 @@ impl Decider {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
         }
-        let all = self.fleet.now() != self.planned;
-        let pods: Vec<Key> =
-            if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
-        self.queue.clear();
-        let mut pods: Vec<Key> =
-            pods.into_iter().filter(|pod| self.cluster.objects().pods.contains_key(pod)).collect();
-        pods.sort_by_cached_key(|key| {
-            let pod = &self.cluster.objects().pods[key];
-            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            (std::cmp::Reverse(priority), pod.metadata.creation_timestamp.clone(), key.clone())
-        });
-        for key in pods {
-            let Some(waiting) = self.waiting.get(&key) else { continue };
-            let pod = reference(&self.cluster.objects().pods[&key]);
-            if waiting.not_before > now {
-                self.queue.insert(key);
-            } else if !waiting.is_released
-                && self.steers.get(&key).is_none()
-                && !self.in_flight.contains(&pod)
-            {
-                let intent = self.look_at(now, &key);
-                if let Some(Intent::Steer { .. } | Intent::Release { .. } | Intent::Allocate { .. }) = intent
+        for turn in self.turns(now) {
+            let looked = match &turn {
+                Turn::Pod(key) => self.look_at_pod(now, key),
+                Turn::Gang(gang) => self.look_at_gang(now, gang),
+            };
+            for intent in &looked {
+                if let Intent::Steer { pod, .. }
+                | Intent::Release { pod, .. }
+                | Intent::Allocate { pod, .. } = intent
                 {
-                    self.in_flight.insert(pod);
+                    self.in_flight.insert(pod.clone());
                 }
-                intents.extend(intent);
             }
+            intents.extend(looked);
         }
         // What was sent on its way since then takes room, so that nothing else fits now that did not fit before.
         self.planned = self.fleet.now();
@@ -275,7 +288,14 @@ impl Decider {
         let pauses = self.queue.iter().filter_map(|key| Some(self.waiting.get(key)?.not_before));
         let ends = self.refusals.next_end().filter(|_| !self.waiting.is_empty());
         let heals = self.healing.next_due().filter(|_| self.term.is_some());
-        pauses.chain(ends).chain(self.steers.next_due()).chain(self.next_of_term()).chain(heals).min()
+        let gangs = self.gangs.next_due();
+        pauses
+            .chain(ends)
+            .chain(self.steers.next_due())
+            .chain(self.next_of_term())
+            .chain(heals)
+            .chain(gangs)
+            .min()
     }
 
     /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.

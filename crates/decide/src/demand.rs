@@ -52,6 +52,19 @@ impl Demand {
         self.subject.claims.iter().filter(shared).map(|wanted| key(&wanted.claim.metadata))
     }
 
+    /// Number of devices that it asks for, at least.
+    pub fn devices(&self) -> usize {
+        let requests = self.claims.iter().flat_map(|claim| &claim.requests);
+        let count =
+            |ask: &tessera_allocator::claim::DeviceRequest| usize::try_from(ask.count.max(1)).unwrap_or(1);
+        let devices = requests.map(|request| match &request.ask {
+            Ask::Exactly(ask) => count(ask),
+            Ask::FirstAvailable(alternatives) => alternatives.first().map_or(1, count),
+            Ask::Unknown => 1,
+        });
+        devices.sum()
+    }
+
     /// What it asks for, in short: `4 x gpu.tessera.dev`.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
@@ -75,9 +88,11 @@ impl Demand {
 fn shape(pod: &Pod, subject: &Subject) -> String {
     let spec = pod.spec.clone().unwrap_or_default();
     let spec = PodSpec {
+        active_deadline_seconds: None,
         priority: None,
         preemption_policy: None,
         scheduling_gates: None,
+        scheduling_group: None,
         resource_claims: None,
         scheduler_name: None,
         volumes: spec.volumes.filter(|volumes| !volumes.is_empty()),

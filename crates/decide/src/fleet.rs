@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
-use tessera_api::gpu_pool::Allocation;
+use tessera_api::gpu_pool::{Allocation, QueuePolicy};
 use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
 use tessera_cluster::Cluster;
 use tessera_inventory::Topology;
@@ -33,6 +33,8 @@ pub(crate) struct Fleet {
     managed: BTreeSet<NodeIndex>,
     /// Nodes with cards that are avoided.
     avoiding: BTreeSet<NodeIndex>,
+    /// Pools whose queue is strict; `None` until somebody asks after a change of a report.
+    strict: Option<BTreeSet<String>>,
 }
 
 /// A node with cards of ours.
@@ -60,6 +62,12 @@ impl FleetNode {
     pub fn is_steered(&self) -> bool {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.into_iter().any(|card| card.allocation != Allocation::Native)
+    }
+
+    /// The pools of its cards, some of them several times.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
+        cards.filter_map(|card| card.pool.as_deref())
     }
 
     /// How its cards are connected, by its report.
@@ -129,6 +137,7 @@ impl Fleet {
         let node = &mut self.nodes[index as usize];
         (node.topology, node.sets) = (OnceCell::new(), OnceCell::new());
         node.report = Some((name, report));
+        self.strict = None;
         result
     }
 
@@ -193,6 +202,22 @@ impl Fleet {
         }
     }
 
+    /// Managed pools whose queue is strict.
+    pub fn strict_pools(&mut self) -> BTreeSet<String> {
+        let nodes = &self.nodes;
+        let found = self.strict.get_or_insert_with(|| {
+            let cards = nodes
+                .iter()
+                .flat_map(|node| node.report.iter())
+                .flat_map(|(_, report)| report.cards.values());
+            let strict = cards.filter(|card| {
+                card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict
+            });
+            strict.filter_map(|card| card.pool.clone()).collect()
+        });
+        found.clone()
+    }
+
     /// Whether any card is tainted as managed.
     pub fn has_managed(&self) -> bool {
         !self.managed.is_empty()
@@ -233,6 +258,7 @@ impl Fleet {
         let node = &mut self.nodes[*index as usize];
         if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
             (node.report, node.topology, node.sets) = (None, OnceCell::new(), OnceCell::new());
+            self.strict = None;
         }
     }
 

@@ -1,5 +1,5 @@
 use k8s_openapi::api::resource::v1::AllocationResult;
-use tessera_api::managed::RefusedNodes;
+use tessera_api::managed::{Nomination, RefusedNodes};
 use tessera_cluster::Key;
 
 /// A claim in one of its versions. A write to another uid or version must fail.
@@ -31,23 +31,23 @@ pub struct PodReference {
     pub uid: String,
 }
 
-/// What is to be done. What became of each must be observed, but for [`Intent::Tell`] and
-/// [`Intent::Note`].
+/// What is to be done. What became of each must be observed, but for [`Intent::Tell`],
+/// [`Intent::Note`] and [`Intent::Nominate`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Intent {
-    /// Write these allocations, one after the other: to each claim the finalizer and the epoch, then its status. Then
-    /// propose the node, and remove the gate, where the pod has it.
+    /// Write these allocations, one after the other: to each claim the finalizer and the epoch, then its status. Then, where
+    /// `lifts_gate`, propose the node and remove the gate.
     Allocate {
         /// The pod.
         pod: PodReference,
         /// The node of all of them.
         node: String,
-        /// What the claims get. Empty where the pod needs nothing of managed cards any more.
+        /// What the claims get. Empty where the pod has its devices, and only its gate is in its way.
         claims: Vec<ClaimAllocation>,
         /// The epoch of this term.
         epoch: String,
-        /// Whether the pod has our gate.
-        is_gated: bool,
+        /// Whether the pod has our gate, and is to lose it: that of a gang is kept until all of the gang have devices.
+        lifts_gate: bool,
         /// Why this node, for the Event.
         why: String,
     },
@@ -78,6 +78,14 @@ pub enum Intent {
         nodes: RefusedNodes,
         /// How many were evicted.
         evictions: u32,
+    },
+    /// Write on the pod what it will get when others that are in its way have ended, or, with `None`, that nothing is planned
+    /// for it any more.
+    Nominate {
+        /// The pod.
+        pod: PodReference,
+        /// What it will get.
+        nomination: Option<Nomination>,
     },
     /// Evict the pod (`policy/v1` Eviction).
     Evict {
@@ -132,6 +140,7 @@ impl Intent {
             Intent::Allocate { pod, .. }
             | Intent::Note { pod, .. }
             | Intent::Evict { pod, .. }
+            | Intent::Nominate { pod, .. }
             | Intent::Steer { pod, .. }
             | Intent::Release { pod, .. }
             | Intent::Tell { pod, .. } => Some(pod),

@@ -15,12 +15,15 @@
 mod blocked;
 mod decider;
 mod demand;
+mod distance;
 mod fleet;
+mod gangs;
 mod healing;
 mod intent;
 mod managed;
 mod node_cards;
 mod promises;
+mod queue;
 mod ranking;
 mod refusals;
 mod score;

@@ -125,6 +125,12 @@ impl Ranking {
         self.best.iter().copied()
     }
 
+    /// The nodes that can take it, or could if less of them were held.
+    pub fn could(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        let held = self.blocked.iter().filter(|(_, why)| matches!(why, Blocked::Devices | Blocked::Room(_)));
+        self.best.iter().map(|(_, index)| *index).chain(held.map(|(index, _)| *index))
+    }
+
     /// Number of nodes that can take it.
     pub fn suitable(&self) -> usize {
         self.best.len()
@@ -147,9 +153,10 @@ impl Ranking {
         self.best.is_empty() && self.fatal.is_empty() && self.blocked.values().all(is_other)
     }
 
-    /// Why no node can take it.
-    pub fn sentence(&self) -> String {
-        let refused = self.best.iter().map(|_| &Blocked::RefusedBefore);
+    /// Why no node can take it; `kept` of those that could are kept for others.
+    pub fn sentence(&self, kept: usize) -> String {
+        let because = |(place, _)| if place < kept { &Blocked::Kept } else { &Blocked::RefusedBefore };
+        let refused = self.best.iter().enumerate().map(because);
         // Slices of a node that is gone stay for a while.
         let counts = |blocked: &&Blocked| !matches!(blocked, Blocked::NoNode | Blocked::NotManaged);
         let blocked = self.blocked.values().filter(counts);

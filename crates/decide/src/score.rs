@@ -43,6 +43,11 @@ pub(crate) struct Candidate<'c> {
 }
 
 impl Score {
+    /// Free cards that stay on the node.
+    pub fn free_after(&self) -> u32 {
+        self.free
+    }
+
     pub fn of(candidate: &Candidate<'_>) -> Self {
         let Candidate { report, before, after, .. } = *candidate;
         let whole = candidate.whole_cards();

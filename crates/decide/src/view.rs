@@ -117,5 +117,6 @@ fn waiting_pod(cluster: &Cluster, key: &Key, why: &str) -> WaitingPod {
         name: key.1.clone(),
         since: created.and_then(|created| u64::try_from(created.0.as_second()).ok()).unwrap_or_default(),
         why: why.to_owned(),
+        ..WaitingPod::default()
     }
 }

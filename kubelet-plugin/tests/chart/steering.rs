@@ -138,6 +138,10 @@ async fn pods_that_ask_for_devices_wait_where_somebody_opted_in_and_only_there()
     assert!(!is_gated(OTHER, &claiming(json!({}))).await, "not opted in");
     let refused = claiming(json!({"metadata": {"labels": {OPT_IN_LABEL: "disabled"}}}));
     assert!(!is_gated(OTHER, &refused).await, "another value");
+    for label in [json!({"gpu.tessera.dev/group": "train"}), json!({"gpu.tessera.dev/gang": "enabled"})] {
+        let of_a_gang = claiming(json!({"metadata": {"labels": label}}));
+        assert!(is_gated(OTHER, &of_a_gang).await, "a pod of a gang");
+    }
     let queued = claiming(json!({"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}));
     let both = gates(&client, OPTED_IN, &queued).await;
     assert_eq!(both.len(), 2, "{both:?}");
@@ -162,7 +166,8 @@ async fn ungated_before_the_end(client: &Client) {
     cluster.kubectl_with_input(&["create", "--filename=-"], &hook).await.expect("created");
     let config = cluster.service_account_config(NAMESPACE, "tessera-controller-ungate", None).await;
     let account = connect(config.expect("a token")).await;
-    let bindings = ["namespace", "pod"].map(|by| format!("{NAMESPACE}-tessera-steering-by-{by}"));
+    let bindings =
+        ["namespace", "pod", "gang", "group"].map(|by| format!("{NAMESPACE}-tessera-steering-by-{by}"));
     tessera_controller::ungate::run(account, &bindings).await.expect("lifted");
     let name = waiting.metadata.name.expect("a name");
     assert_eq!(gates_of(&pods.get(&name).await.expect("there")), [""; 0]);

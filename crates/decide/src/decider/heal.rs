@@ -76,6 +76,15 @@ impl Decider {
         self.healing.evictions(&refusals::owner(pod)).max(noted_evictions(pod))
     }
 
+    /// An eviction was done, or refused.
+    pub(super) fn evicted(&mut self, now: Time, pod: &PodReference, is_done: bool) {
+        if is_done {
+            self.healing.evicted(pod, now);
+        } else {
+            self.see_refused_eviction(now, pod);
+        }
+    }
+
     /// Has it written on the pod how many of its like were evicted, if that is more than stands there.
     pub(super) fn see_evictions(&mut self, key: &Key, pod: &Pod) {
         if self.term.is_some() && !has_ended(pod) && self.evictions_of(pod) > noted_evictions(pod) {
@@ -90,7 +99,7 @@ fn noted_evictions(pod: &Pod) -> u32 {
     annotations.and_then(|all| all.get(EVICTIONS_ANNOTATION)?.parse().ok()).unwrap_or(0)
 }
 
-fn has_controller(pod: &Pod) -> bool {
+pub(super) fn has_controller(pod: &Pod) -> bool {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true))
 }

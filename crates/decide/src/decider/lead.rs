@@ -25,6 +25,7 @@ impl Decider {
         self.term = Some(Term::new(epoch.to_owned(), now));
         self.clearing.clear();
         self.told_overlaps.clear();
+        self.gangs.forget_times();
         self.to_check = self.fleet.nodes().map(|node| node.name.clone()).collect();
         self.unclaimed = self.cluster.objects().claims.keys().cloned().collect();
         self.queue.extend(self.waiting.keys().cloned());

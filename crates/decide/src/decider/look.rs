@@ -108,9 +108,13 @@ impl Decider {
                 self.waits(now, key, &pod, text, false)
             }
             Choice::Nowhere { sentence, is_managed: true, .. } => {
+                if let Some(waiting) = self.waiting.get_mut(key) {
+                    waiting.is_stuck = true;
+                }
                 // Some of its claims may have devices from us, on a node that does not have the others'.
                 let taken = self.take_back(key, &pod, &demand, &sentence);
-                taken.or_else(|| self.waits(now, key, &pod, sentence, true))
+                // Told when it is known whether others make room.
+                taken.or_else(|| self.waits(now, key, &pod, sentence, false))
             }
             _ if !is_gated => None,
             Choice::Node { node, suitable } => {
@@ -159,6 +163,8 @@ impl Decider {
     }
 
     fn best(&mut self, now: Time, demand: &Demand, owner: &str, way: Way) -> Choice {
+        let pod = demand.subject.pod.as_ref().filter(|_| way == Way::Managed && !self.standing.is_empty());
+        let asks = pod.map(|pod| self.asks(now, pod));
         let mut view = View {
             cluster: &self.cluster,
             handed_over: self.handed_over(),
@@ -172,21 +178,28 @@ impl Decider {
             return Choice::Fatal(error.to_owned());
         }
         let refusals = &self.refusals;
-        let is_refused = |fleet: &Fleet, index| refusals.contains(owner, &fleet.node(index).name, now);
-        match ranking.best().find(|(_, index)| !is_refused(view.fleet, *index)) {
+        let is_kept = |fleet: &Fleet, index| {
+            let node = fleet.node(index);
+            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+        };
+        let is_free = |fleet: &Fleet, index| {
+            !is_kept(fleet, index) && !refusals.contains(owner, &fleet.node(index).name, now)
+        };
+        match ranking.best().find(|(_, index)| is_free(view.fleet, *index)) {
             Some((score, _)) if score.is_native => Choice::Native,
             Some((_, first)) => {
                 let key = spread::topology_key(view.fleet, first).map(str::to_owned);
                 let node = key.and_then(|key| {
                     let candidates: Vec<_> =
-                        ranking.best().filter(|(_, index)| !is_refused(view.fleet, *index)).collect();
+                        ranking.best().filter(|(_, index)| is_free(view.fleet, *index)).collect();
                     spread::least_used(&key, &candidates, &mut view)
                 });
                 let node = node.unwrap_or(first);
                 Choice::Node { node: view.fleet.node(node).name.clone(), suitable: ranking.suitable() }
             }
             None => Choice::Nowhere {
-                sentence: ranking.sentence(),
+                sentence: ranking
+                    .sentence(ranking.best().filter(|(_, index)| is_kept(view.fleet, *index)).count()),
                 crowded: ranking.without_room().map(|index| view.fleet.node(index).name.clone()).collect(),
                 is_managed: way == Way::Managed && !ranking.is_not_managed(),
             },
@@ -220,7 +233,7 @@ impl Decider {
             })
     }
 
-    fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
+    pub(super) fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.why.clone_from(&why);
             waiting.is_released = true;

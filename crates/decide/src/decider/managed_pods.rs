@@ -13,7 +13,7 @@ use crate::Time;
 use crate::demand::Demand;
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::promises::{Promise, Written};
-use crate::ranking::Way;
+use crate::ranking::{Fit, Way};
 use crate::refusals;
 use crate::steers::{ManagedSteer, Steer};
 
@@ -34,12 +34,26 @@ impl Decider {
         chosen: (&str, usize),
     ) -> Option<Intent> {
         let (node, suitable) = chosen;
-        let term = self.term.as_ref().filter(|_| self.may_allocate())?;
-        let epoch = term.epoch.clone();
         if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
             return self.waits(now, key, pod, "its ResourceClaims do not exist yet".to_owned(), false);
         }
         let fit = self.fit(demand, Way::Managed, node)?;
+        let why = format!("of {suitable} suitable nodes, {node} loses least by it");
+        self.allocate_fit(now, (key, pod), demand, (node, fit), why, is_gated(pod))
+    }
+
+    /// Gives the pod's claims these devices of the node, and lifts its gate after that, where `lifts_gate`.
+    pub(super) fn allocate_fit(
+        &mut self,
+        now: Time,
+        (key, pod): (&Key, &Pod),
+        demand: &Demand,
+        (node, fit): (&str, Fit),
+        why: String,
+        lifts_gate: bool,
+    ) -> Option<Intent> {
+        let term = self.term.as_ref().filter(|_| self.may_allocate())?;
+        let epoch = term.epoch.clone();
         let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()))?;
         let (wanted, _) = demand.on(object);
         let ours =
@@ -56,14 +70,8 @@ impl Decider {
         if let Some(steer) = self.steers.get_mut(key) {
             steer.managed = Some(managed);
         }
-        Some(Intent::Allocate {
-            pod: reference(pod),
-            node: node.to_owned(),
-            claims,
-            epoch,
-            is_gated: is_gated(pod),
-            why: format!("of {suitable} suitable nodes, {node} loses least by it"),
-        })
+        let (pod, node) = (reference(pod), node.to_owned());
+        Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, why })
     }
 
     /// Counts the devices as taken, whatever becomes of the pod.

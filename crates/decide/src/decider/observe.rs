@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
+use tessera_cluster::gang;
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::{Key, Kind, Object, key, outcome};
 
@@ -75,6 +76,9 @@ impl Decider {
             }
             Kind::Node | Kind::Pod => {}
             Kind::ResourceClaimTemplate => self.queue.extend(self.waiting.keys().cloned()),
+            Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => self.see_workload(&key.0),
+            // Whoever looks for somebody to evict does so again and again.
+            Kind::DisruptionBudget => {}
             Kind::DeviceClass | Kind::DeviceTaintRule => {
                 self.rankings.clear();
                 self.fleet.mark_all();
@@ -127,10 +131,14 @@ impl Decider {
                 if let Some(node) = self.node_of_pod(key) {
                     self.fleet.mark(&node);
                 }
+                self.forget_nominated(key);
                 self.forget_steer(key);
-                self.waiting.remove(key);
+                if self.waiting.remove(key).is_some() {
+                    self.see_place_left();
+                }
                 self.queue.remove(key);
                 self.adopted.remove(key);
+                self.gangs.set(key, None);
                 if let Some(pod) = self.cluster.objects().pods.get(key).cloned() {
                     self.see_end(&pod);
                 }
@@ -140,9 +148,30 @@ impl Decider {
                 self.rankings.clear();
                 self.fleet.mark_all();
             }
-            Kind::ResourceClaimTemplate | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {}
+            Kind::ResourceClaimTemplate
+            | Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::Job
+            | Kind::JobSet
+            | Kind::LeaderWorkerSet
+            | Kind::PodGroup
+            | Kind::DisruptionBudget => {}
         }
         self.cluster.delete(kind, key);
+    }
+
+    /// What makes pods of this namespace changed: they may be of other gangs, or of none.
+    fn see_workload(&mut self, namespace: &str) {
+        let first = (namespace.to_owned(), String::new());
+        let pods = self.cluster.objects().pods.range(first..);
+        let of_namespace = pods.take_while(|((other, _), _)| other == namespace);
+        for (key, pod) in of_namespace {
+            let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
+            self.gangs.set(key, gang.map(|member| member.gang));
+            if self.waiting.contains_key(key) {
+                self.queue.insert(key.clone());
+            }
+        }
     }
 
     fn node_of_pod(&self, key: &Key) -> Option<String> {
@@ -254,10 +283,15 @@ impl Decider {
             if let Some(before) = before.cloned() {
                 self.see_end(&before);
             }
+            self.forget_nominated(key);
             self.forget_steer(key);
-            self.waiting.remove(key);
+            if self.waiting.remove(key).is_some() {
+                self.see_place_left();
+            }
         }
         self.adopted.remove(key);
+        let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
+        self.gangs.set(key, gang.map(|member| member.gang));
         if let Some(noted) =
             pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION))
         {
@@ -273,7 +307,10 @@ impl Decider {
             self.waiting.entry(key.clone()).or_default().is_released = false;
             self.queue.insert(key.clone());
         } else {
-            self.waiting.remove(key);
+            if self.waiting.remove(key).is_some() {
+                self.see_place_left();
+            }
+            self.forget_nominated(key);
             self.queue.remove(key);
         }
         if has_ended(pod) {

@@ -104,7 +104,7 @@ impl Decider {
 }
 
 /// The claims with these allocations.
-fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<ResourceClaim> {
+pub(super) fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<ResourceClaim> {
     let claims = wanted.iter().zip(allocations).map(|(wanted, allocation)| ResourceClaim {
         status: Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() }),
         ..wanted.claim.clone()

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Request};
-use tessera_api::fleet_view::FleetView;
+use tessera_api::fleet_view::{FleetView, WaitingPod};
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Key;
 
 use super::Decider;
 use crate::demand::Demand;
+use crate::queue::Order;
 use crate::summary::{self, PoolSummary, Shape};
 use crate::{Time, view};
 
@@ -52,7 +53,36 @@ impl Decider {
             self.waiting().map(|(key, why)| (key.clone(), why.to_owned())).collect();
         let waiting = waiting.iter().map(|(key, why)| (key, why.as_str()));
         let view = view::of_fleet(&mut self.fleet, &self.cluster, &self.driver, waiting, now);
-        FleetView { leads: self.term.is_some(), ..view }
+        let mut view = FleetView { leads: self.term.is_some(), ..view };
+        self.tell_places(&mut view.waiting);
+        view
+    }
+
+    /// Who of those that wait goes first.
+    fn tell_places(&self, waiting: &mut [WaitingPod]) {
+        let mut orders: Vec<(Order, usize)> = Vec::new();
+        for (number, pod) in waiting.iter_mut().enumerate() {
+            let key = (pod.namespace.clone(), pod.name.clone());
+            let order = match self.gangs.of(&key) {
+                Some(gang) => {
+                    pod.gang = Some(gang.name.clone());
+                    self.order_of(gang)
+                }
+                None => Order::of(self.cluster.objects().pods.get(&key).map(AsRef::as_ref).into_iter()),
+            };
+            pod.priority = order.priority();
+            orders.push((order, number));
+        }
+        orders.sort();
+        let mut place = 0;
+        let mut before: Option<&Order> = None;
+        for (order, number) in &orders {
+            if before != Some(order) {
+                place += 1;
+                before = Some(order);
+            }
+            waiting[*number].place = place;
+        }
     }
 
     /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.
@@ -91,7 +121,7 @@ impl Decider {
     }
 
     /// The pools on whose nodes there is what the pod asks for, free or not.
-    fn pools_asked(&mut self, demand: &Demand) -> BTreeSet<String> {
+    pub(super) fn pools_asked(&mut self, demand: &Demand) -> BTreeSet<String> {
         self.pools_with(|decider, node| decider.is_ours_on(demand, node))
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod choice;
+mod gangs;
 mod gates;
 mod healing;
 // Not through its crate, which brings emulated hardware and an API server along.

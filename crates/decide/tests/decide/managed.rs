@@ -32,13 +32,13 @@ fn a_pod_gets_managed_cards_whether_or_not_it_has_the_gate() {
     let flags: Vec<bool> = intents
         .iter()
         .map(|intent| match intent {
-            Intent::Allocate { is_gated, claims, epoch, .. } => {
+            Intent::Allocate { lifts_gate, claims, epoch, .. } => {
                 let ClaimAllocation { claim, allocation } = &claims[0];
                 assert_eq!(epoch, "one");
                 assert!(["5", "6"].contains(&claim.resource_version.as_str()));
                 let results = outcome::results(allocation);
                 assert!(results[0].tolerations.is_none(), "{results:?}");
-                *is_gated
+                *lifts_gate
             }
             other => panic!("{other:?}"),
         })

@@ -7,6 +7,7 @@ mod api_server;
 mod bug;
 mod checks;
 mod faults;
+mod jobs;
 mod kubernetes;
 mod pairs;
 mod replica;
@@ -19,6 +20,7 @@ use tessera_decide::Time;
 
 use api_server::{Server, Surroundings};
 use bug::Bug;
+use jobs::Jobs;
 use replica::{Lease, Replica};
 use scheduler::Scheduler;
 use users::Users;
@@ -45,6 +47,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
     let mut around = Surroundings::new(seed, None, bug, with_log);
     let mut server = Server::default();
     let mut users = Users::new(&mut around, &mut server);
+    let mut jobs = Jobs::default();
     let mut scheduler = Scheduler::new(&mut around, &mut server);
     let mut lease = Lease::default();
     let count = around.rng.usize(1..=2);
@@ -61,7 +64,9 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         }
         if around.is_faulty {
             users.step(&mut around, &mut server);
+            jobs.act(&mut around, &mut server);
         }
+        jobs.step(&mut around, &mut server);
         users.untaint(&mut around, &mut server);
         users.tell_what_is_steered(&mut around, &server);
         kubernetes::step(&mut around, &mut server, &mut seen);
@@ -69,6 +74,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         for replica in &mut replicas {
             replica.step(&mut around, &mut server, &mut lease);
         }
+        checks::gangs::look(&mut around, &server);
     }
     if around.violation.is_none() {
         checks::end(&mut around, &server, &mut replicas, FAULTS + SETTLE);

@@ -67,11 +67,19 @@ pub enum Bug {
     HandoverSkipped,
     /// A fresh list of claims is said to be read, and is not.
     ListNotFresh,
+    /// The gate of a pod of a gang is lifted when it has its own devices.
+    GateOfGangLiftedAtOnce,
+    /// Evictions are not carried out.
+    EvictionDropped,
+    /// That pods belong to a gang is not observed.
+    GangNotObserved,
+    /// What is nominated is seen as soon as it is decided on, whatever becomes of the write.
+    NominationTakenAsSeen,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 28] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
         Bug::ConflictTakenForGone,
@@ -97,10 +105,13 @@ impl Bug {
         Bug::LeadershipNotChecked,
         Bug::VersionNotChecked,
         Bug::FenceSkipped,
+        Bug::GateOfGangLiftedAtOnce,
+        Bug::GangNotObserved,
+        Bug::NominationTakenAsSeen,
     ];
 
     /// Those that pairs of faults find.
-    pub const OF_PAIRS: [Bug; 12] = [
+    pub const OF_PAIRS: [Bug; 14] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
         Bug::WakeIgnored,
@@ -113,6 +124,8 @@ impl Bug {
         Bug::MarkTakenForAllocation,
         Bug::HandoverSkipped,
         Bug::ListNotFresh,
+        Bug::GateOfGangLiftedAtOnce,
+        Bug::EvictionDropped,
     ];
 
     /// What the loop is told instead of what happened. `before` is the object as it was told last.
@@ -133,6 +146,7 @@ impl Bug {
             (Bug::BindingNotObserved, Object::Pod(pod)) => {
                 pod.spec.get_or_insert_default().node_name = None;
             }
+            (Bug::GangNotObserved, Object::Pod(pod)) => pod.metadata.labels = None,
             (Bug::OtherGatesNotObserved, Object::Pod(pod)) => {
                 let gates = &mut pod.spec.get_or_insert_default().scheduling_gates;
                 gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name == GATE));

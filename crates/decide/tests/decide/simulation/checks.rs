@@ -1,6 +1,7 @@
 //! What must hold: at every write, at every intent, and at the end.
 
 mod devices;
+pub mod gangs;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -45,6 +46,20 @@ impl Replica {
             Object::ResourceClaim(claim) => Some(claim),
             _ => None,
         }
+    }
+
+    /// Whether all claims of the pod were seen with devices.
+    pub fn has_all_devices(&self, pod: &Pod) -> bool {
+        let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let mut names =
+            statuses.into_iter().flatten().filter_map(|status| status.resource_claim_name.clone());
+        statuses.is_some()
+            && names.all(|name| {
+                let claim = self.view.get(&(Kind::ResourceClaim, (namespace.clone(), name)));
+                matches!(claim.map(AsRef::as_ref), Some(Object::ResourceClaim(claim))
+                    if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
+            })
     }
 
     fn has_devices(&self, pod: &Pod) -> bool {
@@ -142,22 +157,26 @@ pub fn failed(replica: &mut Replica, pod: &PodReference) {
 /// Whether the replica could decide this by what it has seen.
 pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
     let Some(about) = intent.pod() else { return };
-    if matches!(intent, Intent::Note { .. } | Intent::Clear { .. }) {
+    if matches!(intent, Intent::Note { .. } | Intent::Nominate { .. } | Intent::Clear { .. }) {
         return;
     }
     let pod = replica.pod(&about.key).filter(|pod| pod.metadata.uid.as_ref() == Some(&about.uid));
     let Some(pod) = pod else {
         return around.violated(|| format!("{intent:?} for a pod that was seen to be gone"));
     };
-    let is_open = matches!(intent, Intent::Allocate { is_gated: false, .. } | Intent::Tell { .. });
+    let is_open = matches!(
+        intent,
+        Intent::Allocate { lifts_gate: false, .. } | Intent::Tell { .. } | Intent::Evict { .. }
+    );
     if gates(pod) != [GATE] && !(is_open && gates(pod).is_empty()) {
         around.violated(|| format!("{intent:?}, but its gates are {:?}", gates(pod)));
     }
     match intent {
         Intent::Steer { node, .. } => steer(around, replica, pod, node),
         Intent::Release { why, .. } => release(around, replica, pod, why),
+        Intent::Evict { why, .. } => gangs::may_evict(around, replica, why),
         // What it may have of which card is checked when it is written.
-        Intent::Allocate { .. } => {}
+        Intent::Allocate { lifts_gate: true, .. } => gangs::may_lift(around, replica, pod),
         _ => {}
     }
 }
@@ -213,8 +232,9 @@ fn truth(server: &Server) -> Cluster {
 
 /// What must hold when nothing has failed for long.
 pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica], quiet_since: Time) {
-    let cluster = truth(server);
+    let mut cluster = truth(server);
     let mut asker = scheduler::asker();
+    gangs::end(around, server, &mut cluster, &mut asker);
     for (key, pod) in server.pods() {
         if gates(pod).is_empty() {
             continue;
@@ -227,7 +247,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
         if !subject.claims.is_empty() && subject.claims.iter().all(|wanted| wanted.is_allocated()) {
             around.violated(|| format!("{name} has its devices and keeps its gate"));
         }
-        for node in cluster.objects().nodes.values() {
+        for node in cluster.objects().nodes.values().filter(|_| !gangs::is_member(pod)) {
             let node_name = node.metadata.name.clone().unwrap_or_default();
             if !scheduler::dislikes(pod, &node_name)
                 && scheduler::fit(&cluster, &subject, node, &mut asker).is_some()
@@ -267,7 +287,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
 /// Pods with a gate or without, for managed cards or others.
 fn waits_although_it_fits(around: &mut Surroundings, server: &Server, cluster: &Cluster, asker: &mut Asker) {
     let waits = |pod: &Pod| node_name(pod).is_none() && pod.metadata.deletion_timestamp.is_none();
-    for (key, pod) in server.pods().filter(|(_, pod)| waits(pod)) {
+    for (key, pod) in server.pods().filter(|(_, pod)| waits(pod) && !gangs::is_member(pod)) {
         let subject = subject::of_pod(cluster.objects(), pod);
         let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
         if !subject.obstacles.iter().all(is_gate) {

@@ -58,6 +58,7 @@ fn run(scene: Scene, faults: &[(usize, Fault)], bug: Option<Bug>, with_log: bool
         for replica in &mut replicas {
             replica.step(&mut around, &mut server, &mut lease);
         }
+        checks::gangs::look(&mut around, &server);
         let will_go_on = |replica: &Replica| replica.is_busy() || replica.will_wake(&around);
         if changed.1 != server.version {
             active = around.now;
@@ -66,7 +67,8 @@ fn run(scene: Scene, faults: &[(usize, Fault)], bug: Option<Bug>, with_log: bool
             changed = (around.now, server.version);
         }
         if around.now > changed.0 + QUIET {
-            checks::end(&mut around, &server, &mut replicas, changed.0);
+            // What follows from the last change is told at once.
+            checks::end(&mut around, &server, &mut replicas, changed.0 + IDLE);
             break;
         }
         if around.now > LATEST {

@@ -8,6 +8,7 @@ use tessera_cluster::Kind;
 use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, node_name};
+use super::jobs::{Job, Jobs};
 use super::replica::Replica;
 use super::scheduler::Scheduler;
 use crate::objects;
@@ -20,6 +21,10 @@ const CARDS: usize = 2;
 enum Act {
     Create(Value),
     Delete(&'static str),
+    /// A Job whose pods start together.
+    Make(Job),
+    /// The node of this pod is gone, and stays so.
+    LoseNodeOf(&'static str),
     /// The node's cards are managed from now on.
     Manage(&'static str),
     /// kube-scheduler stands still for so many seconds, with what it has decided.
@@ -38,12 +43,15 @@ pub enum Scene {
     /// The cards of a node that kube-scheduler gives out become managed, and neither kube-scheduler nor the controller sees
     /// at once what the other does.
     Handover,
+    /// A gang waits for all of its cards, gets them, and loses a node for which there is no other.
+    Gang,
 }
 
 /// A scene that is being played.
 pub struct Stage {
     /// Seconds and what happens then, the next one last.
     acts: Vec<(f32, Act)>,
+    jobs: Jobs,
 }
 
 fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
@@ -80,7 +88,7 @@ fn not_on_c(mut pod: Value) -> Value {
 }
 
 impl Scene {
-    pub const ALL: [Scene; 2] = [Scene::Contention, Scene::Handover];
+    pub const ALL: [Scene; 3] = [Scene::Contention, Scene::Handover, Scene::Gang];
 
     fn acts(self) -> Vec<(f32, Act)> {
         let two = json!([{ "name": "gpus", "resourceClaimTemplateName": "one" },
@@ -103,6 +111,13 @@ impl Scene {
                 (133.0, Act::Create(first(pod("gated", true, of("one"))))),
                 (133.5, Act::ControllerIsStale(45)),
                 (166.0, Act::Delete("fills-one")),
+            ],
+            Scene::Gang => vec![
+                (125.0, Act::Create(pod("fills-one", false, of("two")))),
+                (126.0, Act::Create(pod("in-the-way", false, of("one")))),
+                (130.0, Act::Make(gang("g", 2, "two"))),
+                (134.0, Act::Delete("in-the-way")),
+                (170.0, Act::LoseNodeOf("g-1")),
             ],
         }
     }
@@ -130,7 +145,7 @@ impl Scene {
         server.apply(around, objects::read::<ResourceClaim>(claim));
         let mut acts = self.acts();
         acts.reverse();
-        Stage { acts }
+        Stage { acts, jobs: Jobs::default() }
     }
 }
 
@@ -162,6 +177,8 @@ impl Stage {
                     server.apply(around, objects::read::<Pod>(pod));
                 }
                 Act::Delete(name) => delete(around, server, name),
+                Act::Make(job) => self.jobs.make(job),
+                Act::LoseNodeOf(name) => lose_node_of(around, server, name),
                 Act::Manage(node) => {
                     around.note(|| format!("{node} is managed"));
                     publish(around, server, node, "Managed");
@@ -177,7 +194,24 @@ impl Stage {
                 }
             }
         }
+        self.jobs.step(around, server);
     }
+}
+
+fn gang(name: &str, size: usize, template: &'static str) -> Job {
+    let (name, uid) = (name.to_owned(), format!("job-{name}"));
+    Job { name, uid, size, min: size, template, is_kept: false, priority: 0 }
+}
+
+fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {
+    let node = server.pod(&objects::key(name)).and_then(node_name).map(str::to_owned);
+    // Faults may have kept it from being bound.
+    let Some(node) = node else { return };
+    around.note(|| format!("node {node} is gone"));
+    for suffix in ["0-counters", "1-devices"] {
+        server.delete(around, Kind::ResourceSlice, &(String::new(), format!("{node}-{suffix}")));
+    }
+    server.delete(around, Kind::Node, &(String::new(), node));
 }
 
 fn delete(around: &mut Surroundings, server: &mut Server, name: &str) {

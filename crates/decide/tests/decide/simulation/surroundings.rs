@@ -3,6 +3,7 @@
 use tessera_decide::Time;
 
 use super::bug::Bug;
+use super::checks::gangs::Gangs;
 use super::faults::Plan;
 
 /// What all parts share.
@@ -19,6 +20,8 @@ pub struct Surroundings {
     /// Since when all nodes with devices, and at least one, are in steered pools.
     pub only_steered_since: Option<Time>,
     pub log: Option<Vec<String>>,
+    /// What was true of gangs.
+    pub gangs: Gangs,
 }
 
 impl Surroundings {
@@ -33,6 +36,7 @@ impl Surroundings {
             violation: None,
             only_steered_since: None,
             log: with_log.then(Vec::new),
+            gangs: Gangs::default(),
         }
     }
 

@@ -2,13 +2,17 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
-use tessera_api::managed::{EPOCH_ANNOTATION, REFUSED_NODES_ANNOTATION, RefusedNodes};
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::managed::{
+    EPOCH_ANNOTATION, NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION, RefusedNodes,
+};
 use tessera_api::steering::GATE;
 use tessera_decide::{ClaimReference, PodReference};
 
 use super::{Server, gates};
 use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
+use crate::simulation::{checks, jobs};
 
 /// What the API server answers to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +62,11 @@ impl Server {
             }
             Ok(_) => {}
         }
+        let now = Timestamp::from_millisecond(i64::try_from(around.now.as_millis()).unwrap()).unwrap();
         self.update_claim(around, &claim.key, |found| {
-            found.status.get_or_insert_default().allocation = Some(allocation.clone());
+            let mut allocation = allocation.clone();
+            allocation.allocation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+            found.status.get_or_insert_default().allocation = Some(allocation);
         });
         Answer::Done
     }
@@ -117,6 +124,34 @@ impl Server {
         Answer::Done
     }
 
+    /// Writes on the pod what it will get, or that nothing is planned for it.
+    pub fn note_nomination(
+        &mut self,
+        around: &mut Surroundings,
+        pod: &PodReference,
+        nomination: Option<&Nomination>,
+    ) -> Answer {
+        if let Err(answer) = self.found(around, pod) {
+            return answer;
+        }
+        let text = nomination.map(Nomination::encode);
+        self.update_pod(around, &pod.key, |pod| {
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.remove(NOMINATION_ANNOTATION);
+            annotations.extend(text.map(|text| (NOMINATION_ANNOTATION.to_owned(), text)));
+        });
+        Answer::Done
+    }
+
+    /// Evicts the pod.
+    pub fn evict(&mut self, around: &mut Surroundings, pod: &PodReference) -> Answer {
+        if let Err(answer) = self.found(around, pod) {
+            return answer;
+        }
+        jobs::end(around, self, &pod.key);
+        Answer::Done
+    }
+
     /// Removes our gate; `is_steer`: after a node was proposed.
     pub fn lift(&mut self, around: &mut Surroundings, pod: &PodReference, is_steer: bool) -> Answer {
         let found = match self.found(around, pod) {
@@ -135,6 +170,7 @@ impl Server {
         } else if is_steer && nominated.is_none() {
             around.violated(|| format!("{}: lifted before a node was proposed", pod.key.1));
         }
+        checks::gangs::lifted(around, &found.clone());
         self.update_pod(around, &pod.key, |found| {
             let gates = &mut found.spec.get_or_insert_default().scheduling_gates;
             gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name != GATE));

@@ -1,7 +1,8 @@
 //! Carries the intents of a replica out, write by write: each may be refused, late or lost, or its answer.
 
-use tessera_cluster::{Key, Kind};
-use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, Time};
+use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
+use tessera_cluster::{Key, Kind, Object};
+use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Time};
 
 use super::super::api_server::{Answer, Server, Surroundings};
 use super::super::bug::Bug;
@@ -28,6 +29,7 @@ enum Step {
     /// What is to be done to the status of the claim of this number.
     Status(usize),
     Note,
+    Evict,
     Nominate,
     Lift,
 }
@@ -74,8 +76,11 @@ impl Replica {
         intent: Intent,
     ) {
         let step = match &intent {
-            // No device of the simulation fails to be prepared.
-            Intent::Tell { .. } | Intent::Evict { .. } => return,
+            Intent::Tell { .. } => return,
+            Intent::Evict { pod, .. } if around.has(Bug::EvictionDropped) => {
+                return self.at_once.push(Observation::Evicted { pod: pod.clone(), is_done: true });
+            }
+            Intent::Evict { .. } => Step::Evict,
             Intent::Release { .. } if around.has(Bug::ReleaseDropped) => return,
             Intent::Release { .. } => Step::Lift,
             Intent::Steer { .. } if around.has(Bug::GateLiftedFirst) => Step::Lift,
@@ -92,13 +97,21 @@ impl Replica {
             }
             Intent::Fence { .. } => Step::Mark(0),
             Intent::Clear { .. } => Step::Status(0),
+            Intent::Nominate { pod, nomination } => {
+                if around.has(Bug::NominationTakenAsSeen) {
+                    self.see_at_once(pod, nomination.as_ref());
+                }
+                Step::Note
+            }
             Intent::Note { .. } => Step::Note,
             Intent::ListClaims if around.has(Bug::ListNotFresh) => {
                 return self.at_once.push(Observation::ClaimsListed { asked_at: around.now });
             }
             Intent::ListClaims => return server.list_anew(around, self.watch, Kind::ResourceClaim),
         };
-        let is_about = |intent: &Intent| !matches!(intent, Intent::Note { .. } | Intent::Clear { .. });
+        let is_about = |intent: &Intent| {
+            !matches!(intent, Intent::Note { .. } | Intent::Nominate { .. } | Intent::Clear { .. })
+        };
         let is_twice = |writing: &Writing| {
             !writing.is_forgotten
                 && is_about(&writing.intent)
@@ -112,6 +125,17 @@ impl Replica {
             self.sent.insert(pod.clone(), node.clone());
         }
         self.send(around, lease, intent, step, Vec::new());
+    }
+
+    /// The loop is told that the pod has the nomination.
+    fn see_at_once(&mut self, pod: &PodReference, nomination: Option<&Nomination>) {
+        let Some(Object::Pod(found)) = self.view.get(&(Kind::Pod, pod.key.clone())).map(AsRef::as_ref) else {
+            return;
+        };
+        let mut found = found.clone();
+        let text = nomination.map(|nomination| (NOMINATION_ANNOTATION.to_owned(), nomination.encode()));
+        found.metadata.annotations.get_or_insert_default().extend(text);
+        self.at_once.push(Observation::Applied(Box::new(found.into())));
     }
 
     /// Starts a write.
@@ -213,6 +237,10 @@ impl Replica {
                 (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
                     server.clear(around, &claims[number])
                 }
+                (_, Intent::Evict { pod, .. }, _) => server.evict(around, pod),
+                (_, Intent::Nominate { pod, nomination }, _) => {
+                    server.note_nomination(around, pod, nomination.as_ref())
+                }
                 (_, Intent::Note { pod, nodes, .. }, _) => server.note_refusals(around, pod, nodes),
                 (_, intent, _) => {
                     let is_steer = matches!(intent, Intent::Steer { .. });
@@ -272,7 +300,10 @@ impl Replica {
                 (Step::Status(number), Intent::Allocate { claims, .. }) if number + 1 < claims.len() => {
                     Some(Step::Mark(number + 1))
                 }
-                (Step::Status(_), Intent::Allocate { is_gated, .. }) => is_gated.then_some(Step::Nominate),
+                (Step::Status(_), Intent::Allocate { lifts_gate, .. }) => {
+                    let lifts_gate = *lifts_gate || around.has(Bug::GateOfGangLiftedAtOnce);
+                    lifts_gate.then_some(Step::Nominate)
+                }
                 (Step::Status(number), Intent::Clear { claims, .. }) => {
                     (number + 1 < claims.len()).then_some(Step::Status(number + 1))
                 }
@@ -303,7 +334,7 @@ impl Replica {
                 let claims = claims.iter().map(|claim| claim.key.clone()).collect();
                 self.observe(around, Observation::ClaimsWritten { claims, is_done });
             }
-            Intent::Note { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
+            Intent::Note { .. } | Intent::Nominate { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
             Intent::Evict { pod, .. } => {
                 self.observe(around, Observation::Evicted { pod: pod.clone(), is_done });
             }

@@ -1,0 +1,146 @@
+//! `kubectl gpu queue`: who waits for cards, in which order, and for what.
+
+use serde::Serialize;
+use tessera_api::fleet_view::FleetView;
+
+use crate::api_server::{FleetPort, block_on, connect};
+use crate::arguments::QueueArguments;
+use crate::commands::top::read;
+use crate::output::{self, CommandError, Verdict};
+
+/// A pod by itself, or a gang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Its place among all that wait, from 1.
+    pub place: u32,
+    /// `namespace/name` of the pod or the gang.
+    pub name: String,
+    /// How many of its pods wait.
+    pub pods: usize,
+    /// Its priority.
+    pub priority: i32,
+    /// For how many seconds the first of its pods has existed.
+    pub waits_seconds: u64,
+    /// What it waits for.
+    pub why: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The fleet cannot be asked for.
+pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
+    let view = match &arguments.file {
+        Some(file) => read(file)?,
+        None => block_on(async {
+            let (client, _) = connect(&arguments.connection, None).await?;
+            FleetPort::find(client).await??.fleet().await
+        })?,
+    };
+    let rows = rows(&view, arguments.namespace.as_deref());
+    match arguments.output {
+        Some(format) => output::structured(format, &rows)?,
+        None if rows.is_empty() => output::print("nobody waits\n")?,
+        None => output::print(&table(&rows))?,
+    }
+    Ok(Verdict::Yes)
+}
+
+/// Pods and gangs, the first in the queue first. A gang has the reason of the first of its pods that has one.
+fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
+    let mut waiting: Vec<_> = view
+        .waiting
+        .iter()
+        .filter(|pod| namespace.is_none_or(|namespace| pod.namespace == namespace))
+        .collect();
+    waiting.sort_by_key(|pod| (pod.place, &pod.namespace, &pod.name));
+    let mut rows: Vec<Row> = Vec::new();
+    for pod in waiting {
+        let name = format!("{}/{}", pod.namespace, pod.gang.as_ref().unwrap_or(&pod.name));
+        let waits_seconds = if pod.since == 0 { 0 } else { view.at.saturating_sub(pod.since) };
+        match rows.last_mut().filter(|row| row.place == pod.place && row.name == name && pod.gang.is_some()) {
+            Some(row) => {
+                row.pods += 1;
+                row.waits_seconds = row.waits_seconds.max(waits_seconds);
+                if row.why.is_empty() {
+                    row.why.clone_from(&pod.why);
+                }
+            }
+            None => rows.push(Row {
+                place: pod.place,
+                name,
+                pods: 1,
+                priority: pod.priority,
+                waits_seconds,
+                why: pod.why.clone(),
+            }),
+        }
+    }
+    rows
+}
+
+fn table(rows: &[Row]) -> String {
+    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "WAITS", "FOR"];
+    let cells = rows.iter().map(|row| {
+        let place = if row.place == 0 { "-".to_owned() } else { row.place.to_string() };
+        let why = if row.why.is_empty() { "not looked at yet".to_owned() } else { row.why.clone() };
+        vec![
+            place,
+            row.name.clone(),
+            row.pods.to_string(),
+            row.priority.to_string(),
+            time(row.waits_seconds),
+            why,
+        ]
+    });
+    output::table(&header, cells)
+}
+
+/// `45s`, `12m`, `3h`, `2d`, as kubectl says it.
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::fleet_view::WaitingPod;
+
+    use super::*;
+
+    fn waiting(name: &str, gang: Option<&str>, place: u32) -> WaitingPod {
+        WaitingPod {
+            namespace: "team".to_owned(),
+            name: name.to_owned(),
+            since: 1_000,
+            why: format!("{name} waits"),
+            gang: gang.map(str::to_owned),
+            priority: 0,
+            place,
+        }
+    }
+
+    #[test]
+    fn a_gang_has_one_row_and_the_first_comes_first() {
+        let view = FleetView {
+            at: 1_900,
+            waiting: vec![
+                waiting("late", None, 2),
+                waiting("train-0", Some("train"), 1),
+                waiting("train-1", Some("train"), 1),
+            ],
+            ..FleetView::default()
+        };
+        let rows = rows(&view, None);
+        let found: Vec<(&str, usize, &str)> =
+            rows.iter().map(|row| (row.name.as_str(), row.pods, row.why.as_str())).collect();
+        assert_eq!(found, [("team/train", 2, "train-0 waits"), ("team/late", 1, "late waits")]);
+        assert!(table(&rows).contains("15m"));
+        assert!(super::rows(&view, Some("other")).is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! Gangs on a real control plane: all of their pods are bound, or none holds anything.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tessera_api::managed::NOMINATION_ANNOTATION;
+use tessera_fakes::poll;
+use tessera_harness::Cluster;
+
+use crate::instance::Instance;
+use crate::managed::{allocation, claims};
+use crate::steered::told;
+use crate::{fleet, pods};
+
+/// An Indexed Job of so many pods with so many cards each.
+fn job(name: &str, pods: usize, cards: usize, labels: Value) -> Value {
+    let mut all = json!({ "app": name });
+    all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "completionMode": "Indexed", "parallelism": pods, "completions": pods,
+            "template": { "metadata": { "labels": all }, "spec": pods::spec(cards) } },
+    })
+}
+
+/// The labels by which pods name their gang.
+fn group(name: &str, size: usize) -> Value {
+    json!({ "gpu.tessera.dev/group": name, "gpu.tessera.dev/group-size": size.to_string() })
+}
+
+/// Claims of the app's pods that have devices.
+async fn allocated(cluster: &Cluster, app: &str) -> usize {
+    let all = claims(cluster).await.list(&ListParams::default()).await.unwrap();
+    let of_app = |name: &str| name.starts_with(&format!("{app}-"));
+    all.items.iter().filter(|claim| of_app(&claim.name_any()) && allocation(claim).is_some()).count()
+}
+
+/// Pods of the app without a gate.
+async fn ungated(cluster: &Cluster, app: &str) -> usize {
+    pods::of_app(cluster, app).await.iter().filter(|pod| !is_gated(pod)).count()
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    !pod.spec.as_ref().unwrap().scheduling_gates.clone().unwrap_or_default().is_empty()
+}
+
+/// Four pods of eight cards, with room for three: none holds anything until a node is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_waits_whole_and_runs_whole() {
+    let cluster = fleet::start_with(4, 8, "Managed").await;
+    let first = Instance::start(&cluster.kubeconfig(), "first");
+    let taken = pods::run(&cluster, "in-the-way", 1).await;
+    fleet::apply(&cluster, &[job("train", 4, 8, group("train", 4))]).await;
+    poll::until_async("all of its pods exist", async || pods::of_app(&cluster, "train").await.len() == 4)
+        .await;
+    let name = |pods: Vec<Pod>| {
+        let first = |pod: &&Pod| pod.labels().get("batch.kubernetes.io/job-completion-index").unwrap() == "0";
+        pods.iter().find(first).unwrap().name_any()
+    };
+    let leader = name(pods::of_app(&cluster, "train").await);
+    let why = told(&cluster, &leader, "NotAllocated").await;
+    assert!(why.contains("gang train: 3 of 4 pods that it needs fit now"), "{why}");
+    // What it does not use is not held.
+    assert_eq!(allocated(&cluster, "train").await, 0);
+    assert!(pods::of_app(&cluster, "train").await.iter().all(is_gated));
+    assert_ne!(pods::run(&cluster, "small", 8).await, taken);
+    cluster.delete_pod("default", "small").await.unwrap();
+
+    cluster.delete_pod("default", "in-the-way").await.unwrap();
+    let begun = Instant::now();
+    let nodes = pods::nodes_of_app(&cluster, "train", 4).await;
+    println!("4 x 8 from the last deletion to the last binding: {:.1?}", begun.elapsed());
+    assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), 4);
+    // Neighbours in rank are neighbours by name.
+    for pod in pods::of_app(&cluster, "train").await {
+        let rank = pod.labels()["batch.kubernetes.io/job-completion-index"].clone();
+        assert_eq!(pod.spec.unwrap().node_name.unwrap(), format!("n0{rank}"));
+    }
+    first.terminate();
+}
+
+/// Killed at different moments of the commit; its successor completes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_dies_leaves_no_part_of_a_gang() {
+    let cluster = fleet::start_with(8, 4, "Managed").await;
+    let mut leader = Instance::start(&cluster.kubeconfig(), "leader-0");
+    pods::run(&cluster, "before", 1).await;
+    cluster.delete_pod("default", "before").await.unwrap();
+    // So many have devices, and so many no gate.
+    for (number, (seen, lifted)) in [(1, 0), (5, 0), (8, 1), (8, 4)].into_iter().enumerate() {
+        let app = format!("gang{number}");
+        fleet::apply(&cluster, &[job(&app, 8, 4, group(&app, 8))]).await;
+        let end = Instant::now() + pods::LIMIT;
+        // As soon as so many have devices: the rest of the commit may be done by then, or not.
+        while allocated(&cluster, &app).await < seen || ungated(&cluster, &app).await < lifted {
+            assert!(Instant::now() < end, "nothing is allocated");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        leader.kill();
+        let left = pods::of_app(&cluster, &app).await;
+        println!("killed with {} gates of 8 left", left.iter().filter(|pod| is_gated(pod)).count());
+        leader = Instance::start(&cluster.kubeconfig(), &format!("leader-{}", number + 1));
+        let nodes = pods::nodes_of_app(&cluster, &app, 8).await;
+        assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), 8);
+        cluster.kubectl(&["delete", "job", &app, "--wait=false"]).await.unwrap();
+        poll::until_async("its cards are free", async || allocated(&cluster, &app).await == 0).await;
+    }
+    leader.terminate();
+}
+
+/// A gang of higher priority: those in its way are evicted when what it will get stands on all of its pods, and none that a
+/// disruption budget keeps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_of_higher_priority_preempts() {
+    let cluster = fleet::start_with(3, 4, "Managed").await;
+    let first = Instance::start(&cluster.kubeconfig(), "first");
+    let high = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": { "name": "high" }, "value": 1000 });
+    let kept = json!({ "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": "kept", "namespace": "default" },
+        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "kept" } } } });
+    fleet::apply(&cluster, &[high, kept, pods::deployment("kept", 1, 4)]).await;
+    let kept = pods::nodes_of_app(&cluster, "kept", 1).await;
+    fleet::apply(&cluster, &[pods::deployment("low", 2, 4)]).await;
+    let low = pods::nodes_of_app(&cluster, "low", 2).await;
+    let victims: BTreeSet<String> =
+        pods::of_app(&cluster, "low").await.iter().map(ResourceExt::name_any).collect();
+
+    // Three nodes: one of them is kept, so that nobody goes for nothing.
+    let urgent = |name: &str, size: usize| {
+        let mut urgent = job(name, size, 4, group(name, size));
+        urgent["spec"]["template"]["spec"]["priorityClassName"] = json!("high");
+        urgent
+    };
+    fleet::apply(&cluster, &[urgent("too-large", 3)]).await;
+    poll::until_async("all of its pods exist", async || pods::of_app(&cluster, "too-large").await.len() == 3)
+        .await;
+    let leader = pods::of_app(&cluster, "too-large").await.iter().map(ResourceExt::name_any).min().unwrap();
+    let why = told(&cluster, &leader, "NotAllocated").await;
+    assert!(why.contains("PodDisruptionBudget"), "{why}");
+    cluster.kubectl(&["delete", "job", "too-large"]).await.unwrap();
+
+    let begun = Instant::now();
+    fleet::apply(&cluster, &[urgent("urgent", 2)]).await;
+    let nodes = pods::nodes_of_app(&cluster, "urgent", 2).await;
+    println!("2 x 4 by preemption: {:.1?}", begun.elapsed());
+    assert_eq!(nodes.iter().collect::<BTreeSet<_>>(), low.iter().collect::<BTreeSet<_>>());
+    assert!(pods::of_app(&cluster, "urgent").await.iter().all(|pod| {
+        pod.annotations().get(NOMINATION_ANNOTATION).is_some_and(|nomination| nomination.contains("n0"))
+    }));
+    assert_eq!(pods::nodes_of_app(&cluster, "kept", 1).await, kept);
+    // Those that were made in place of the evicted ones wait.
+    let now = pods::of_app(&cluster, "low").await;
+    assert!(now.iter().all(|pod| is_gated(pod) && !victims.contains(&pod.name_any())), "{now:?}");
+    cluster.kubectl(&["delete", "poddisruptionbudget", "kept"]).await.unwrap();
+    cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
+    first.terminate();
+}

@@ -1,0 +1,156 @@
+//! What controllers write on the pods that they make, and what their own objects say of these.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_api::gang::{MAX_SIZE, OPT_IN_LABEL, OPT_IN_VALUE};
+
+use super::error::GangError;
+use super::{GangId, Membership, Rank, label, membership};
+use crate::objects::{Key, Objects, key};
+use crate::workloads::{Job, JobSet};
+
+/// Labels of pods of a JobSet (`jobset.sigs.k8s.io`).
+const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
+const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
+const JOBSET_ATTEMPT: &str = "jobset.sigs.k8s.io/restart-attempt";
+const JOBSET_REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
+const JOBSET_JOB: &str = "jobset.sigs.k8s.io/job-global-index";
+
+/// Labels of pods of a LeaderWorkerSet (`leaderworkerset.x-k8s.io`).
+const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+const LWS_REPLICA: &str = "leaderworkerset.sigs.k8s.io/group-index";
+const LWS_WORKER: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+
+/// Annotation of pods of a LeaderWorkerSet: how many there are of one replica.
+pub(crate) const LWS_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+
+/// The number of a pod in its Job, and in its StatefulSet.
+const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+const SET_INDEX: &str = "apps.kubernetes.io/pod-index";
+
+/// What made the pod, and at which attempt. Of a JobSet and a LeaderWorkerSet that is the whole, not the Job or StatefulSet in
+/// between, of which there are several.
+pub(super) fn owner_of(pod: &Pod) -> (String, String) {
+    if let Some(name) = label(pod, JOBSET_NAME) {
+        let uid = label(pod, JOBSET_UID).unwrap_or(name);
+        return (uid.to_owned(), label(pod, JOBSET_ATTEMPT).unwrap_or_default().to_owned());
+    }
+    if let Some(name) = label(pod, LWS_NAME) {
+        return (name.to_owned(), String::new());
+    }
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    (controller.map(|owner| owner.uid.clone()).unwrap_or_default(), String::new())
+}
+
+/// The pod's place among those of its owner.
+pub(super) fn rank_of(pod: &Pod) -> Rank {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let of = |name: &str| label(pod, name).and_then(|text| text.parse().ok());
+    let at_the_end = || name.rsplit('-').next().and_then(|end| end.parse().ok());
+    let index = of(JOB_INDEX).or_else(|| of(LWS_WORKER)).or_else(|| of(SET_INDEX)).or_else(at_the_end);
+    Rank { job: of(JOBSET_JOB).unwrap_or(0), pod: index.unwrap_or(u32::MAX), name }
+}
+
+/// The gang of a pod that names none itself, by what made it.
+pub(super) fn gang_of(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
+    let group = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_ref());
+    if let Some(group) = group {
+        return of_pod_group(objects, pod, group);
+    }
+    if let Some(name) = label(pod, JOBSET_NAME) {
+        return of_job_set(objects, pod, name);
+    }
+    if let Some(name) = label(pod, LWS_NAME) {
+        return of_leader_worker_set(objects, pod, name);
+    }
+    of_job(objects, pod)
+}
+
+/// Whether the pod, or what made it, asks for a gang.
+fn opts_in(pod: &Pod, made_by: Option<&ObjectMeta>) -> bool {
+    let labels = made_by.and_then(|metadata| metadata.labels.as_ref());
+    let of_owner = labels.and_then(|labels| labels.get(OPT_IN_LABEL)).map(String::as_str);
+    label(pod, OPT_IN_LABEL) == Some(OPT_IN_VALUE) || of_owner == Some(OPT_IN_VALUE)
+}
+
+fn in_namespace(pod: &Pod, name: &str) -> Key {
+    (key(&pod.metadata).0, name.to_owned())
+}
+
+fn named(pod: &Pod, name: String, owner: String, attempt: String) -> GangId {
+    GangId { namespace: key(&pod.metadata).0, name, owner, attempt }
+}
+
+fn size_of(pods: u64) -> Result<u32, GangError> {
+    let size = u32::try_from(pods).ok().filter(|size| (1..=MAX_SIZE).contains(size));
+    size.ok_or(GangError::Size { pods })
+}
+
+fn of_job(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.into_iter().find(|owner| owner.controller == Some(true) && owner.kind == "Job");
+    let Some(owner) = owner else { return Ok(None) };
+    let job: Option<&Job> = objects.jobs.get(&in_namespace(pod, &owner.name));
+    let job = job.filter(|job| job.metadata.uid.as_ref() == Some(&owner.uid));
+    if !opts_in(pod, job.map(|job| &job.metadata)) {
+        return Ok(None);
+    }
+    let Some(job) = job else { return Err(GangError::NotYet { kind: "Job", name: owner.name.clone() }) };
+    let pods = u64::from(job.spec.parallelism.unwrap_or(1));
+    if pods < 2 {
+        return Ok(None);
+    }
+    let is_indexed = job.spec.completion_mode.as_deref() == Some("Indexed");
+    if !is_indexed || job.spec.completions != job.spec.parallelism {
+        return Err(GangError::NotIndexed);
+    }
+    let gang = named(pod, owner.name.clone(), owner.uid.clone(), String::new());
+    membership(pod, gang, size_of(pods)?).map(Some)
+}
+
+fn of_job_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
+    let set: Option<&JobSet> = objects.job_sets.get(&in_namespace(pod, name));
+    if !opts_in(pod, set.map(|set| &set.metadata)) {
+        return Ok(None);
+    }
+    let Some(set) = set else { return Err(GangError::NotYet { kind: "JobSet", name: name.to_owned() }) };
+    let (owner, attempt) = owner_of(pod);
+    let part = label(pod, JOBSET_REPLICATED_JOB).filter(|_| set.spec.is_ordered());
+    let jobs = set.spec.replicated_jobs.iter();
+    let pods = jobs.filter(|job| part.is_none_or(|part| job.name == part)).map(|job| job.pods()).sum();
+    let name = part.map_or_else(|| name.to_owned(), |part| format!("{name}-{part}"));
+    membership(pod, named(pod, name, owner, attempt), size_of(pods)?).map(Some)
+}
+
+fn of_leader_worker_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
+    let set = objects.leader_worker_sets.get(&in_namespace(pod, name));
+    let Some(replica) = label(pod, LWS_REPLICA) else { return Ok(None) };
+    if !opts_in(pod, set.map(|set| &set.metadata)) {
+        return Ok(None);
+    }
+    let Some(set) = set else {
+        return Err(GangError::NotYet { kind: "LeaderWorkerSet", name: name.to_owned() });
+    };
+    if set.spec.startup_policy.as_deref() == Some("LeaderReady") {
+        return Err(GangError::LeaderReady);
+    }
+    let annotations = pod.metadata.annotations.as_ref();
+    let size = annotations.and_then(|all| all.get(LWS_SIZE)).and_then(|size| size.parse().ok());
+    let owner = set.metadata.uid.clone().unwrap_or_default();
+    let gang = named(pod, format!("{name}-{replica}"), owner, String::new());
+    membership(pod, gang, size_of(size.unwrap_or(0))?).map(Some)
+}
+
+fn of_pod_group(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
+    let Some(group) = objects.pod_groups.get(&in_namespace(pod, name)) else {
+        return Err(GangError::NotYet { kind: "PodGroup", name: name.to_owned() });
+    };
+    let Some(policy) = &group.spec.scheduling_policy.gang else { return Ok(None) };
+    let min = size_of(policy.min_count.into())?;
+    let owner = group.metadata.uid.clone().unwrap_or_default();
+    let gang = named(pod, name.to_owned(), owner, String::new());
+    // A PodGroup does not say how many there will be at most.
+    let membership = membership(pod, gang, MAX_SIZE)?;
+    Ok(Some(Membership { min, ..membership }))
+}

@@ -1,0 +1,213 @@
+//! Gangs: pods that start together or not at all.
+//!
+//! What a gang has reached is read from its pods and claims alone, so that after a crash the next leader goes on:
+//!
+//! ```text
+//! open ──(all planned, then written)──> allocated ──(all seen allocated)──> lifted ──> bound
+//!   ^                                       │                                 │
+//!   └────────(not enough of them fit)───────┴───(not bound in time: partial.rs)┘
+//! ```
+
+mod members;
+mod partial;
+mod place;
+mod reserve;
+
+use tessera_cluster::Key;
+use tessera_cluster::gang::{self, GangId};
+
+use super::Decider;
+use super::pod::{is_gated, reference};
+use super::preempt::Preemption;
+use crate::Time;
+use crate::intent::Intent;
+use crate::steers::{ManagedSteer, Steer};
+use members::Found;
+pub(super) use members::{Gang, Member, State};
+pub(super) use place::Placement;
+
+/// So long after its newest pod a gang that may be smaller waits for more of them.
+const MORE_MAY_COME: Time = Time::from_secs(10);
+
+impl Decider {
+    /// What to do with a gang of which any pod waits.
+    pub(super) fn look_at_gang(&mut self, now: Time, id: &GangId) -> Vec<Intent> {
+        let found = self.members_of(id);
+        found.iter().for_each(|(key, ..)| self.forget_nominated(key));
+        let intents = self.look_at_members(now, id, &found);
+        found.iter().for_each(|(key, pod, _)| self.hold_nominated(now, key, pod));
+        intents
+    }
+
+    fn look_at_members(&mut self, now: Time, id: &GangId, found: &[Found]) -> Vec<Intent> {
+        if found.iter().all(|(key, ..)| !self.waiting.contains_key(key)) {
+            self.gangs.set_whole(id);
+            return Vec::new();
+        }
+        for (key, ..) in found {
+            if let Some(waiting) = self.waiting.get_mut(key) {
+                waiting.is_managed = true;
+            }
+        }
+        if let Err(error) = gang::agree(found.iter().map(|(key, _, member)| (key, member))) {
+            return self.tell_all(now, id, &error.to_string());
+        }
+        let gang = match self.sort_out(now, id, found) {
+            Ok(gang) => gang,
+            Err(hold) => return self.gang_waits(now, id, &hold.why, hold.tell),
+        };
+        if let Err(why) = self.is_complete(now, &gang) {
+            return self.gang_waits(now, id, &why, false);
+        }
+        let mut intents = self.go_on_with(now, &gang);
+        let is_stuck = intents.iter().all(|intent| matches!(intent, Intent::Tell { .. }));
+        intents.extend(self.see_partial(now, &gang, is_stuck));
+        intents
+    }
+
+    /// Whether so many of its pods exist that it can begin.
+    fn is_complete(&mut self, now: Time, gang: &Gang) -> Result<(), String> {
+        let count = gang.members.len();
+        if count < gang.min {
+            return Err(format!("gang {}: {count} of {} pods exist", gang.id, gang.min));
+        }
+        let more = gang.newest() + MORE_MAY_COME;
+        if count < gang.size && gang.there() == 0 && more > now {
+            self.gangs.set_due(&gang.id, more);
+            return Err(format!("gang {}: {count} of {} pods exist; more may come", gang.id, gang.size));
+        }
+        Ok(())
+    }
+
+    /// The next step of the commit: devices for those that have none, or, where all have theirs, the gates.
+    fn go_on_with(&mut self, now: Time, gang: &Gang) -> Vec<Intent> {
+        let mut intents = Vec::new();
+        for member in gang.in_state(&State::Astray) {
+            intents.extend(self.take_back_of(member, "its node is gone, or does not suit kube-scheduler"));
+        }
+        if !intents.is_empty() {
+            return intents;
+        }
+        let open = gang.open();
+        let reached = gang.there() + gang.allocated().count();
+        let needed = gang.min.saturating_sub(reached);
+        if open.is_empty() {
+            return self.lift(now, gang);
+        }
+        if !self.may_allocate() {
+            let why = "waits until the controller knows all allocations";
+            return self.gang_waits(now, &gang.id, why, false);
+        }
+        match self.place(now, gang, &open, needed) {
+            Ok(placements) if !placements.is_empty() => self.write(now, placements),
+            // As many as fit have their devices.
+            Ok(_) => self.lift(now, gang),
+            Err(why) => {
+                let preemption = self.preempt(now, gang, &open, needed);
+                let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
+                    Some(preemption) if preemption.is_under_way => (Some(preemption), None),
+                    other => (None, other),
+                };
+                if let Some(preemption) = under_way {
+                    intents.extend(preemption.intents);
+                    intents.extend(self.gang_waits(now, &gang.id, &preemption.why, true));
+                    return intents;
+                }
+                let more = self.stand_as_gang(now, gang, &open, needed);
+                let more = kept.map(|kept| kept.why).into_iter().chain(more);
+                let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
+                if !gang.members.iter().any(Member::holds) {
+                    for member in gang.allocated() {
+                        intents.extend(self.take_back_of(member, &why));
+                    }
+                }
+                intents.extend(self.gang_waits(now, &gang.id, &why, true));
+                intents
+            }
+        }
+    }
+
+    /// Has the devices written, and no gate lifted yet. Pods without a gate are bound as soon as they have theirs, so they come
+    /// last.
+    fn write(&mut self, now: Time, placements: Vec<Placement>) -> Vec<Intent> {
+        let any_gated = placements.iter().any(|placed| is_gated(&placed.pod));
+        let mut intents = Vec::new();
+        for placed in placements {
+            if any_gated && !is_gated(&placed.pod) {
+                continue;
+            }
+            let Placement { key, pod, demand, node, fit } = placed;
+            let why = format!("with its gang, {node} is where it loses least");
+            intents.extend(self.allocate_fit(now, (&key, &pod), &demand, (&node, fit), why, false));
+        }
+        intents
+    }
+
+    /// Lifts the gates of all that have their devices.
+    fn lift(&mut self, now: Time, gang: &Gang) -> Vec<Intent> {
+        let Some(epoch) = self.term.as_ref().map(|term| term.epoch.clone()) else { return Vec::new() };
+        let mut intents = Vec::new();
+        for member in gang.allocated() {
+            let why = format!("all of its gang {} have their devices", gang.id.name);
+            let State::Allocated(node) = &member.state else { continue };
+            let Some(node) = node else {
+                intents.push(self.release(&member.key, &member.pod, why));
+                continue;
+            };
+            self.count_as_sent(now, &member.key, member, node);
+            // Until it is seen without.
+            if let Some(waiting) = self.waiting.get_mut(&member.key) {
+                waiting.is_released = true;
+            }
+            intents.push(Intent::Allocate {
+                pod: reference(&member.pod),
+                node: node.clone(),
+                claims: Vec::new(),
+                epoch: epoch.clone(),
+                lifts_gate: true,
+                why,
+            });
+        }
+        intents
+    }
+
+    /// A pod with devices that were written by another process is on its way as one of this one is.
+    fn count_as_sent(&mut self, now: Time, key: &Key, member: &Member, node: &str) {
+        if self.steers.get(key).is_some() {
+            return;
+        }
+        // Cannot fail: there are no claims in it.
+        let _ = self.cluster.assume(key, &member.pod, node, Vec::new());
+        self.fleet.mark(node);
+        let due = now + super::managed_pods::UNTIL_BOUND;
+        let managed = ManagedSteer { verdict_before: None, due, claims: Vec::new() };
+        let (node, shared) = (node.to_owned(), Vec::new());
+        self.steers.insert(key.clone(), Steer { node, shared, is_allocated: true, managed: Some(managed) });
+    }
+
+    /// Takes the devices of a member back.
+    fn take_back_of(&mut self, member: &Member, why: &str) -> Option<Intent> {
+        self.forget_steer(&member.key);
+        let demand = member.demand.as_ref()?;
+        self.take_back(&member.key, &member.pod, demand, why)
+    }
+
+    /// Notes why a gang waits, on all of its pods that do; the first of them is told, where `tell`.
+    fn gang_waits(&mut self, now: Time, id: &GangId, why: &str, tell: bool) -> Vec<Intent> {
+        let mut members = self.members_of(id);
+        members.retain(|(key, ..)| self.waiting.contains_key(key));
+        members.sort_by(|(_, _, one), (_, _, other)| one.rank.cmp(&other.rank));
+        let mut intents = Vec::new();
+        for (place, (key, pod, _)) in members.iter().enumerate() {
+            intents.extend(self.waits(now, key, pod, why.to_owned(), tell && place == 0));
+        }
+        intents
+    }
+
+    /// Tells all pods of a gang what is wrong with it.
+    fn tell_all(&mut self, now: Time, id: &GangId, why: &str) -> Vec<Intent> {
+        let members = self.members_of(id);
+        let told = members.iter().filter_map(|(key, pod, _)| self.waits(now, key, pod, why.to_owned(), true));
+        told.collect()
+    }
+}

@@ -1,0 +1,239 @@
+//! What each pod of a gang has reached.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::{self, GangId, Membership, Rank, WhenPartial};
+use tessera_cluster::subject::PodObstacle;
+use tessera_cluster::{Key, display};
+
+use super::super::Decider;
+use super::super::claim::{is_unused, node_of};
+use super::super::pod::{is_gated, node_name, phase, reference};
+use crate::Time;
+use crate::demand::Demand;
+use crate::refusals;
+
+/// What a pod of a gang has reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) enum State {
+    /// It needs devices and has none, with the gate or without.
+    Open,
+    /// It has its gate, and its devices on this node; `None` for one that needs none of managed cards.
+    Allocated(Option<String>),
+    /// It has its gate, and devices on a node that is gone, or that does not suit kube-scheduler.
+    Astray,
+    /// It has no gate any more and is not bound yet.
+    Lifted,
+    /// It has a node.
+    Bound,
+    /// Its work is done.
+    Done,
+}
+
+/// A pod of a gang, as it was found.
+pub(super) type Found = (Key, Box<Pod>, Membership);
+
+/// A pod of a gang.
+pub(in super::super) struct Member {
+    pub key: Key,
+    pub pod: Box<Pod>,
+    pub rank: Rank,
+    pub state: State,
+    /// What it needs, unless it is bound.
+    pub demand: Option<Demand>,
+}
+
+impl Member {
+    /// Whether it has a node, or is on its way to one, and devices there that nobody else can have.
+    pub fn holds(&self) -> bool {
+        let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+        matches!(self.state, State::Lifted | State::Bound) && claims.into_iter().next().is_some()
+    }
+}
+
+/// Why a gang cannot be looked at now.
+pub(super) struct Hold {
+    pub why: String,
+    /// Whether its owner is to be told: it does not pass by itself.
+    pub tell: bool,
+}
+
+impl Hold {
+    fn passing(why: String) -> Self {
+        Hold { why, tell: false }
+    }
+
+    fn lasting(why: String) -> Self {
+        Hold { why, tell: true }
+    }
+}
+
+/// A gang whose pods agree about it.
+pub(in super::super) struct Gang {
+    pub id: GangId,
+    pub size: usize,
+    pub min: usize,
+    pub when_partial: WhenPartial,
+    /// By rank.
+    pub members: Vec<Member>,
+}
+
+impl Gang {
+    /// A pod that is of no gang, as one of its own.
+    pub fn of_one(key: &Key, pod: &Pod, demand: Demand) -> Self {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let id = GangId { namespace: key.0.clone(), name: key.1.clone(), owner: uid, attempt: String::new() };
+        let rank = Rank { job: 0, pod: 0, name: key.1.clone() };
+        let member = Member {
+            key: key.clone(),
+            pod: Box::new(pod.clone()),
+            rank,
+            state: State::Open,
+            demand: Some(demand),
+        };
+        Gang { id, size: 1, min: 1, when_partial: WhenPartial::Keep, members: vec![member] }
+    }
+
+    pub fn in_state(&self, state: &State) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.state == *state)
+    }
+
+    pub fn open(&self) -> Vec<&Member> {
+        self.in_state(&State::Open).collect()
+    }
+
+    pub fn allocated(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| matches!(member.state, State::Allocated(_)))
+    }
+
+    /// Number of pods that are done, bound, or on their way to it.
+    pub fn there(&self) -> usize {
+        let is_there = |member: &&Member| matches!(member.state, State::Lifted | State::Bound | State::Done);
+        self.members.iter().filter(is_there).count()
+    }
+
+    /// When the newest of its pods was created.
+    pub fn newest(&self) -> Time {
+        self.members.iter().map(|member| created(&member.pod)).max().unwrap_or_default()
+    }
+
+    /// The nodes of pods that have one, or devices on one.
+    pub fn nodes(&self) -> BTreeSet<String> {
+        let node = |member: &Member| match &member.state {
+            State::Allocated(node) => node.clone(),
+            _ => node_name(&member.pod).map(str::to_owned),
+        };
+        self.members.iter().filter_map(node).collect()
+    }
+}
+
+/// When the pod was created, to the second.
+pub(super) fn created(pod: &Pod) -> Time {
+    let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
+    created.and_then(|created| u64::try_from(created).ok()).map(Time::from_secs).unwrap_or_default()
+}
+
+impl Decider {
+    /// The pods of a gang, but for those that are ending or failed: others come in their place.
+    pub(super) fn members_of(&self, id: &GangId) -> Vec<Found> {
+        let objects = self.cluster.objects();
+        let found = self.gangs.members(id).filter_map(|key| {
+            let pod = objects.pods.get(key)?;
+            let is_lost = pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed");
+            let membership = gang::of_pod(objects, pod).ok().flatten().filter(|_| !is_lost)?;
+            Some((key.clone(), pod.clone(), membership))
+        });
+        found.collect()
+    }
+
+    /// What each pod has reached.
+    ///
+    /// # Errors
+    /// Why that cannot be told now, or why the gang cannot go on whatever is free.
+    pub(super) fn sort_out(&mut self, now: Time, id: &GangId, found: &[Found]) -> Result<Gang, Hold> {
+        let Some((_, _, first)) = found.first() else { return Err(Hold::passing(String::new())) };
+        let mut gang = Gang {
+            id: id.clone(),
+            size: usize::try_from(first.size).unwrap_or(usize::MAX),
+            min: usize::try_from(first.min).unwrap_or(usize::MAX),
+            when_partial: first.when_partial,
+            members: Vec::new(),
+        };
+        for (key, pod, membership) in found {
+            let (state, demand) = self.state_of(now, key, pod)?;
+            let (key, pod, rank) = (key.clone(), pod.clone(), membership.rank.clone());
+            gang.members.push(Member { key, pod, rank, state, demand });
+        }
+        gang.members.sort_by(|one, other| one.rank.cmp(&other.rank));
+        Ok(gang)
+    }
+
+    fn state_of(&mut self, now: Time, key: &Key, pod: &Pod) -> Result<(State, Option<Demand>), Hold> {
+        if phase(pod) == Some("Succeeded") {
+            return Ok((State::Done, None));
+        }
+        if node_name(pod).is_some() {
+            return Ok((State::Bound, None));
+        }
+        let name = display(key);
+        if self.in_flight.contains(&reference(pod)) {
+            return Err(Hold::passing(format!("pod {name} of the gang is being written")));
+        }
+        if let Some(pause) = self.waiting.get(key).map(|waiting| waiting.not_before).filter(|end| *end > now)
+        {
+            if let Some(gang) = self.gangs.of(key).cloned() {
+                self.gangs.set_due(&gang, pause);
+            }
+            let why = format!("a write for pod {name} of the gang failed; it is tried again");
+            return Err(Hold::passing(why));
+        }
+        if self.waiting.get(key).is_some_and(|waiting| waiting.is_released) {
+            return Ok((State::Lifted, None));
+        }
+        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
+            let why = format!("pod {name} of the gang waits for its scheduling gate {}", other.name);
+            return Err(Hold::passing(why));
+        }
+        let demand = Demand::of(self.cluster.objects(), pod);
+        let demand = demand.map_err(|error| Hold::lasting(error.to_string()))?;
+        if let Some(obstacle) = demand.obstacle() {
+            // A claim of a template may come by its watch after its pod.
+            let tell = !matches!(obstacle, PodObstacle::NoClaim { .. });
+            return Err(Hold { why: format!("pod {name} of the gang: {obstacle}"), tell });
+        }
+        if self.is_being_written(&demand) {
+            return Err(Hold::passing(format!("the claims of pod {name} of the gang are being written")));
+        }
+        if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
+            let why = format!("the ResourceClaims of pod {name} of the gang do not exist yet");
+            return Err(Hold::passing(why));
+        }
+        if let Some(shared) = demand.shared().next() {
+            return Err(Hold::lasting(format!(
+                "pod {name} of the gang names the ResourceClaim {}, which others may use, too: pods of a gang need \
+                 claims of their own, by a resourceClaimTemplateName",
+                shared.1
+            )));
+        }
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.shape_text = demand.is_open().then(|| demand.text());
+        }
+        if demand.is_open() {
+            return Ok((State::Open, Some(demand)));
+        }
+        if !is_gated(pod) {
+            return Ok((State::Lifted, Some(demand)));
+        }
+        let mut ours = demand.subject.claims.iter().filter(|wanted| is_unused(&wanted.claim));
+        let node = ours.find_map(|wanted| node_of(&wanted.claim));
+        if let Some(node) = &node {
+            let is_gone = !self.cluster.objects().nodes.contains_key(&(String::new(), node.clone()));
+            if is_gone || self.refusals.contains(&refusals::owner(pod), node, now) {
+                return Ok((State::Astray, Some(demand)));
+            }
+        }
+        Ok((State::Allocated(node), Some(demand)))
+    }
+}

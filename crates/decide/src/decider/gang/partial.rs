@@ -1,0 +1,95 @@
+//! Gangs of which some pods run while too few others can.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::WhenPartial;
+
+use super::super::Decider;
+use super::super::heal::has_controller;
+use super::super::pod::reference;
+use super::members::{Gang, Member, State, created};
+use crate::Time;
+use crate::intent::Intent;
+
+/// A pod that is not bound so long after its gang began gets devices on another node.
+const SPARE_AFTER: Time = Time::from_secs(120);
+
+/// A gang that is still partial so long after it began is given up.
+const GIVE_UP_AFTER: Time = Time::from_secs(200);
+
+/// Pause between two looks at one that was given up.
+const LOOK_AGAIN: Time = Time::from_secs(30);
+
+impl Decider {
+    /// Sees to it that a gang of which some pods run does not stay without the others. `is_stuck`: nothing can be done for it
+    /// now.
+    pub(super) fn see_partial(&mut self, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
+        let bound = || gang.in_state(&State::Bound);
+        let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
+        let enough = bound().count() + gang.in_state(&State::Done).count() >= gang.min;
+        if running.is_empty() || enough {
+            self.gangs.set_whole(&gang.id);
+            return Vec::new();
+        }
+        let since = self.gangs.set_partial(&gang.id, self.partial_since(now, gang, &running));
+        if now < since + SPARE_AFTER {
+            self.gangs.set_due(&gang.id, since + SPARE_AFTER);
+            return Vec::new();
+        }
+        let is_open = gang.in_state(&State::Open).next().is_some();
+        if now < since + GIVE_UP_AFTER && !(is_stuck && is_open) {
+            self.gangs.set_due(&gang.id, since + GIVE_UP_AFTER);
+            for member in gang.in_state(&State::Lifted) {
+                // The next look takes its devices back and finds others.
+                self.refused(now, &member.key, &member.pod);
+            }
+            return Vec::new();
+        }
+        self.gangs.set_due(&gang.id, now + LOOK_AGAIN);
+        self.give_up(now, gang, (now - since).as_secs() / 60)
+    }
+
+    /// Since when it is partial, as far as objects tell: from when the last of those that run got its devices, but not before the
+    /// first of the others was there.
+    fn partial_since(&self, now: Time, gang: &Gang, running: &[&Member]) -> Time {
+        let allocated = running.iter().filter_map(|member| self.allocated_at(&member.pod)).max();
+        let others = gang.members.iter().filter(|member| !matches!(member.state, State::Bound | State::Done));
+        let came = others.map(|member| created(&member.pod)).min();
+        allocated.into_iter().chain(came).max().unwrap_or(now).min(now)
+    }
+
+    /// When the last of the pod's claims got its devices.
+    fn allocated_at(&self, pod: &Pod) -> Option<Time> {
+        let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
+        let times = subject.claims.iter().filter_map(|wanted| {
+            let at = wanted.claim.status.as_ref()?.allocation.as_ref()?.allocation_timestamp.as_ref()?;
+            u64::try_from(at.0.as_second()).ok().map(Time::from_secs)
+        });
+        times.max()
+    }
+
+    /// What is not bound loses its devices; what is, is evicted or kept.
+    fn give_up(&mut self, now: Time, gang: &Gang, minutes: u64) -> Vec<Intent> {
+        let running = gang.in_state(&State::Bound).count();
+        let why = format!(
+            "for {minutes} min only {running} pods of its gang {} run, which needs {}, and the others find no room",
+            gang.id.name, gang.min
+        );
+        let mut intents = Vec::new();
+        for member in &gang.members {
+            if matches!(member.state, State::Allocated(_) | State::Lifted) {
+                intents.extend(self.take_back_of(member, &why));
+            }
+        }
+        if gang.when_partial == WhenPartial::Keep {
+            return intents;
+        }
+        for member in &gang.members {
+            let is_out = matches!(member.state, State::Bound | State::Lifted);
+            let pod = reference(&member.pod);
+            if is_out && has_controller(&member.pod) && self.gangs.evict(pod.clone(), now) {
+                intents.push(Intent::Evict { pod, why: why.clone() });
+            }
+        }
+        intents
+    }
+}

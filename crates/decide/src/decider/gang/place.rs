@@ -1,0 +1,259 @@
+//! Where the pods of a gang go: all of them are planned, each with the others counted as there, before anything is written.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Key;
+
+use super::super::Decider;
+use super::super::on_the_way::with_devices;
+use super::members::{Gang, Member};
+use crate::Time;
+use crate::demand::Demand;
+use crate::distance::{Candidate, Path, areas};
+use crate::fleet::NodeIndex;
+use crate::queue::Asks;
+use crate::ranking::{Fit, View, Way};
+use crate::refusals;
+use crate::score::Score;
+
+/// Areas in which a gang is tried before all nodes are.
+const MOST_AREAS: usize = 64;
+
+/// What one pod gets.
+pub(in super::super) struct Placement {
+    pub key: Key,
+    pub pod: Box<Pod>,
+    pub demand: Demand,
+    pub node: String,
+    pub fit: Fit,
+}
+
+/// A pod with the node that it was tried on.
+type Tried = (usize, String, Fit);
+
+/// Pods that fit the same nodes, and those nodes.
+struct Shape {
+    nodes: BTreeMap<NodeIndex, Score>,
+    pods: usize,
+}
+
+impl Decider {
+    /// Where the open pods go: all of them, or, where the others suffice without, as many as fit but at least `needed`.
+    ///
+    /// # Errors
+    /// Why too few of them fit.
+    pub(in super::super) fn place(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+    ) -> Result<Vec<Placement>, String> {
+        let mut shapes: BTreeMap<&str, Shape> = BTreeMap::new();
+        for member in open {
+            let Some(demand) = &member.demand else { continue };
+            if let Some(shape) = shapes.get_mut(demand.shape.as_str()) {
+                shape.pods += 1;
+            } else {
+                let nodes = self.suitable(now, member, demand)?;
+                shapes.insert(&demand.shape, Shape { nodes, pods: 1 });
+            }
+        }
+        // Those that fit on the fewest nodes first.
+        let scarcity = |place: &usize| {
+            let shape = open[*place].demand.as_ref().map(|demand| demand.shape.as_str()).unwrap_or_default();
+            shapes.get(shape).map_or(0, |shape| shape.nodes.len())
+        };
+        let mut order: Vec<usize> = (0..open.len()).collect();
+        order.sort_by_key(scarcity);
+        let candidates = self.candidates(&shapes);
+        let partners: Vec<Path> = gang.nodes().iter().map(|node| self.path(node)).collect();
+        let levels = self.levels();
+        let mut best = Vec::new();
+        let mut shortest = String::new();
+        for (number, area) in areas(candidates, levels, &partners, open.len()).into_iter().enumerate() {
+            // The last is all nodes.
+            if number >= MOST_AREAS && !area.is_all {
+                continue;
+            }
+            let tried = self.try_on(open, &order, &area.nodes);
+            if tried.len() == open.len() {
+                return Ok(self.taken(open, tried));
+            }
+            if area.is_all {
+                shortest = self.what_is_missing(now, &gang.id.name, open, &order, &tried, needed);
+                best = tried;
+            } else {
+                self.forget_tried(open, &tried);
+            }
+        }
+        if best.len() >= needed {
+            return Ok(self.taken(open, best));
+        }
+        self.forget_tried(open, &best);
+        Err(shortest)
+    }
+
+    /// The nodes that could take the pod if it were alone.
+    fn suitable(
+        &mut self,
+        now: Time,
+        member: &Member,
+        demand: &Demand,
+    ) -> Result<BTreeMap<NodeIndex, Score>, String> {
+        let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
+        let mut view = View {
+            cluster: &self.cluster,
+            handed_over: self.handed_over(),
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+            mix: &self.mix,
+        };
+        let ranking = self.rankings.of(demand, Way::Managed, &mut view);
+        if let Some(error) = ranking.fatal() {
+            return Err(error.to_owned());
+        }
+        if ranking.is_not_managed() {
+            return Err(format!(
+                "no card of a managed pool is what pod {} of the gang asks for: gangs need managed pools",
+                member.key.1
+            ));
+        }
+        let owner = refusals::owner(&member.pod);
+        let may = |index: NodeIndex| {
+            let node = view.fleet.node(index);
+            let is_kept = |asks: &Asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some();
+            !self.refusals.contains(&owner, &node.name, now) && !asks.as_ref().is_some_and(is_kept)
+        };
+        Ok(ranking.best().filter(|(_, index)| may(*index)).map(|(score, index)| (index, score)).collect())
+    }
+
+    /// Every node that takes any of them, with how many of the scarcest.
+    fn candidates(&mut self, shapes: &BTreeMap<&str, Shape>) -> Vec<Candidate> {
+        let mut all: Vec<&Shape> = shapes.values().collect();
+        all.sort_by_key(|shape| shape.nodes.len());
+        let mut found: BTreeMap<NodeIndex, Candidate> = BTreeMap::new();
+        for shape in all {
+            for (index, score) in &shape.nodes {
+                if found.contains_key(index) {
+                    continue;
+                }
+                let name = self.fleet.node(*index).name.clone();
+                let free = self.fleet.cards(*index, &self.cluster, &self.driver).free();
+                let takes = free.saturating_sub(score.free_after());
+                // Parts of cards: so many of them as there are pods.
+                let pods = if takes == 0 { shape.pods } else { (free / takes) as usize };
+                let path = self.path(&name);
+                found.insert(*index, Candidate { score: *score, pods, path, name });
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// Puts the pods, in that order, on the first of the nodes that takes each, and counts them as there. Stops counting a kind
+    /// of pod where one of it fits nowhere.
+    fn try_on(&mut self, open: &[&Member], order: &[usize], nodes: &[String]) -> Vec<Tried> {
+        let mut tried = Vec::new();
+        // Nodes before that one are full for the shape.
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for place in order {
+            let member = open[*place];
+            let Some(demand) = &member.demand else { continue };
+            let from = first.entry(&demand.shape).or_default();
+            while let Some(node) = nodes.get(*from) {
+                if let Some(fit) = self.fit(demand, Way::Managed, node)
+                    && self.count_as_there(member, demand, node, &fit)
+                {
+                    tried.push((*place, node.clone(), fit));
+                    break;
+                }
+                *from += 1;
+            }
+        }
+        tried
+    }
+
+    fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Fit) -> bool {
+        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+            return false;
+        };
+        let (wanted, _) = demand.on(object);
+        let claims = with_devices(&wanted, fit.allocations.clone());
+        let is_counted = self.cluster.assume(&member.key, &member.pod, node, claims).is_ok();
+        self.fleet.mark(node);
+        is_counted
+    }
+
+    fn forget_tried(&mut self, open: &[&Member], tried: &[Tried]) {
+        for (place, node, _) in tried {
+            self.cluster.forget(&open[*place].key);
+            self.fleet.mark(node);
+        }
+    }
+
+    fn taken(&mut self, open: &[&Member], tried: Vec<Tried>) -> Vec<Placement> {
+        self.forget_tried(open, &tried);
+        let placement = |(place, node, fit): Tried| {
+            let member = open[place];
+            let demand = Demand::of(self.cluster.objects(), &member.pod).ok()?;
+            Some(Placement { key: member.key.clone(), pod: member.pod.clone(), demand, node, fit })
+        };
+        tried.into_iter().filter_map(placement).collect()
+    }
+
+    /// Why not all of the gang fit, with those that do counted as there.
+    fn what_is_missing(
+        &mut self,
+        now: Time,
+        gang: &str,
+        open: &[&Member],
+        order: &[usize],
+        tried: &[Tried],
+        needed: usize,
+    ) -> String {
+        let is_tried = |place: &&usize| tried.iter().any(|(tried, ..)| tried == *place);
+        let missing = order.iter().find(|place| !is_tried(place)).map(|place| open[*place]);
+        let Some(member) = missing else { return String::new() };
+        let Some(demand) = &member.demand else { return String::new() };
+        let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
+        let mut view = View {
+            cluster: &self.cluster,
+            handed_over: self.handed_over(),
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+            mix: &self.mix,
+        };
+        let ranking = self.rankings.of(demand, Way::Managed, &mut view);
+        let is_kept = |index| {
+            let node = view.fleet.node(index);
+            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+        };
+        let kept = ranking.best().filter(|(_, index)| is_kept(*index)).count();
+        let sentence = ranking.sentence(kept);
+        format!(
+            "gang {gang}: {} of {needed} pods that it needs fit now; for the next, {sentence}",
+            tried.len()
+        )
+    }
+
+    /// Which parts of the cluster the node is in, the narrowest first.
+    fn path(&self, node: &str) -> Path {
+        let devices = self.cluster.inventory().devices_of_node(node);
+        let domains = devices.filter(|device| device.driver_name() == self.driver);
+        let domain = domains
+            .filter_map(|device| device.text_attribute(tessera_api::attribute::NVLINK_DOMAIN))
+            .find(|domain| crate::distance::spans_machines(domain));
+        let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()));
+        let labels = object.and_then(|object| object.metadata.labels.as_ref());
+        let label = |key: &String| labels.and_then(|all| all.get(key).cloned());
+        let keys = self.topology_keys.iter().map(label);
+        std::iter::once(domain.map(str::to_owned)).chain(keys).collect()
+    }
+
+    fn levels(&self) -> usize {
+        self.topology_keys.len() + 1
+    }
+}

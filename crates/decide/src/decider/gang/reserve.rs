@@ -1,0 +1,166 @@
+//! Nodes are kept for the first gang of a pool that has waited long, and gangs that are too large are told.
+
+use std::collections::BTreeSet;
+
+use tessera_api::{DeviceName, DeviceType};
+use tessera_cluster::Key;
+
+use super::super::Decider;
+use super::super::claim::users;
+use super::{Gang, Member};
+use crate::Time;
+use crate::demand::Demand;
+use crate::fleet::NodeIndex;
+use crate::ranking::{View, Way};
+
+/// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    /// When its cards are expected to be free; last where nobody knows.
+    free_at: (bool, Time),
+    holders: usize,
+    name: String,
+    /// Pods that it takes when it is empty.
+    pods: usize,
+}
+
+impl Decider {
+    /// A gang that does not fit keeps its place, and nodes, if it has waited for long enough. Returns what is to be said of that
+    /// besides.
+    pub(super) fn stand_as_gang(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+    ) -> Option<String> {
+        let order = self.order_of(&gang.id);
+        let demand =
+            open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())?;
+        self.stand(&order, &gang.id.name, demand);
+        let nodes = self.nodes_when_empty(demand)?;
+        let room: usize = nodes.iter().map(|(_, pods)| pods).sum();
+        let most = self.gangs.see_room(&gang.id, room);
+        if most < needed {
+            return Some(format!(
+                "the gang is too large: its pools never had more than would be enough for {most} of {needed} pods"
+            ));
+        }
+        let pools = self.pools_asked(demand);
+        let after = gang.newest() + self.reserve_after(&pools);
+        if now < after {
+            self.gangs.set_due(&gang.id, after);
+            return None;
+        }
+        if !self.standing.begin_to_reserve(&pools, &order) {
+            return None;
+        }
+        let kept = |(index, pods): (NodeIndex, usize)| {
+            let name = self.fleet.node(index).name.clone();
+            let (free_at, holders) = self.free_at(&name);
+            Kept { free_at, holders, name, pods }
+        };
+        let mut nodes: Vec<Kept> = nodes.into_iter().map(kept).collect();
+        nodes.sort();
+        let mut left = open.len();
+        let kept = nodes.into_iter().take_while(|node| {
+            let is_needed = left > 0;
+            left = left.saturating_sub(node.pods);
+            is_needed
+        });
+        let kept: Vec<Kept> = kept.collect();
+        let is_known = kept.iter().all(|node| !node.free_at.0);
+        let until = kept.iter().map(|node| node.free_at.1).max().filter(|_| is_known);
+        let count = kept.len();
+        for node in kept {
+            self.standing.reserve(node.name, order.clone(), &gang.id.name, until);
+        }
+        let free = until.map_or_else(String::new, |until| {
+            format!(", which are expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
+        });
+        Some(format!("{count} nodes are kept for it{free}"))
+    }
+
+    /// The shortest time after which a gang's pools keep nodes for it.
+    fn reserve_after(&self, pools: &BTreeSet<String>) -> Time {
+        let cards = self
+            .fleet
+            .nodes()
+            .flat_map(|node| node.report.iter())
+            .flat_map(|(_, report)| report.cards.values());
+        let own = cards.filter(|card| card.pool.as_ref().is_some_and(|pool| pools.contains(pool)));
+        let seconds = own.map(|card| card.placement.reserve_after_seconds).min();
+        Time::from_secs(seconds.unwrap_or(tessera_api::gpu_pool::RESERVE_AFTER_SECONDS).into())
+    }
+
+    /// The nodes that would take the pod if nothing of theirs were held, each with how many of them. `None` where it asks for parts
+    /// of cards, of which nobody can say how many there could be.
+    fn nodes_when_empty(&mut self, demand: &Demand) -> Option<Vec<(NodeIndex, usize)>> {
+        let before = self.handed_over()?;
+        let mut view = View {
+            cluster: &self.cluster,
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+            mix: &self.mix,
+            handed_over: Some(before),
+        };
+        let could: Vec<NodeIndex> = self.rankings.of(demand, Way::Managed, &mut view).could().collect();
+        // Nodes that suit give it as many devices as each other.
+        let first = could.iter().find_map(|index| {
+            let name = (String::new(), self.fleet.node(*index).name.clone());
+            let node = self.cluster.objects().nodes.get(&name)?;
+            let (_, claims) = demand.on(node);
+            self.cluster.would_place(node, &claims, &self.driver, &mut self.asker)
+        });
+        let devices = first.filter(|devices| !devices.is_empty())?;
+        let is_whole = |device: &String| {
+            let name = device.parse::<DeviceName>();
+            name.is_ok_and(|name| name.device_type() == DeviceType::Gpu)
+        };
+        if !devices.iter().all(is_whole) {
+            return None;
+        }
+        let pods = |index: &NodeIndex| self.fleet.node(*index).managed_cards(before).len() / devices.len();
+        Some(could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0).collect())
+    }
+
+    /// When all cards of the node are expected to be free, as their pods' `activeDeadlineSeconds` say (with `true` where one says
+    /// nothing), and how many claims hold them.
+    fn free_at(&self, node: &str) -> ((bool, Time), usize) {
+        let mut claims: BTreeSet<Key> = BTreeSet::new();
+        for device in self.cluster.inventory().devices_of_node(node) {
+            let holders =
+                self.cluster.held().holders(device).iter().filter_map(|holder| holder.split_once('/'));
+            claims.extend(holders.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+        }
+        let mut last = (false, Time::ZERO);
+        for key in &claims {
+            let claim = self.cluster.objects().claims.get(key);
+            let pods: Vec<_> = claims_pods(self, key, claim.map(AsRef::as_ref));
+            for pod in pods {
+                let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+                let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+                let end = deadline.zip(started).map(|(seconds, started)| started.0.as_second() + seconds);
+                match end.and_then(|end| u64::try_from(end).ok()) {
+                    Some(end) => last.1 = last.1.max(Time::from_secs(end)),
+                    None => last.0 = true,
+                }
+            }
+        }
+        (last, claims.len())
+    }
+}
+
+/// The pods that use a claim.
+fn claims_pods<'d>(
+    decider: &'d Decider,
+    key: &Key,
+    claim: Option<&'d k8s_openapi::api::resource::v1::ResourceClaim>,
+) -> Vec<&'d k8s_openapi::api::core::v1::Pod> {
+    let users = claim.into_iter().flat_map(users);
+    let pods = users.filter_map(|user| {
+        decider.cluster.objects().pods.get(&(key.0.clone(), user.name.clone())).map(AsRef::as_ref)
+    });
+    pods.collect()
+}

@@ -1,0 +1,207 @@
+//! Pods of lower priority make room for one that fits nowhere, or for a gang.
+//!
+//! ```text
+//! planned without the victims ──> nominated (node and devices stand on the pods, seen) ──> victims evicted ──> devices free
+//! ```
+//!
+//! The nomination stands on the pods, so that the next leader goes on with it, and its devices count as taken from then on:
+//! nobody else gets them when they become free.
+
+mod hold;
+mod victims;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::managed::Nomination;
+use tessera_cluster::gang::GangId;
+use tessera_cluster::{Key, display};
+
+use super::Decider;
+use super::gang::{Gang, Member, Placement};
+use super::pod::{has_ended, reference};
+use crate::Time;
+use crate::intent::{Intent, PodReference};
+use crate::queue::priority;
+
+/// How long pods are given to end, and their devices to become free.
+const KEPT: Time = Time::from_secs(600);
+
+/// Pause between two plans for the same pods where the first found nobody to evict, or was not seen yet.
+const PLAN_AGAIN: Time = Time::from_secs(10);
+
+/// What is remembered of those that others make room for.
+#[derive(Debug, Default)]
+pub(super) struct Preempting {
+    /// Not to be planned anew before then.
+    nominating: BTreeMap<GangId, Time>,
+    /// Pods whose nominations count as taken, each with the node.
+    held_for: BTreeMap<Key, String>,
+    /// Pods whose eviction was refused, and when.
+    unevictable: BTreeMap<PodReference, Time>,
+}
+
+/// What is done so that others make room.
+pub(super) struct Preemption {
+    pub intents: Vec<Intent>,
+    /// Why the pods wait now; where nobody can be evicted, more about that.
+    pub why: String,
+    /// Whether room is being made.
+    pub is_under_way: bool,
+}
+
+/// Why nobody can be evicted.
+pub(super) enum NoVictims {
+    /// Nobody's going would help.
+    Nobody,
+    /// Somebody's would, whom a disruption budget keeps.
+    Kept,
+}
+
+/// The pod's nomination, if there is one.
+pub(super) fn nomination(pod: &Pod) -> Option<Nomination> {
+    let text = pod.metadata.annotations.as_ref()?.get(tessera_api::managed::NOMINATION_ANNOTATION)?;
+    Nomination::decode(text)
+}
+
+impl Decider {
+    /// Has others evicted so that these pods fit, at least `needed` of them; `None` where nobody can be.
+    pub(super) fn preempt(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+    ) -> Option<Preemption> {
+        let policy = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.preemption_policy.clone());
+        if open.is_empty() || open.iter().any(|member| policy(&member.pod).as_deref() == Some("Never")) {
+            return None;
+        }
+        let nominated: Vec<(&Member, Nomination)> =
+            open.iter().filter_map(|member| Some((*member, nomination(&member.pod)?))).collect();
+        if nominated.is_empty() {
+            return self.nominate(now, gang, open, needed);
+        }
+        let is_over = |nomination: &Nomination| at(nomination.until) <= now;
+        if nominated.len() < needed || nominated.iter().any(|(_, nomination)| is_over(nomination)) {
+            return Some(withdraw(&nominated, "what was planned for it is out of date"));
+        }
+        Some(self.evict_for(now, gang, &nominated))
+    }
+
+    /// Plans who has to go, and writes on the pods what they will get.
+    fn nominate(&mut self, now: Time, gang: &Gang, open: &[&Member], needed: usize) -> Option<Preemption> {
+        let again = self.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
+        if now < again {
+            self.gangs.set_due(&gang.id, again);
+            return None;
+        }
+        self.preempting.nominating.retain(|_, again| *again > now);
+        self.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
+        self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+        let (placements, victims) = match self.find_victims(now, gang, open, needed) {
+            Ok(found) => found,
+            Err(NoVictims::Nobody) => return None,
+            Err(NoVictims::Kept) => {
+                let why =
+                    "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
+                return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
+            }
+        };
+        let until = i64::try_from((now + KEPT).as_secs()).ok();
+        let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
+        let mut intents = Vec::new();
+        for placed in &placements {
+            let Placement { pod, node, fit, .. } = placed;
+            let results = fit.allocations.iter().flat_map(tessera_cluster::outcome::results);
+            let own = results.filter(|result| result.driver == self.driver);
+            let devices = own.map(|result| result.device.clone()).collect();
+            let nomination = Nomination { node: node.clone(), devices, until };
+            intents.push(Intent::Nominate { pod: reference(pod), nomination: Some(nomination) });
+        }
+        let why = format!("{} would be evicted for it", names(&victims));
+        Some(Preemption { intents, why, is_under_way: true })
+    }
+
+    /// Evicts who holds what was nominated.
+    fn evict_for(&mut self, now: Time, gang: &Gang, nominated: &[(&Member, Nomination)]) -> Preemption {
+        let least = nominated.iter().map(|(member, _)| priority(&member.pod)).min().unwrap_or(i32::MIN);
+        let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+        let mut victims: BTreeSet<Key> = BTreeSet::new();
+        for (_, nomination) in nominated {
+            for claim in self.holders_of(nomination) {
+                let users = self.users_of(&claim);
+                if users.iter().any(|user| own.contains(user))
+                    || own.iter().any(|own| self.is_claim_of(&claim, own))
+                {
+                    continue;
+                }
+                if users.is_empty() {
+                    return withdraw(nominated, "its devices went to another claim");
+                }
+                victims.extend(users.into_iter().flat_map(|user| self.with_its_gang(&user)));
+            }
+        }
+        let pods: Vec<Pod> = victims
+            .iter()
+            .filter_map(|victim| Some(self.cluster.objects().pods.get(victim)?.as_ref().clone()))
+            .collect();
+        if pods.iter().any(|pod| priority(pod) >= least) {
+            return withdraw(nominated, "its devices went to a pod that it may not preempt");
+        }
+        let staying: Vec<&Pod> = pods.iter().filter(|pod| !has_ended(pod)).collect();
+        if staying.iter().any(|pod| self.is_unevictable(&reference(pod), now)) {
+            return withdraw(nominated, "a pod in its way may not be evicted");
+        }
+        self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+        let mut intents = Vec::new();
+        for pod in &staying {
+            let pod = reference(pod);
+            if self.gangs.evict(pod.clone(), now) {
+                let why = format!("preempted by {} of higher priority", gang.id);
+                intents.push(Intent::Evict { pod, why });
+            }
+        }
+        let why = format!("waits for {} to end, evicted for it", names(&victims));
+        Preemption { intents, why, is_under_way: true }
+    }
+
+    /// The gang's pods of which this is one, or this one alone.
+    pub(super) fn with_its_gang(&self, pod: &Key) -> Vec<Key> {
+        match self.gangs.of(pod) {
+            None => vec![pod.clone()],
+            Some(gang) => {
+                let is_bound = |key: &&Key| {
+                    let pod = self.cluster.objects().pods.get(*key);
+                    pod.is_some_and(|pod| super::pod::node_name(pod).is_some() && !has_ended(pod))
+                };
+                let others = self.gangs.members(gang).filter(|key| *key == pod || is_bound(key));
+                others.cloned().collect()
+            }
+        }
+    }
+}
+
+fn at(time: Timestamp) -> Time {
+    Time::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
+}
+
+/// Takes nominations back.
+fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
+    let intent = |(member, _): &(&Member, Nomination)| Intent::Nominate {
+        pod: reference(&member.pod),
+        nomination: None,
+    };
+    Preemption { intents: nominated.iter().map(intent).collect(), why: why.to_owned(), is_under_way: true }
+}
+
+/// Pods by name, as many as a sentence takes.
+fn names(pods: &BTreeSet<Key>) -> String {
+    const MOST: usize = 4;
+    let first: Vec<String> = pods.iter().take(MOST).map(display).collect();
+    match pods.len().saturating_sub(MOST) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more pods", first.join(", ")),
+    }
+}

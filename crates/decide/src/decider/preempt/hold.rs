@@ -1,0 +1,134 @@
+//! What is nominated counts as taken while its pods wait for it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
+    ResourceClaimStatus,
+};
+use tessera_api::managed::Nomination;
+use tessera_cluster::{Key, key};
+
+use super::super::Decider;
+use super::super::claim::{is_ours, users};
+use super::{at, nomination};
+use crate::Time;
+use crate::intent::PodReference;
+
+/// How long a pod counts as one that may not be evicted, after that was refused.
+const UNEVICTABLE: Time = Time::from_secs(60);
+
+impl Decider {
+    /// Counts what is nominated for the pod as taken, if anything is.
+    pub(in super::super) fn hold_nominated(&mut self, now: Time, key: &Key, pod: &Pod) {
+        let Some(nomination) = nomination(pod).filter(|nomination| at(nomination.until) > now) else {
+            return;
+        };
+        if self.steers.get(key).is_some() {
+            return;
+        }
+        let results = nomination.devices.iter().map(|device| DeviceRequestAllocationResult {
+            driver: self.driver.clone(),
+            pool: self.pool_of(&nomination.node),
+            device: device.clone(),
+            ..DeviceRequestAllocationResult::default()
+        });
+        let devices =
+            DeviceAllocationResult { results: Some(results.collect()), ..DeviceAllocationResult::default() };
+        let allocation = AllocationResult { devices: Some(devices), ..AllocationResult::default() };
+        let mut claim = ResourceClaim::default();
+        claim.metadata.namespace = Some(key.0.clone());
+        // The name of no claim: `/` is in none.
+        claim.metadata.name = Some(format!("{}/nominated", key.1));
+        claim.status = Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() });
+        // Cannot fail: there are no quantities in it.
+        let _ = self.cluster.assume(key, pod, &nomination.node, vec![claim]);
+        self.fleet.mark(&nomination.node);
+        self.preempting.held_for.insert(key.clone(), nomination.node);
+    }
+
+    /// Counts it as taken no more, so that the pod itself may have it.
+    pub(in super::super) fn forget_nominated(&mut self, key: &Key) {
+        if let Some(node) = self.preempting.held_for.remove(key) {
+            if self.steers.get(key).is_none() {
+                self.cluster.forget(key);
+            }
+            self.fleet.mark(&node);
+        }
+    }
+
+    fn pool_of(&self, node: &str) -> String {
+        let mut devices = self.cluster.inventory().devices_of_node(node);
+        let own = devices.find(|device| device.driver_name() == self.driver);
+        own.map(|device| device.pool().to_owned()).unwrap_or_default()
+    }
+
+    /// Claims that hold anything of what is nominated.
+    pub(super) fn holders_of(&mut self, nomination: &Nomination) -> BTreeSet<Key> {
+        let Some(index) = self.fleet.find(&nomination.node) else { return BTreeSet::new() };
+        self.fleet.cards(index, &self.cluster, &self.driver);
+        let Some(parts) = self.fleet.node(index).parts() else { return BTreeSet::new() };
+        let devices = || self.cluster.inventory().devices_of_node(&nomination.node);
+        let wanted: Vec<_> = devices()
+            .zip(parts.cards())
+            .filter(|(device, _)| nomination.devices.iter().any(|name| name == device.name()))
+            .filter_map(|(_, part)| part)
+            .collect();
+        let overlaps = |part: Option<(tessera_api::PciBusId, u64)>| {
+            let Some((card, slices)) = part else { return false };
+            wanted.iter().any(|(other, taken)| card == *other && slices & taken != 0)
+        };
+        let mut holders = BTreeSet::new();
+        for (device, part) in devices().zip(parts.cards()) {
+            let held = self.cluster.held().holders(device);
+            if !held.is_empty() && overlaps(part) {
+                // Those with another `/` are nominations.
+                let claims = held.iter().filter_map(|holder| holder.split_once('/'));
+                let claims = claims.filter(|(_, name)| !name.contains('/'));
+                holders.extend(claims.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+            }
+        }
+        holders
+    }
+
+    /// The pods that use a claim that this controller allocated.
+    pub(super) fn users_of(&self, claim: &Key) -> Vec<Key> {
+        let found = self.cluster.objects().claims.get(claim).filter(|found| is_ours(found));
+        let users = found.into_iter().flat_map(|found| users(found));
+        users.map(|user| (claim.0.clone(), user.name.clone())).collect()
+    }
+
+    /// Whether the claim was made for the pod.
+    pub(super) fn is_claim_of(&self, claim: &Key, pod: &Key) -> bool {
+        let found = self.cluster.objects().claims.get(claim);
+        let mut owners = found.into_iter().flat_map(|found| found.metadata.owner_references.iter().flatten());
+        owners.any(|owner| owner.kind == "Pod" && owner.name == pod.1) && claim.0 == pod.0
+    }
+
+    /// Whether an eviction of the pod was refused a short while ago.
+    pub(super) fn is_unevictable(&self, pod: &PodReference, now: Time) -> bool {
+        self.preempting.unevictable.get(pod).is_some_and(|since| *since + UNEVICTABLE > now)
+    }
+
+    /// An eviction was refused: a disruption budget does not allow it.
+    pub(in super::super) fn see_refused_eviction(&mut self, now: Time, pod: &PodReference) {
+        self.preempting.unevictable.retain(|_, since| *since + UNEVICTABLE > now);
+        self.preempting.unevictable.insert(pod.clone(), now);
+    }
+
+    /// All pods that hold devices of managed cards, each with its claims.
+    pub(super) fn holding_pods(&self) -> Vec<(Key, Vec<Key>)> {
+        let mut pods: std::collections::BTreeMap<Key, Vec<Key>> = std::collections::BTreeMap::new();
+        for (name, claim) in &self.cluster.objects().claims {
+            let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+            if !is_allocated || !is_ours(claim) {
+                continue;
+            }
+            for user in users(claim) {
+                pods.entry((name.0.clone(), user.name.clone())).or_default().push(key(&claim.metadata));
+            }
+        }
+        pods.into_iter().collect()
+    }
+}

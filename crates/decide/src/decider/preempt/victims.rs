@@ -1,0 +1,219 @@
+//! Who has to go: those of the lowest priority, then as few gangs and pods as can be, then the youngest.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
+use tessera_cluster::Key;
+
+use super::super::Decider;
+use super::super::gang::{Gang, Member, Placement};
+use super::super::pod::{has_ended, node_name, reference};
+use super::NoVictims;
+use crate::Time;
+use crate::queue::priority;
+
+/// Plans that are tried to spare one of those found.
+const MOST_SPARED: usize = 16;
+
+/// Pods that go together: a gang, or one pod.
+#[derive(Debug, Clone)]
+struct Unit {
+    pods: Vec<Key>,
+    claims: Vec<Key>,
+    /// The highest of its pods.
+    priority: i32,
+    is_gang: bool,
+    /// When its youngest pod was created.
+    created: Option<Timestamp>,
+    nodes: BTreeSet<String>,
+    /// All of its pods are ending already.
+    is_leaving: bool,
+}
+
+impl Decider {
+    /// Where the pods would go, and who has to go for that; or why nobody's going helps.
+    pub(super) fn find_victims(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+    ) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
+        let least = open.iter().map(|member| priority(&member.pod)).min().unwrap_or(i32::MIN);
+        let (leaving, mut units): (Vec<Unit>, Vec<Unit>) =
+            self.units(now, gang, least).into_iter().partition(|unit| unit.is_leaving);
+        units.sort_by_key(|unit| {
+            let devices = Reverse(unit.claims.len());
+            (unit.priority, unit.is_gang, unit.pods.len(), devices, Reverse(unit.created.clone()))
+        });
+        let all = units.clone();
+        self.keep_to_budgets(&mut units);
+        self.set_aside(&leaving);
+        let is_limited = units.len() < all.len();
+        let found = self.fewest(now, gang, open, needed, units);
+        let is_kept = found.is_none()
+            && is_limited
+            && self.fits_without(now, gang, open, needed, &[]).is_none()
+            && self.fits_without(now, gang, open, needed, &all).is_some();
+        self.put_back(&leaving);
+        let Some((placements, victims)) = found else {
+            return Err(if is_kept { NoVictims::Kept } else { NoVictims::Nobody });
+        };
+        let pods = victims.into_iter().flat_map(|unit| unit.pods).collect();
+        Ok((placements, pods))
+    }
+
+    /// The first so many of the units without which the pods fit, and of those the ones that are in the way.
+    fn fewest(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+        units: Vec<Unit>,
+    ) -> Option<(Vec<Placement>, Vec<Unit>)> {
+        // Those that are ending are enough: nobody else has to.
+        if self.fits_without(now, gang, open, needed, &[]).is_some() {
+            return None;
+        }
+        let mut most = 1;
+        while self.fits_without(now, gang, open, needed, &units[..most.min(units.len())]).is_none() {
+            if most >= units.len() {
+                return None;
+            }
+            most *= 2;
+        }
+        let (mut too_few, mut enough) = (most / 2, most.min(units.len()));
+        while too_few + 1 < enough {
+            let middle = usize::midpoint(too_few, enough);
+            if self.fits_without(now, gang, open, needed, &units[..middle]).is_some() {
+                enough = middle;
+            } else {
+                too_few = middle;
+            }
+        }
+        let mut victims = units[..enough].to_vec();
+        let mut placements = self.fits_without(now, gang, open, needed, &victims)?;
+        // Only who is on the nodes that were found can be in the way.
+        let nodes: BTreeSet<&str> = placements.iter().map(|placed| placed.node.as_str()).collect();
+        let near: Vec<Unit> = victims
+            .iter()
+            .filter(|unit| unit.nodes.iter().any(|node| nodes.contains(node.as_str())))
+            .cloned()
+            .collect();
+        if let Some(again) = self.fits_without(now, gang, open, needed, &near) {
+            (placements, victims) = (again, near);
+        }
+        // Whoever would be missed most is spared first.
+        let mut tried = 0;
+        let mut place = victims.len();
+        while place > 0 && tried < MOST_SPARED {
+            place -= 1;
+            tried += 1;
+            let mut without = victims.clone();
+            without.remove(place);
+            if let Some(again) = self.fits_without(now, gang, open, needed, &without) {
+                (placements, victims) = (again, without);
+            }
+        }
+        Some((placements, victims))
+    }
+
+    fn fits_without(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+        units: &[Unit],
+    ) -> Option<Vec<Placement>> {
+        self.set_aside(units);
+        let placed = self.place(now, gang, open, needed.max(1));
+        self.put_back(units);
+        placed.ok().filter(|placements| !placements.is_empty())
+    }
+
+    fn set_aside(&mut self, units: &[Unit]) {
+        for unit in units {
+            self.cluster.set_aside(&unit.pods, &unit.claims);
+            unit.nodes.iter().for_each(|node| self.fleet.mark(node));
+        }
+    }
+
+    fn put_back(&mut self, units: &[Unit]) {
+        for unit in units {
+            self.cluster.put_back(&unit.pods, &unit.claims);
+            unit.nodes.iter().for_each(|node| self.fleet.mark(node));
+        }
+    }
+
+    /// Leaves out those of whom a disruption budget allows no more.
+    fn keep_to_budgets(&self, units: &mut Vec<Unit>) {
+        let objects = self.cluster.objects();
+        let mut left: BTreeMap<&Key, usize> = BTreeMap::new();
+        for (key, budget) in &objects.budgets {
+            left.insert(key, usize::try_from(budget.status.disruptions_allowed).unwrap_or(usize::MAX));
+        }
+        units.retain(|unit| {
+            let mut taken: BTreeMap<&Key, usize> = BTreeMap::new();
+            for pod in unit.pods.iter().filter_map(|key| objects.pods.get(key)) {
+                let labels = pod.metadata.labels.clone().unwrap_or_default();
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                for (key, _) in objects
+                    .budgets
+                    .iter()
+                    .filter(|(key, budget)| key.0 == namespace && budget.selects(&labels))
+                {
+                    *taken.entry(key).or_default() += 1;
+                }
+            }
+            let is_allowed = taken.iter().all(|(key, count)| left.get(key).is_none_or(|left| count <= left));
+            if is_allowed {
+                for (key, count) in taken {
+                    left.entry(key).and_modify(|left| *left -= count);
+                }
+            }
+            is_allowed
+        });
+    }
+
+    /// Who holds managed cards, may be preempted from that priority, and may be evicted.
+    fn units(&self, now: Time, gang: &Gang, below: i32) -> Vec<Unit> {
+        let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
+        let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+        for (holder, claims) in self.holding_pods() {
+            if own.contains(&holder) {
+                continue;
+            }
+            let pods = self.with_its_gang(&holder);
+            let unit = units.entry(pods.clone()).or_insert_with(|| Unit {
+                is_gang: self.gangs.of(&holder).is_some(),
+                pods,
+                claims: Vec::new(),
+                priority: i32::MIN,
+                created: None,
+                nodes: BTreeSet::new(),
+                is_leaving: true,
+            });
+            unit.claims.extend(claims);
+        }
+        let mut found: Vec<Unit> = units.into_values().collect();
+        found.retain_mut(|unit| {
+            unit.claims.sort();
+            unit.claims.dedup();
+            for key in &unit.pods {
+                let Some(pod) = self.cluster.objects().pods.get(key) else { return false };
+                unit.priority = unit.priority.max(priority(pod));
+                unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
+                unit.nodes.extend(node_name(pod).map(str::to_owned));
+                unit.is_leaving &= has_ended(pod);
+                if !has_ended(pod) && self.is_unevictable(&reference(pod), now) {
+                    return false;
+                }
+            }
+            unit.is_leaving || unit.priority < below
+        });
+        found
+    }
+}

@@ -1,0 +1,151 @@
+//! Who is looked at, and in which order.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::{Key, key};
+
+use super::Decider;
+use super::gang::Gang;
+use super::pod::reference;
+use crate::Time;
+use crate::demand::Demand;
+use crate::intent::Intent;
+use crate::queue::{Asks, Order};
+
+/// Who is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Turn {
+    /// A pod by itself.
+    Pod(Key),
+    /// All of a gang.
+    Gang(GangId),
+}
+
+impl Decider {
+    /// Who is to be looked at now, first things first: all that wait if anything changed, else those who changed themselves.
+    pub(super) fn turns(&mut self, now: Time) -> Vec<Turn> {
+        let all = self.fleet.now() != self.planned;
+        let pods: BTreeSet<Key> =
+            if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
+        self.queue.clear();
+        if all {
+            self.standing.clear();
+        }
+        let due = self.gangs.take_due(now);
+        let mut turns: BTreeSet<(Order, Turn)> = BTreeSet::new();
+        let mut gangs = BTreeSet::new();
+        let mut pods = pods;
+        for gang in due {
+            if self.gangs.members(&gang).next().is_some() {
+                gangs.insert(gang);
+            } else {
+                // A pod that others make room for counts as a gang of its own.
+                pods.extend(Some((gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)));
+            }
+        }
+        for key in pods {
+            let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
+            match self.gangs.of(&key) {
+                Some(gang) => drop(gangs.insert(gang.clone())),
+                None => drop(turns.insert((Order::of(std::iter::once(pod.as_ref())), Turn::Pod(key)))),
+            }
+        }
+        turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Turn::Gang(gang))));
+        turns.into_iter().map(|(_, turn)| turn).collect()
+    }
+
+    /// The place of a gang among those that wait.
+    pub(super) fn order_of(&self, gang: &GangId) -> Order {
+        let pods = self.gangs.members(gang).filter_map(|key| self.cluster.objects().pods.get(key));
+        Order::of(pods.map(AsRef::as_ref))
+    }
+
+    /// What to do with a pod that is of no gang.
+    pub(super) fn look_at_pod(&mut self, now: Time, key: &Key) -> Vec<Intent> {
+        let Some(waiting) = self.waiting.get_mut(key) else { return Vec::new() };
+        let Some(pod) = self.cluster.objects().pods.get(key).cloned() else { return Vec::new() };
+        if waiting.not_before > now {
+            self.queue.insert(key.clone());
+            return Vec::new();
+        }
+        let is_under_way = waiting.is_released || self.steers.get(key).is_some();
+        if is_under_way || self.in_flight.contains(&reference(&pod)) {
+            return Vec::new();
+        }
+        waiting.is_stuck = false;
+        if let Err(error) = gang::of_pod(self.cluster.objects(), &pod) {
+            return self.waits(now, key, &pod, error.to_string(), true).into_iter().collect();
+        }
+        self.forget_nominated(key);
+        let mut intents: Vec<Intent> = self.look_at(now, key).into_iter().collect();
+        if self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck) {
+            intents.extend(self.stand_and_preempt(now, key, &pod));
+        }
+        self.hold_nominated(now, key, &pod);
+        intents
+    }
+
+    /// A pod that fits nowhere keeps its place, and others may have to make room for it.
+    fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
+        let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
+        let order = Order::of(std::iter::once(pod));
+        self.stand(&order, &key.1, &demand);
+        let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
+        let may_preempt =
+            self.may_allocate() && !self.is_being_written(&demand) && demand.shared().next().is_none();
+        let mut intents = Vec::new();
+        if may_preempt {
+            let gang = Gang::of_one(key, pod, demand);
+            if let Some(preemption) = self.preempt(now, &gang, &gang.open(), 1) {
+                intents = preemption.intents;
+                why = if preemption.is_under_way {
+                    preemption.why
+                } else {
+                    format!("{why}; {}", preemption.why)
+                };
+            }
+        }
+        intents.extend(self.waits(now, key, pod, why, true));
+        intents
+    }
+
+    /// Who waits for cards of a pool whose queue is strict keeps those behind from them.
+    pub(super) fn stand(&mut self, order: &Order, name: &str, demand: &Demand) {
+        let strict = self.fleet.strict_pools();
+        if strict.is_empty() {
+            return;
+        }
+        for pool in self.pools_asked(demand).intersection(&strict) {
+            self.standing.stand(pool, order, name);
+        }
+    }
+
+    /// How a pod, or the gang that it is of, asks for managed cards.
+    pub(super) fn asks(&self, now: Time, pod: &Pod) -> Asks {
+        let key = key(&pod.metadata);
+        let ends = |pod: &Pod| {
+            let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+            seconds
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(|seconds| now + Time::from_secs(seconds))
+        };
+        match self.gangs.of(&key) {
+            None => Asks { order: Order::of(std::iter::once(pod)), ends: ends(pod) },
+            Some(gang) => {
+                let pods = self.gangs.members(gang).filter_map(|key| self.cluster.objects().pods.get(key));
+                let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
+                Asks { order: self.order_of(gang), ends: all.and_then(|all| all.into_iter().max()) }
+            }
+        }
+    }
+
+    /// One that may have kept others from something waits no more.
+    pub(super) fn see_place_left(&mut self) {
+        if !self.standing.is_empty() {
+            // The fleet was never in that state: all are looked at.
+            self.planned = usize::MAX;
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Pods of lower priority make room.
+
+use serde_json::{Value, json};
+use tessera_cluster::Kind;
+use tessera_decide::{Intent, Observation, Time};
+
+use crate::gangs::{member, steps};
+use crate::leader::leader;
+use crate::objects::*;
+
+/// The pod as it runs on the node with a claim for so many cards, which the controller gave.
+fn running(fed: &mut Fed, name: &str, cards: usize, change: impl Fn(&mut Value)) -> String {
+    fed.versioned(name, "gpu", cards, 5);
+    let mut pod = pod(name);
+    change(&mut pod);
+    fed.apply_pod(pod.clone());
+    let intents = fed.decide();
+    fed.written(&intents);
+    let Some(Intent::Allocate { node, .. }) = intents.first() else { panic!("{intents:?}") };
+    fed.bound(pod, node);
+    node.clone()
+}
+
+fn with_priority(priority: i32) -> impl Fn(&mut Value) {
+    move |pod| pod["spec"]["priority"] = json!(priority)
+}
+
+/// A pod of priority 10 that asks for so many cards.
+fn urgent(fed: &mut Fed, cards: usize) {
+    fed.versioned("urgent", "gpu", cards, 5);
+    let mut pod = pod("urgent");
+    pod["spec"]["priority"] = json!(10);
+    fed.apply_pod(pod);
+}
+
+/// What is nominated is written, and seen.
+fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
+    let mut count = 0;
+    for intent in intents {
+        let Intent::Nominate { pod, nomination } = intent else { continue };
+        let found = fed.decider.cluster().objects().pods[&pod.key].clone();
+        let mut found = serde_json::to_value(found).unwrap();
+        let text = nomination.as_ref().map(|nomination| nomination.encode());
+        found["metadata"]["annotations"] = json!({});
+        if let Some(text) = text {
+            found["metadata"]["annotations"]["gpu.tessera.dev/nomination"] = json!(text);
+            count += 1;
+        }
+        fed.apply_pod(found);
+    }
+    count
+}
+
+fn evicted(intents: &[Intent]) -> Vec<String> {
+    let mut pods: Vec<String> = intents
+        .iter()
+        .filter_map(|intent| match intent {
+            Intent::Evict { pod, .. } => Some(pod.key.1.clone()),
+            _ => None,
+        })
+        .collect();
+    pods.sort();
+    pods
+}
+
+/// The victims of the urgent pod: nominated, then evicted.
+fn victims(fed: &mut Fed) -> Vec<String> {
+    let intents = fed.decide();
+    assert_eq!(evicted(&intents), [""; 0], "evicted before the nomination was seen");
+    nominated(fed, &intents);
+    evicted(&fed.decide())
+}
+
+#[test]
+fn the_nomination_is_seen_before_anybody_is_evicted() {
+    let mut fed = leader(&[("a", 2)]);
+    running(&mut fed, "low", 2, with_priority(0));
+    urgent(&mut fed, 1);
+    let intents = fed.decide();
+    let nominations: Vec<&Intent> =
+        intents.iter().filter(|intent| matches!(intent, Intent::Nominate { .. })).collect();
+    let [Intent::Nominate { nomination: Some(nomination), .. }] = nominations.as_slice() else {
+        panic!("{intents:?}")
+    };
+    assert_eq!((nomination.node.as_str(), nomination.devices.len()), ("a", 1));
+    // Not seen yet: nothing else happens.
+    assert_eq!(fed.decide(), []);
+    nominated(&mut fed, &intents);
+    assert_eq!(evicted(&fed.decide()), ["low"]);
+    // Not twice at once; what it holds is not free until it is deallocated.
+    assert_eq!(evicted(&fed.decide()), [""; 0]);
+    fed.delete(Kind::Pod, "low");
+    assert_eq!(fed.allocates(), []);
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    assert_eq!(fed.allocates().len(), 1);
+}
+
+#[test]
+fn what_becomes_free_is_for_the_one_that_is_nominated() {
+    let mut fed = leader(&[("a", 2)]);
+    running(&mut fed, "low", 2, with_priority(0));
+    urgent(&mut fed, 2);
+    assert_eq!(victims(&mut fed), ["low"]);
+    // Others come meanwhile, of a higher priority than the victim and than nobody.
+    fed.versioned("other", "gpu", 1, 5);
+    let mut other = pod("other");
+    other["spec"]["priority"] = json!(10);
+    other["metadata"]["creationTimestamp"] = json!("2030-01-01T00:00:00Z");
+    fed.apply_pod(other);
+    fed.delete(Kind::Pod, "low");
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    let allocated: Vec<String> = fed.allocates().into_iter().map(|(pod, ..)| pod).collect();
+    assert_eq!(allocated, ["urgent"]);
+}
+
+#[test]
+fn nobody_of_the_same_priority_or_by_a_pod_that_never_preempts() {
+    let mut fed = leader(&[("a", 1)]);
+    running(&mut fed, "same", 1, with_priority(10));
+    urgent(&mut fed, 1);
+    assert!(fed.decide().iter().all(|intent| matches!(intent, Intent::Tell { .. })));
+    let mut fed = leader(&[("a", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    fed.versioned("urgent", "gpu", 1, 5);
+    let mut pod = pod("urgent");
+    pod["spec"]["priority"] = json!(10);
+    pod["spec"]["preemptionPolicy"] = json!("Never");
+    fed.apply_pod(pod);
+    assert!(fed.decide().iter().all(|intent| matches!(intent, Intent::Tell { .. })));
+}
+
+#[test]
+fn only_where_it_fits_then() {
+    let mut fed = leader(&[("a", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    urgent(&mut fed, 2);
+    assert!(fed.decide().iter().all(|intent| matches!(intent, Intent::Tell { .. })));
+}
+
+#[test]
+fn the_lowest_priority_then_no_gang_then_the_fewest_pods_then_the_youngest() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "one", 1, with_priority(1));
+    running(&mut fed, "two", 1, with_priority(2));
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["one"]);
+
+    let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    let lifts = fed.decide();
+    fed.written(&lifts);
+    for intent in &intents {
+        let Intent::Allocate { pod, node, .. } = intent else { continue };
+        let number = pod.key.1.strip_prefix("train-").unwrap().parse().unwrap();
+        fed.bound(member("train", number, 2), node);
+    }
+    running(&mut fed, "single", 1, with_priority(0));
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["single"]);
+    fed.delete(Kind::Pod, "single");
+    fed.delete(Kind::ResourceClaim, "single-gpus");
+
+    // One pod with two cards rather than two pods.
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    let node = running(&mut fed, "both", 2, with_priority(0));
+    let first = running(&mut fed, "first", 1, with_priority(0));
+    assert_ne!(node, first);
+    running(&mut fed, "second", 1, with_priority(0));
+    urgent(&mut fed, 2);
+    assert_eq!(victims(&mut fed), ["both"]);
+
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    let created =
+        |time: &'static str| move |pod: &mut Value| pod["metadata"]["creationTimestamp"] = json!(time);
+    running(&mut fed, "young", 1, created("2026-01-02T00:00:00Z"));
+    running(&mut fed, "old", 1, created("2026-01-01T00:00:00Z"));
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["young"]);
+}
+
+#[test]
+fn one_pod_of_a_gang_costs_all_of_it() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    let lifts = fed.decide();
+    assert_eq!(steps(&lifts).1.len(), 2);
+    fed.written(&lifts);
+    for intent in &intents {
+        let Intent::Allocate { pod, node, .. } = intent else { continue };
+        let number = pod.key.1.strip_prefix("train-").unwrap().parse().unwrap();
+        fed.bound(member("train", number, 2), node);
+    }
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["train-0", "train-1"]);
+}
+
+#[test]
+fn a_gang_preempts_for_all_of_its_pods_or_for_none() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    running(&mut fed, "high", 1, with_priority(20));
+    let gang = |fed: &mut Fed, size| {
+        for number in 0..size {
+            let mut pod = member("train", number, size);
+            pod["spec"]["priority"] = json!(10);
+            fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+            fed.apply_pod(pod);
+        }
+    };
+    gang(&mut fed, 2);
+    assert!(fed.decide().iter().all(|intent| matches!(intent, Intent::Tell { .. })));
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    running(&mut fed, "lower", 1, with_priority(-1));
+    gang(&mut fed, 2);
+    assert_eq!(victims(&mut fed), ["low", "lower"]);
+}
+
+/// A disruption budget: somebody else has to go, or nobody.
+#[test]
+fn a_refused_eviction_is_taken_for_an_answer() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "first", 1, with_priority(0));
+    running(&mut fed, "second", 1, with_priority(1));
+    urgent(&mut fed, 1);
+    let intents = fed.decide();
+    nominated(&mut fed, &intents);
+    let intents = fed.decide();
+    assert_eq!(evicted(&intents), ["first"]);
+    let Some(Intent::Evict { pod, .. }) =
+        intents.iter().find(|intent| matches!(intent, Intent::Evict { .. }))
+    else {
+        panic!("{intents:?}")
+    };
+    fed.decider.observe(fed.now, Observation::Evicted { pod: pod.clone(), is_done: false }).unwrap();
+    fed.now += Time::from_secs(11);
+    let intents = fed.decide();
+    assert_eq!(evicted(&intents), [""; 0]);
+    assert_eq!(nominated(&mut fed, &intents), 0);
+    assert_eq!(victims(&mut fed), ["second"]);
+}
+
+fn budget(allowed: u32) -> tessera_cluster::Object {
+    let budget = json!({ "metadata": { "name": "keep", "namespace": "team" },
+        "spec": { "selector": { "matchLabels": { "app": "kept" } } },
+        "status": { "disruptionsAllowed": allowed } });
+    read::<tessera_cluster::workloads::DisruptionBudget>(budget).into()
+}
+
+#[test]
+fn whom_a_disruption_budget_keeps_stays_and_that_is_told() {
+    let kept = |priority| {
+        move |pod: &mut Value| {
+            pod["spec"]["priority"] = json!(priority);
+            pod["metadata"]["labels"] = json!({ "app": "kept" });
+        }
+    };
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "kept", 1, kept(0));
+    running(&mut fed, "other", 1, with_priority(5));
+    fed.apply(budget(0));
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["other"]);
+
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "one", 1, kept(0));
+    running(&mut fed, "two", 1, kept(0));
+    fed.apply(budget(1));
+    urgent(&mut fed, 2);
+    // One may go, and both would have to.
+    let intents = fed.decide();
+    assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
+    let mut fed = leader(&[("a", 2)]);
+    running(&mut fed, "one", 1, kept(0));
+    running(&mut fed, "two", 1, kept(0));
+    fed.apply(budget(1));
+    urgent(&mut fed, 2);
+    let intents = fed.decide();
+    let told = intents.iter().find_map(|intent| match intent {
+        Intent::Tell { message, .. } => Some(message.clone()),
+        _ => None,
+    });
+    assert!(told.is_some_and(|told| told.contains("PodDisruptionBudget")), "{intents:?}");
+}
+
+/// The next leader finds the nomination on the pod, and goes on.
+#[test]
+fn the_next_leader_goes_on_with_what_is_nominated() {
+    let mut fed = leader(&[("a", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    urgent(&mut fed, 1);
+    let intents = fed.decide();
+    nominated(&mut fed, &intents);
+    fed.decider.follow();
+    fed.now += Time::from_secs(1);
+    fed.decider.lead(fed.now, "one");
+    fed.decide();
+    fed.listed();
+    assert_eq!(evicted(&fed.decide()), ["low"]);
+}

@@ -1,0 +1,136 @@
+//! Who goes first, and what those behind may have meanwhile.
+
+use serde_json::{Value, json};
+use tessera_cluster::Object;
+use tessera_decide::{Intent, Time};
+
+use crate::gangs::member;
+use crate::leader::leader;
+use crate::objects::*;
+
+/// A leader over a node in a pool whose placement says that.
+fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
+    let mut fed = leader(nodes);
+    let pool = json!({ "pool": "main", "allocation": "Managed", "placement": placement });
+    for (name, cards) in nodes {
+        slices(name, *cards, pool.clone()).into_iter().for_each(|slice: Object| fed.apply(slice));
+    }
+    fed
+}
+
+fn at(second: u64) -> Value {
+    json!(k8s_openapi::jiff::Timestamp::from_second(second as i64).unwrap().to_string())
+}
+
+/// A pod with so many cards, created then.
+fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnOnce(&mut Value)) {
+    fed.versioned(name, "gpu", cards, 5);
+    let mut pod = pod(name);
+    pod["metadata"]["creationTimestamp"] = at(second);
+    change(&mut pod);
+    fed.apply_pod(pod);
+}
+
+fn who(fed: &mut Fed) -> Vec<String> {
+    fed.allocates().into_iter().map(|(pod, ..)| pod).collect()
+}
+
+#[test]
+fn small_pods_pass_a_large_one_unless_the_queue_is_strict() {
+    for (placement, expected) in [(json!({}), vec!["small"]), (json!({ "queue": "Strict" }), vec![])] {
+        let mut fed = with_placement(&[("a", 2)], placement);
+        ask_at(&mut fed, "large", 3, 10, |_| {});
+        ask_at(&mut fed, "small", 1, 20, |_| {});
+        assert_eq!(who(&mut fed), expected);
+        // One that comes alone is held to it, too.
+        ask_at(&mut fed, "later", 1, 30, |_| {});
+        let later: Vec<&str> = if expected.is_empty() { vec![] } else { vec!["later"] };
+        assert_eq!(who(&mut fed), later);
+    }
+}
+
+#[test]
+fn a_higher_priority_goes_before_the_head_of_a_strict_queue() {
+    let mut fed = with_placement(&[("a", 2)], json!({ "queue": "Strict" }));
+    ask_at(&mut fed, "large", 3, 10, |_| {});
+    ask_at(&mut fed, "urgent", 1, 20, |pod| pod["spec"]["priority"] = json!(1));
+    assert_eq!(who(&mut fed), ["urgent"]);
+}
+
+#[test]
+fn when_the_head_of_a_strict_queue_goes_the_others_go_on() {
+    let mut fed = with_placement(&[("a", 2)], json!({ "queue": "Strict" }));
+    ask_at(&mut fed, "large", 3, 10, |_| {});
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    assert_eq!(who(&mut fed), [""; 0]);
+    fed.delete(tessera_cluster::Kind::Pod, "large");
+    assert_eq!(who(&mut fed), ["small"]);
+}
+
+/// A gang of two pods of two cards over two nodes, of which one has a card in use until `ends`.
+fn waiting_gang(ends: Option<u64>) -> Fed {
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    fed.versioned("runs", "gpu", 1, 5);
+    fed.apply_pod(pod("runs"));
+    let intents = fed.decide();
+    fed.written(&intents);
+    let Some(Intent::Allocate { node, .. }) = intents.first() else { panic!("{intents:?}") };
+    let mut running = pod("runs");
+    running["spec"]["activeDeadlineSeconds"] = json!(ends.map(|ends| ends - 1_000));
+    running["status"] = json!({ "phase": "Running", "startTime": at(1_000) });
+    running["status"]["resourceClaimStatuses"] =
+        json!([{ "name": "gpus", "resourceClaimName": "runs-gpus" }]);
+    fed.bound(running, node);
+    for number in 0..2 {
+        fed.versioned(&format!("train-{number}"), "gpu", 2, 5);
+        let mut pod = member("train", number, 2);
+        pod["metadata"]["creationTimestamp"] = at(1_000);
+        fed.apply_pod(pod);
+    }
+    fed.decide();
+    fed
+}
+
+#[test]
+fn nodes_are_kept_for_a_gang_that_has_waited_for_ten_minutes() {
+    let mut fed = waiting_gang(None);
+    ask_at(&mut fed, "early", 1, 1_500, |_| {});
+    assert_eq!(who(&mut fed), ["early"]);
+    fed.now = Time::from_secs(1_601);
+    assert!(fed.decider.wake().is_some_and(|wake| wake <= fed.now));
+    fed.decide();
+    ask_at(&mut fed, "late", 1, 1_602, |_| {});
+    assert_eq!(who(&mut fed), [""; 0]);
+    let why: Vec<String> = fed.decider.waiting().map(|(key, why)| format!("{}: {why}", key.1)).collect();
+    assert!(
+        why.iter().any(|why| why.contains("late") && why.contains("kept for pods that go first")),
+        "{why:?}"
+    );
+    assert!(
+        why.iter().any(|why| why.contains("train-0") && why.contains("2 nodes are kept for it")),
+        "{why:?}"
+    );
+    // A higher priority has them all the same.
+    ask_at(&mut fed, "urgent", 1, 1_603, |pod| pod["spec"]["priority"] = json!(1));
+    assert_eq!(who(&mut fed), ["urgent"]);
+}
+
+#[test]
+fn who_ends_before_the_gang_could_begin_may_use_its_nodes() {
+    let mut fed = waiting_gang(Some(3_000));
+    fed.now = Time::from_secs(2_000);
+    fed.decide();
+    ask_at(&mut fed, "long", 1, 2_000, |pod| pod["spec"]["activeDeadlineSeconds"] = json!(1_001));
+    assert_eq!(who(&mut fed), [""; 0]);
+    ask_at(&mut fed, "short", 1, 2_000, |pod| pod["spec"]["activeDeadlineSeconds"] = json!(999));
+    assert_eq!(who(&mut fed), ["short"]);
+}
+
+#[test]
+fn a_gang_that_is_too_large_for_its_pools_is_told_at_once() {
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    fed.gang("train", 3, 2);
+    let intents = fed.decide();
+    let [Intent::Tell { message, .. }] = intents.as_slice() else { panic!("{intents:?}") };
+    assert!(message.contains("never had more than would be enough for 2 of 3 pods"), "{message}");
+}

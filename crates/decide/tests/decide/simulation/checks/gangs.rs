@@ -1,0 +1,217 @@
+//! No gate is lifted before all of the gang have devices, no gang runs in part for long, and none that fits waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, WHEN_PARTIAL_LABEL};
+use tessera_api::managed::NOMINATION_ANNOTATION;
+use tessera_cluster::{Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
+use tessera_decide::Time;
+
+use crate::objects;
+use crate::simulation::FAULTS;
+use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
+use crate::simulation::replica::Replica;
+
+/// So late a gate may be lifted after what made that right was seen: what was decided on may be lost meanwhile.
+const LATEST: Time = Time::from_secs(40);
+
+/// Twice what a pod is given to be bound, and what a leader takes to begin.
+const OLDEST: Time = Time::from_secs(265);
+
+/// The gang, its owner, and the least number of pods.
+fn gang_of(pod: &Pod) -> Option<(String, usize)> {
+    let labels = pod.metadata.labels.as_ref()?;
+    let owner = pod.metadata.owner_references.iter().flatten().next()?;
+    let name = format!("{}/{}", labels.get(GROUP_LABEL)?, owner.uid);
+    Some((name, labels.get(GROUP_MIN_LABEL)?.parse().ok()?))
+}
+
+pub fn is_member(pod: &Pod) -> bool {
+    gang_of(pod).is_some()
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+fn is_done(pod: &Pod) -> bool {
+    phase(pod) == Some("Succeeded")
+}
+
+/// Whether it is no part of the gang any more, though it may still run.
+fn is_lost(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed")
+}
+
+/// What was true of gangs, for those who act late.
+#[derive(Debug, Default)]
+pub struct Gangs {
+    /// When a pod, by gang and uid, was last bound or had all its devices.
+    had: BTreeMap<(String, String), Time>,
+    /// Since when a gang runs in part.
+    partial: BTreeMap<String, Time>,
+    /// For whom others were evicted when nothing failed any more.
+    preempting: BTreeSet<String>,
+}
+
+/// Whether all claims of the pod have devices.
+fn has_devices(server: &Server, pod: &Pod) -> bool {
+    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+    let mut names = statuses.into_iter().flatten().filter_map(|status| status.resource_claim_name.clone());
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    statuses.is_some()
+        && names.all(|name| {
+            let claim = server.claim(&(namespace.clone(), name));
+            claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
+        })
+}
+
+/// Looks at all gangs.
+pub fn look(around: &mut Surroundings, server: &Server) {
+    let mut gangs: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+    for (_, pod) in server.pods() {
+        let Some((gang, _)) = gang_of(pod) else { continue };
+        if node_name(pod).is_some() || is_done(pod) || has_devices(server, pod) {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            around.gangs.had.insert((gang.clone(), uid), around.now);
+        }
+        gangs.entry(gang).or_default().push(pod);
+    }
+    around.gangs.partial.retain(|gang, _| gangs.contains_key(gang));
+    for (gang, pods) in gangs {
+        let min = gang_of(pods[0]).map_or(0, |(_, min)| min);
+        let live = || pods.iter().filter(|pod| !is_lost(pod));
+        let running = live().filter(|pod| node_name(pod).is_some() && !is_done(pod)).count();
+        let done = live().filter(|pod| is_done(pod)).count();
+        let waiting = live().filter(|pod| node_name(pod).is_none() && !is_done(pod)).count();
+        let is_kept =
+            pods[0].metadata.labels.as_ref().is_some_and(|all| all.contains_key(WHEN_PARTIAL_LABEL));
+        if running == 0 || running + done >= min || waiting == 0 || is_kept {
+            around.gangs.partial.remove(&gang);
+            continue;
+        }
+        let since = *around.gangs.partial.entry(gang.clone()).or_insert(around.now);
+        if around.now > since.max(FAULTS) + OLDEST {
+            around.violated(|| format!("of gang {gang} {running} of {min} pods run since {since:?}"));
+        }
+    }
+}
+
+/// A gate of a pod is being lifted.
+pub fn lifted(around: &mut Surroundings, pod: &Pod) {
+    let Some((gang, min)) = gang_of(pod) else { return };
+    let all = around.gangs.had.range((gang.clone(), String::new())..);
+    let had = all.take_while(|((other, _), _)| *other == gang).filter(|(_, at)| **at + LATEST >= around.now);
+    let count = had.count();
+    if count < min {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        around.violated(|| format!("{name}: lifted, though only {count} of {min} of its gang have devices"));
+    }
+}
+
+/// Whether the replica may lift the gate by what it has seen.
+pub fn may_lift(around: &mut Surroundings, replica: &Replica, pod: &Pod) {
+    let Some((gang, min)) = gang_of(pod) else { return };
+    let pods = replica.view.values().filter_map(|object| match object.as_ref() {
+        Object::Pod(pod) => Some(pod),
+        _ => None,
+    });
+    let members = pods.filter(|pod| gang_of(pod).is_some_and(|(other, _)| other == gang) && !is_lost(pod));
+    let is_there =
+        |pod: &&Pod| node_name(pod).is_some() || gates(pod).is_empty() || replica.has_all_devices(pod);
+    let count = members.filter(is_there).count();
+    if count < min || !replica.has_all_devices(pod) {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        around.violated(|| format!("{name}: to be lifted, though {count} of {min} of its gang have devices"));
+    }
+}
+
+/// Whether the pod is the one of that name, or of the gang of that name.
+fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let group = labels.and_then(|labels| labels.get(GROUP_LABEL)).unwrap_or(&key.1);
+    format!("{}/{group}", key.0) == name
+}
+
+/// Somebody is evicted: for one of a higher priority only where what that will get was seen on its pods.
+pub fn may_evict(around: &mut Surroundings, replica: &Replica, why: &str) {
+    let Some(name) = why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next()) else {
+        return;
+    };
+    let is_nominated = replica.view.iter().any(|((_, key), object)| match object.as_ref() {
+        Object::Pod(pod) => {
+            let annotations = pod.metadata.annotations.as_ref();
+            is_called(key, pod, name)
+                && annotations.is_some_and(|all| all.contains_key(NOMINATION_ANNOTATION))
+        }
+        _ => false,
+    });
+    if !is_nominated {
+        around.violated(|| format!("evicted for {name}, on whose pods nothing is nominated"));
+    }
+    if around.now > FAULTS + LATEST {
+        around.gangs.preempting.insert(name.to_owned());
+    }
+}
+
+/// No gang waits though enough of it fit.
+pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, asker: &mut Asker) {
+    for name in std::mem::take(&mut around.gangs.preempting) {
+        let of_name = || server.pods().filter(|(key, pod)| is_called(key, pod, &name) && !is_lost(pod));
+        if of_name().next().is_some() && of_name().all(|(_, pod)| node_name(pod).is_none()) {
+            around.violated(|| format!("pods were evicted for {name}, which waits all the same"));
+        }
+    }
+    let mut gangs: BTreeMap<String, (usize, Vec<Key>)> = BTreeMap::new();
+    for (key, pod) in server.pods() {
+        if let Some((gang, min)) = gang_of(pod)
+            && !is_lost(pod)
+        {
+            gangs.entry(gang).or_insert((min, Vec::new())).1.push(key);
+        }
+    }
+    for (gang, (min, members)) in gangs {
+        let is_there = |key: &&Key| {
+            let pod = server.pod(key).expect("it was just listed");
+            node_name(pod).is_some() || is_done(pod) || has_devices(server, pod)
+        };
+        let there = members.iter().filter(is_there).count();
+        let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
+        let placed: Vec<&&Key> = open.iter().filter(|key| place(cluster, server, key, asker)).collect();
+        if !placed.is_empty() && there + placed.len() >= min {
+            around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {placed:?} fit"));
+        }
+        placed.into_iter().for_each(|key| cluster.forget(key));
+    }
+}
+
+/// Counts the pod as on the first node that takes it.
+fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> bool {
+    let Some(pod) = server.pod(key) else { return false };
+    let nodes: Vec<_> = cluster.objects().nodes.values().cloned().collect();
+    for node in nodes {
+        let subject = subject::of_pod(cluster.objects(), pod);
+        if outcome::refusal(&subject, &node).is_some() || cluster.shortage(pod, &node).is_some() {
+            continue;
+        }
+        let wanted = outcome::to_allocate(&subject, &node);
+        let Ok(claims) = outcome::converted(&wanted) else { continue };
+        let tolerated = &[tessera_api::managed::TAINT_KEY];
+        let managed = |device: tessera_allocator::inventory::DeviceRef<'_>| {
+            device.is_tainted_besides("") && device.driver_name() == objects::DRIVER
+        };
+        let limits = PlacementLimits { tolerated, may_give: &managed, steps: 10_000 };
+        let Ok(Some(placed)) = cluster.place(&node, &claims, &limits, asker, |_| 0) else { continue };
+        let claims = wanted.iter().zip(placed.allocations).map(|(wanted, allocation)| {
+            let mut claim = wanted.claim.clone();
+            claim.status.get_or_insert_default().allocation = Some(allocation);
+            claim
+        });
+        let claims = claims.collect();
+        let name = node.metadata.name.unwrap_or_default();
+        cluster.assume(key, pod, &name, claims).expect("good quantities");
+        return true;
+    }
+    false
+}

@@ -1,0 +1,132 @@
+//! Jobs whose pods start together: their controller makes each pod anew until somebody deletes the Job.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, GROUP_SIZE_LABEL, WHEN_PARTIAL_LABEL};
+use tessera_api::steering::GATE;
+use tessera_cluster::{Key, Kind};
+use tessera_decide::Time;
+
+use super::api_server::{Server, Surroundings, has_ended, node_name};
+use crate::objects;
+
+/// Jobs at once.
+const MOST: usize = 2;
+
+/// What its pods ask for.
+const TEMPLATES: [&str; 3] = ["one", "two", "half"];
+
+/// A Job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub name: String,
+    pub uid: String,
+    pub size: usize,
+    pub min: usize,
+    pub template: &'static str,
+    pub is_kept: bool,
+    pub priority: i32,
+}
+
+/// All Jobs, and who makes and deletes them.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    jobs: Vec<Job>,
+    made: usize,
+    next: Time,
+}
+
+impl Jobs {
+    /// Users make Jobs and delete them.
+    pub fn act(&mut self, around: &mut Surroundings, server: &mut Server) {
+        if self.next > around.now {
+            return;
+        }
+        self.next = around.now + around.between(2_000, 20_000);
+        if self.jobs.len() == MOST || (!self.jobs.is_empty() && around.percent(30)) {
+            let place = around.rng.usize(0..self.jobs.len());
+            let job = self.jobs.remove(place);
+            delete(around, server, &job);
+            return;
+        }
+        self.made += 1;
+        let size = around.rng.usize(2..=4);
+        let min = if around.percent(25) { around.rng.usize(1..=size) } else { size };
+        let job = Job {
+            name: format!("g{}", self.made),
+            uid: format!("job-{}", server.next_uid()),
+            size,
+            min,
+            template: TEMPLATES[around.rng.usize(0..TEMPLATES.len())],
+            is_kept: around.percent(15),
+            priority: if around.percent(20) { 1 } else { 0 },
+        };
+        around.note(|| format!("made {job:?}"));
+        self.jobs.push(job);
+    }
+
+    /// A Job that a scene has.
+    pub fn make(&mut self, job: Job) {
+        self.jobs.push(job);
+    }
+
+    /// Their controller makes the pods that are missing.
+    pub fn step(&self, around: &mut Surroundings, server: &mut Server) {
+        for job in &self.jobs {
+            for number in 0..job.size {
+                let key = objects::key(&format!("{}-{number}", job.name));
+                if server.pod(&key).is_none() && around.percent(40) {
+                    create(around, server, job, &key, number);
+                }
+            }
+        }
+    }
+}
+
+fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, number: usize) {
+    let now = Timestamp::from_second(i64::try_from(around.now.as_secs()).unwrap()).unwrap();
+    let mut labels = json!({
+        GROUP_LABEL: job.name,
+        GROUP_SIZE_LABEL: job.size.to_string(),
+        GROUP_MIN_LABEL: job.min.to_string(),
+        "batch.kubernetes.io/job-completion-index": number.to_string(),
+    });
+    if job.is_kept {
+        labels[WHEN_PARTIAL_LABEL] = json!("Keep");
+    }
+    let pod = json!({
+        "metadata": { "name": key.1, "namespace": key.0, "uid": format!("u{}", server.next_uid()),
+            "labels": labels, "creationTimestamp": now.to_string(),
+            "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": job.uid,
+                "controller": true }] },
+        "spec": {
+            "containers": [{ "name": "c", "resources": { "requests": { "cpu": "50m" } } }],
+            "schedulingGates": [{ "name": GATE }],
+            "resourceClaims": [{ "name": "gpus", "resourceClaimTemplateName": job.template }],
+            "priority": job.priority,
+        },
+        "status": { "phase": "Pending" },
+    });
+    around.note(|| format!("the controller of {} made {}", job.name, key.1));
+    server.apply(around, objects::read::<Pod>(pod));
+}
+
+fn delete(around: &mut Surroundings, server: &mut Server, job: &Job) {
+    around.note(|| format!("deleting Job {}", job.name));
+    for number in 0..job.size {
+        end(around, server, &objects::key(&format!("{}-{number}", job.name)));
+    }
+}
+
+/// The pod is deleted, or evicted: where it runs, it ends first.
+pub fn end(around: &mut Surroundings, server: &mut Server, key: &Key) {
+    if server.pod(key).is_some_and(|pod| node_name(pod).is_some() && !has_ended(pod)) {
+        let time = json!("2026-01-01T00:00:00Z");
+        server.update_pod(around, key, |pod| {
+            pod.metadata.deletion_timestamp = Some(objects::read(time));
+        });
+    } else {
+        server.delete(around, Kind::Pod, key);
+    }
+}
