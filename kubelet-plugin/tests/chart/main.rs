@@ -9,6 +9,7 @@ mod device_status;
 mod managed;
 mod mps_host;
 mod privileged;
+mod rights;
 mod steering;
 mod support;
 mod values;
