@@ -113,7 +113,11 @@ async fn a_partition_that_went_with_its_card_is_not_made_on_the_next() {
         std::process::Command::new(machine.join("bin/nvidia-smi")).args(["mig", "-lgi"]).output().unwrap();
     let listed = String::from_utf8_lossy(&smi.stdout).into_owned();
     assert!(!listed.contains("1g.10gb"), "{listed}");
-    assert_ne!(attribute(&node, "uuid").await, before);
+    let since = Instant::now();
+    while attribute(&node, "uuid").await == before {
+        assert!(since.elapsed() < LONG, "the new card is not published: {}", plugin.log_text());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     unprepare(&registered, &claim).await.unwrap();
     assert_eq!(node.specs(), [""; 0]);
 }

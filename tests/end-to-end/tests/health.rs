@@ -161,6 +161,7 @@ async fn kubernetes_evicts_the_pods_of_the_faulty_card_only() {
     .await;
     emulator("restore", &[]);
     until("the fourth pod running", async || running(&served).iter().any(|pod| pod.name == "fourth")).await;
+    cluster.kubectl(&["delete", "pod", "fourth", "--now"]).await.unwrap();
     let names = cluster.kubectl(&["get", "resourceslices", "-o", "name"]).await.unwrap();
     let first = names.lines().next().unwrap();
     cluster.kubectl(&["annotate", first, "example.com/note=hello"]).await.unwrap();

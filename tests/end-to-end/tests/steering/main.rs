@@ -251,12 +251,13 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     go_around(&cluster).await;
     assert_eq!(node(&cluster, "notebook-1", PodState::Ready).await, notebooks);
     life::upgrade_and_roll_back(&cluster, &tessera, &installation).await;
-    // Of the last two something is asked besides, and whether there is something to tell is chance: `chart/rights.rs`.
+    // What is chance, or asked besides, or of a kind that this API server does not have: `chart/rights.rs`.
     let elsewhere = [
         "create pods/eviction",
         "patch resourceclaims/binding.resource.k8s.io",
         "create events.events.k8s.io",
         "patch events.events.k8s.io",
+        "watch devicetaintrules.resource.k8s.io",
     ];
     each_right_is_used(&cluster, "tessera-controller", &elsewhere).await;
     apply(&cluster, &four_cards("waits")).await;
