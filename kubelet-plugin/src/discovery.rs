@@ -35,6 +35,7 @@ use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::card_history::CardHistory;
 use crate::driver::Driver;
 use health::HealthBook;
 
@@ -63,6 +64,10 @@ pub struct DiscoveryOptions {
     pub xid_memory: Option<XidMemory>,
     /// Which XIDs count.
     pub policy: HealthPolicy,
+    /// How long the driver library may be away, because it is opened anew, before all cards count as lost.
+    pub away: Duration,
+    /// Keeps which card was where, and since when; `None` for a process that prepares nothing.
+    pub history: Option<Arc<CardHistory>>,
     /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
     pub deadline: Duration,
     /// Where to publish when the hardware was looked at.
@@ -81,6 +86,8 @@ impl DiscoveryOptions {
             look_again: Arc::default(),
             xid_memory: None,
             policy: HealthPolicy::default(),
+            away: Duration::from_secs(8),
+            history: None,
             deadline: Duration::from_secs(10),
             looks: watch::Sender::default(),
         }
@@ -120,6 +127,7 @@ pub async fn run(
         () = cancelled.cancelled() => return,
         earlier = earlier => earlier.unwrap_or_default(),
     };
+    let history = options.history.clone();
     let shared = Arc::new(Shared {
         health: Mutex::new(HealthBook::of_earlier(earlier, options.policy.clone())),
         look_again: options.look_again.clone(),
@@ -133,7 +141,16 @@ pub async fn run(
         let nvml = hardware.borrow_and_update().clone();
         if !same(nvml.as_ref(), listening_to.as_ref()) {
             events = None;
+            let was_open = listening_to.take().is_some();
             listening_to.clone_from(&nvml);
+            if was_open && nvml.is_none() {
+                // Nothing of the library is held here, or it could not be opened anew.
+                tokio::select! {
+                    () = cancelled.cancelled() => return,
+                    changed = hardware.changed() => if changed.is_err() { return } else { continue },
+                    () = tokio::time::sleep(options.away) => {}
+                }
+            }
         }
         let work = tokio::task::spawn_blocking({
             let (discovery, shared) = (Arc::clone(&discovery), Arc::clone(&shared));
@@ -150,6 +167,10 @@ pub async fn run(
                 events = events.or(watch);
                 // Before the machine: what is made of a machine depends on the looks.
                 options.looks.send_replace(looks);
+                // Before anything is made of the machine: nothing may be allocated of a card that is not known to be new.
+                if let (Some(history), Some(machine)) = (&history, &machine) {
+                    history.learn(machine);
+                }
                 let news = send(&machines, machine);
                 if settled {
                     options.interval

@@ -1,5 +1,7 @@
 //! Keeps the driver library open. It may come and go: a node can boot before its driver is installed.
 
+mod kernel_list;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,6 +18,8 @@ use tessera_nvml::{Library, Nvml, OpenError};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use kernel_list::KernelList;
+
 /// The open driver library; `None` while it is missing, too old or finds no cards. The reason is in
 /// [`DriverKeeper::reason`].
 pub type Driver = watch::Receiver<Option<Arc<dyn Nvml>>>;
@@ -26,6 +30,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often to check that the open library still answers.
 const CHECK: Duration = Duration::from_secs(15);
+
+/// How long whoever uses the library has to let go of it before it is opened anew. Those who listen to events take half a
+/// second; a call that hangs may take for ever.
+const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often a lasting problem is logged again.
 const REMIND: Duration = Duration::from_secs(600);
@@ -48,6 +56,7 @@ struct ReasonLabel {
 /// Opens the driver library as soon as there is one that works, and again after the driver was replaced.
 pub struct DriverKeeper {
     driver_root: PathBuf,
+    proc_root: PathBuf,
     open: Arc<Open>,
     driver: watch::Sender<Option<Arc<dyn Nvml>>>,
     reason: watch::Sender<Option<String>>,
@@ -69,17 +78,19 @@ impl DriverMetrics {
 }
 
 impl DriverKeeper {
-    /// A keeper of the driver installed below `driver_root`; nothing is opened before [`Self::run`].
+    /// A keeper of the driver installed below `driver_root`, whose kernel side tells below `proc_root` of itself; nothing is
+    /// opened before [`Self::run`].
     #[must_use]
-    pub fn new(driver_root: PathBuf, metrics: DriverMetrics) -> Self {
-        let open =
-            |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> { Ok(Arc::new(Library::open_below(root)?)) };
-        Self::with_open(driver_root, Arc::new(open), metrics)
+    pub fn new(driver_root: PathBuf, proc_root: PathBuf, metrics: DriverMetrics) -> Self {
+        let open = |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+            Ok(Arc::new(Library::open_anew_below(root, CLOSED_WITHIN)?))
+        };
+        Self::with_open(driver_root, proc_root, Arc::new(open), metrics)
     }
 
-    fn with_open(driver_root: PathBuf, open: Arc<Open>, metrics: DriverMetrics) -> Self {
+    fn with_open(driver_root: PathBuf, proc_root: PathBuf, open: Arc<Open>, metrics: DriverMetrics) -> Self {
         let reason = watch::Sender::new(Some("the driver library is being opened".to_owned()));
-        Self { driver_root, open, driver: watch::Sender::new(None), reason, metrics }
+        Self { driver_root, proc_root, open, driver: watch::Sender::new(None), reason, metrics }
     }
 
     /// The open library, as it comes and goes.
@@ -99,15 +110,25 @@ impl DriverKeeper {
     pub async fn run(self, shutdown: CancellationToken) {
         let work = async {
             loop {
+                // Before the library: what comes in between is then news, not overlooked.
+                let listed = KernelList::read_in_background(&self.proc_root).await;
                 let nvml = self.open().await;
                 self.reason.send_replace(None);
                 self.metrics.ready.set(1);
                 self.driver.send_replace(Some(Arc::clone(&nvml)));
-                let error = until_it_fails(nvml).await;
-                tracing::warn!(error, "the driver library does not answer any more; opening it anew");
-                self.metrics.failed("stopped_answering");
+                let why = match until_it_ends(nvml, listed, &self.proc_root).await {
+                    End::Failed(error) => {
+                        tracing::warn!(error, "the driver library does not answer any more; opening it anew");
+                        self.metrics.failed("stopped_answering");
+                        error
+                    }
+                    End::Outdated(news) => {
+                        tracing::info!(news, "opening the driver library anew, which knows nothing of that");
+                        format!("{news}: the driver library is being opened anew")
+                    }
+                };
                 self.metrics.ready.set(0);
-                self.reason.send_replace(Some(error));
+                self.reason.send_replace(Some(why));
                 self.driver.send_replace(None);
             }
         };
@@ -146,16 +167,31 @@ impl DriverKeeper {
     }
 }
 
-/// Returns when the driver's version can't be read any more, with the library's error. That is what it reports after
-/// the kernel module was unloaded or replaced.
-async fn until_it_fails(nvml: Arc<dyn Nvml>) -> String {
+/// Why an open library must be opened anew.
+enum End {
+    /// The library's error.
+    Failed(String),
+    /// What the kernel lists and the library, which looked for cards when it was opened, cannot know.
+    Outdated(String),
+}
+
+/// Returns when the driver's version can't be read any more, which is so after the kernel module was unloaded or replaced, or
+/// when the kernel lists a card that was not there when the library was opened.
+async fn until_it_ends(nvml: Arc<dyn Nvml>, mut listed: Option<KernelList>, proc_root: &Path) -> End {
     loop {
         tokio::time::sleep(CHECK).await;
+        let now = KernelList::read_in_background(proc_root).await;
+        if let (Some(before), Some(now)) = (&listed, &now)
+            && let Some(news) = before.news(now)
+        {
+            return End::Outdated(news);
+        }
+        listed = now.or(listed);
         let nvml = Arc::clone(&nvml);
         match tokio::task::spawn_blocking(move || nvml.driver_version()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => return error.to_string(),
-            Err(panic) => return format!("asking the driver library broke off: {panic}"),
+            Ok(Err(error)) => return End::Failed(error.to_string()),
+            Err(panic) => return End::Failed(format!("asking the driver library broke off: {panic}")),
         }
     }
 }
@@ -204,6 +240,7 @@ mod tests {
         };
         let keeper = DriverKeeper::with_open(
             "/nowhere".into(),
+            "/nowhere".into(),
             Arc::new(open),
             DriverMetrics::register(&mut Registry::default()),
         );
@@ -228,6 +265,7 @@ mod tests {
         };
         let keeper = DriverKeeper::with_open(
             "/".into(),
+            "/nowhere".into(),
             Arc::new(open),
             DriverMetrics::register(&mut Registry::default()),
         );

@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod card_history;
 pub mod cdi;
 pub mod discovery;
 pub mod driver;

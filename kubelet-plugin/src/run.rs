@@ -24,13 +24,16 @@ mod hardware_looks;
 mod health_events;
 mod health_report;
 mod http;
+mod machine_events;
 pub mod metrics;
 mod node;
 mod node_report;
+mod other_owners;
 mod pools;
 mod published_metrics;
 mod readiness;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -47,6 +50,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    card_history::CardHistory,
     discovery::{self, DiscoveryOptions, XidMemory},
     driver::DriverKeeper,
     gpu_pools::{PoolFollower, Reading},
@@ -55,8 +59,10 @@ use crate::{
 };
 use free_threads::FreeThreads;
 use health_events::HealthEvents;
+use machine_events::MachineEvents;
 use metrics::Metrics;
 use node::NodePart;
+use other_owners::OtherOwners;
 use readiness::Readiness;
 
 /// Runs an instance until it is told to end; `started` is when the process started.
@@ -114,12 +120,16 @@ async fn start(
     let sockets = SocketPaths::new(kubelet_directory, driver_name, pod_uid.as_deref())?;
 
     // Start the slowest part first.
-    let keeper = DriverKeeper::new(options.driver_root.clone(), metrics.driver.clone());
+    let keeper =
+        DriverKeeper::new(options.driver_root.clone(), options.proc_root.clone(), metrics.driver.clone());
     let (hardware, hardware_reason) = (keeper.driver(), keeper.reason());
     tasks.spawn("the driver keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
+    // Read once, a small file.
+    let history = Arc::new(CardHistory::open(&options.plugin_directory()));
     let discovery = DiscoveryOptions {
+        history: Some(Arc::clone(&history)),
         memory: Some(options.plugin_directory().join("undivided-cards.json")),
         policy: options.health_policy.clone(),
         xid_memory: Some(XidMemory::new(&options.plugin_directory(), options.proc_root.clone())),
@@ -161,7 +171,7 @@ async fn start(
         file: options.plugin_directory().join("gpu-pools.json"),
         has_layouts: options.mig_layout_file.is_some(),
         handover: options.managed_handover,
-        labels,
+        labels: labels.clone(),
         machines: machines.clone(),
         resolution: resolution_sender,
         reading: reading_sender,
@@ -178,6 +188,21 @@ async fn start(
     let (listening_sender, listening) = watch::channel(false);
     let (trouble_sender, trouble) = watch::channel(None);
     let policy = options.health_policy.clone();
+    let machine_events = MachineEvents {
+        events: events.clone(),
+        of_node: of_node.clone(),
+        machines: machines.clone(),
+        preparer: preparer.clone(),
+    };
+    tasks.spawn("the Events of the machine", machine_events.run(shutdown.clone()));
+    let owners = OtherOwners {
+        kubelet_directory: kubelet_directory.clone(),
+        driver_name: driver_name.clone(),
+        labels: labels.clone(),
+        of_node: of_node.clone(),
+        metrics: metrics.owners.clone(),
+    };
+    tasks.spawn("the look for others who own the cards", owners.run(shutdown.clone()));
     let health_events =
         HealthEvents { events, of_node, policy, machines: machines.clone(), preparer: preparer.clone() };
     tasks.spawn("the Events of cards", health_events.run(shutdown.clone()));
@@ -228,6 +253,7 @@ async fn start(
         listening: listening_sender,
         trouble: trouble_sender,
         resolution,
+        history,
         shutdown: shutdown.clone(),
     };
     tasks.spawn_fallible("the node part", node.run(tasks.clone()));

@@ -12,8 +12,9 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -55,7 +56,38 @@ struct Session {
     profiles: Profiles,
 }
 
+/// How many sessions are open in this process, by the library's file.
+static SESSIONS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+
+/// How often to look whether an earlier session has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn sessions() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Library {
+    /// As [`Library::open_below`], but waits at most `patience` for this process's earlier sessions with the same library to
+    /// end: while one is open, `nvmlInit_v2` only counts it, and cards that came since stay unknown. Blocks.
+    ///
+    /// # Errors
+    /// As [`Library::open_below`].
+    pub fn open_anew_below(driver_root: &Path, patience: Duration) -> Result<Self, OpenError> {
+        let path = find_library(driver_root)?;
+        let (name, since) = (versioned_name(&path), Instant::now());
+        while sessions().contains_key(&name) {
+            if since.elapsed() > patience {
+                tracing::warn!(
+                    "calls of the driver have not returned since it was opened before: cards that came meanwhile are not seen \
+                     until they do"
+                );
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        Self::open(&path)
+    }
+
     /// Loads and starts the library at `path`.
     ///
     /// # Errors
@@ -68,6 +100,7 @@ impl Library {
         let functions =
             Functions::load(&path).map_err(|source| OpenError::NotLoadable { path: path.clone(), source })?;
         functions.init().map_err(|error| not_started(&path, error))?;
+        *sessions().entry(path.clone()).or_default() += 1;
         let session = Session { path, functions, handles: Handles::default(), profiles: Profiles::default() };
         if session.functions.count().map_err(|error| not_started(&session.path, error))? == 0 {
             return Err(OpenError::NoCards { path: session.path.clone() });
@@ -109,6 +142,14 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.functions.shutdown() {
             tracing::debug!(%error, "the driver library did not shut down");
+        }
+        // Only now: a session that is still shutting down would be counted.
+        let mut sessions = sessions();
+        if let Some(open) = sessions.get_mut(&self.path) {
+            *open -= 1;
+            if *open == 0 {
+                sessions.remove(&self.path);
+            }
         }
     }
 }

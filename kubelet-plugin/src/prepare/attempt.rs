@@ -238,11 +238,34 @@ impl Attempt<'_> {
             self.timed(Phase::Hardware, self.call.unless_ended(needs))
         };
         let needs = look().await?;
+        self.refuse_other_cards(&needs)?;
         if self.timed(Phase::Journal, self.refuse_conflicts(&needs, cards)).await? {
             // Releasing a stale claim changed cards.
             return look().await;
         }
         Ok(needs)
+    }
+
+    /// Fails if a card came into its place after the claim's devices were allocated. What is not known of the claim cannot be
+    /// compared: repairs compare with the claim's record.
+    fn refuse_other_cards(&self, needs: &[DeviceNeed]) -> Result<(), PrepareError> {
+        let found = self.call.found();
+        let allocated = found.as_deref().and_then(claim::allocated_at);
+        let (Some(history), Some(allocated)) = (&self.worker.options.history, allocated) else {
+            return Ok(());
+        };
+        for need in needs.iter().filter(|need| !need.allocated.admin_access) {
+            let uuid = &need.identity.uuid;
+            if let Err(replaced) = history.check(need.allocated.device.card(), uuid, allocated) {
+                return Err(PrepareError::NewCard {
+                    device: need.name.clone(),
+                    found: uuid.clone(),
+                    allocated,
+                    since: replaced.since,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Runs a phase of the work and reports how long it took.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 
 use super::{ClaimReference, PrepareError};
@@ -70,6 +71,14 @@ pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
         ..ObjectReference::default()
     };
     pods.take(MOST_PODS).map(pod).collect()
+}
+
+/// When the claim's devices were allocated. Where the API server does not keep that (feature gate
+/// `DRADeviceBindingConditions`), when the claim was made: it was allocated then or later.
+pub(super) fn allocated_at(claim: &ResourceClaim) -> Option<Timestamp> {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let allocated = allocation.and_then(|allocation| allocation.allocation_timestamp.as_ref());
+    allocated.or(claim.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
 /// Whether a claim that is still allocated will be free soon: it is being deleted, or reserved for no pod.

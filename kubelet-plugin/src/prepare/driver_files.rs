@@ -1,6 +1,6 @@
 //! The driver's files, searched once each time the driver library is opened.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tessera_nvml::Nvml;
 use tokio::sync::OnceCell;
@@ -16,7 +16,8 @@ pub(super) struct Files {
 }
 
 struct Found {
-    of: Arc<dyn Nvml>,
+    /// Not to keep the library open when it is to be opened anew.
+    of: Weak<dyn Nvml>,
     files: Arc<OnceCell<Arc<DriverFiles>>>,
 }
 
@@ -43,10 +44,10 @@ impl Files {
         let cell = {
             let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
             match &*latest {
-                Some(found) if Arc::ptr_eq(&found.of, nvml) => found.files.clone(),
+                Some(found) if found.of.ptr_eq(&Arc::downgrade(nvml)) => found.files.clone(),
                 _ => {
                     let files = Arc::<OnceCell<_>>::default();
-                    *latest = Some(Found { of: nvml.clone(), files: files.clone() });
+                    *latest = Some(Found { of: Arc::downgrade(nvml), files: files.clone() });
                     files
                 }
             }

@@ -6,6 +6,7 @@ mod kind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use tessera_api::DeviceNameError;
 use tessera_nvml::NvmlError;
 
@@ -128,6 +129,21 @@ pub enum PrepareError {
         device: String,
         /// The driver's answer.
         source: NvmlError,
+    },
+    /// The card at this address came after the claim's devices were allocated.
+    #[error(
+        "device {device} was allocated at {allocated}, but the card in its place, {found}, {}: delete the pod, so that its \
+             claim is allocated anew", came(.since.as_ref())
+    )]
+    NewCard {
+        /// The device.
+        device: String,
+        /// UUID of the card.
+        found: String,
+        /// When it was allocated.
+        allocated: Timestamp,
+        /// When the card was first seen; `None` where it has just come.
+        since: Option<Timestamp>,
     },
     /// A card other than the published one is at this address.
     #[error(
@@ -349,6 +365,11 @@ pub enum PrepareError {
         "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
     )]
     Panic(Arc<str>),
+}
+
+/// When a card came.
+fn came(since: Option<&Timestamp>) -> String {
+    since.map_or_else(|| "has just come".to_owned(), |since| format!("came at {since}"))
 }
 
 impl From<CallError> for PrepareError {

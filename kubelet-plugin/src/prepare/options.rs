@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::card_history::CardHistory;
 use crate::cdi::Roots;
 use crate::gpu_pools::Resolution;
 use tessera_journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
@@ -56,6 +57,8 @@ pub struct PrepareOptions {
     pub mps_directory: PathBuf,
     /// What is offered of the cards, once known: the length of time-slices, the kind of MPS shares.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
+    /// Which card was where; `None` where nobody keeps that: then an allocation is as good for any card.
+    pub history: Option<Arc<CardHistory>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -83,6 +86,7 @@ impl PrepareOptions {
             short_patience: Duration::from_secs(2),
             mps_directory: DEFAULT_DIRECTORY.into(),
             resolution: watch::channel(Some(Arc::default())).1,
+            history: None,
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -13,6 +13,7 @@ use super::allocation::{AllocatedDevice, recorded_devices};
 use super::attempt::Attempt;
 use super::call::{Call, Ending};
 use super::claim_events;
+use super::need::DeviceNeed;
 use super::record::{answer, device_names};
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PreparedDevice, blocking};
@@ -223,6 +224,9 @@ impl Attempt<'_> {
             lost.iter().filter(|device| !device.admin_access).map(|device| device.device.card()).collect();
         let locks = self.card_locks(&cards).await?;
         let needs = self.needs(&nvml, &lost, &cards).await?;
+        if let Some(recorded) = recorded {
+            refuse_other_card(recorded, missing, &needs)?;
+        }
         let own = worker.own_hardware(self.claim, recorded).await?;
         let plans = worker.plan(&nvml, &locks, self.claim, &needs, own);
         let plans = self.timed(Phase::Hardware, plans).await?;
@@ -253,6 +257,25 @@ impl Attempt<'_> {
         tracing::info!(devices = ?device_names(&record), "made again what the claim had lost");
         Ok(answer(&record))
     }
+}
+
+/// What was lost with its card is not made again on another one in the same place.
+fn refuse_other_card(
+    recorded: &ClaimRecord,
+    missing: &BTreeSet<usize>,
+    needs: &[DeviceNeed],
+) -> Result<(), PrepareError> {
+    for (index, need) in missing.iter().zip(needs) {
+        let Some(device) = recorded.devices.get(*index) else { continue };
+        if device.card_uuid != need.identity.uuid {
+            return Err(PrepareError::OtherCard {
+                device: device.device.clone(),
+                published: device.card_uuid.clone(),
+                found: need.identity.uuid.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a GPU instance is the one behind a partition.

@@ -65,7 +65,7 @@ impl HealthEvents {
                 let effect = self.policy.effect(fault);
                 // Before anything else: an eviction may end them at once.
                 if claims.is_none() {
-                    claims = Some(self.claims().await);
+                    claims = Some(self::claims(&self.preparer).await);
                 }
                 let note = format!("{name} {fault}. {}", consequence(effect));
                 self.of_node.send(severity(effect), "Discover", UNHEALTHY, note.trim_end()).await;
@@ -79,15 +79,6 @@ impl HealthEvents {
             }
             told.insert(card.pci, now);
         }
-    }
-
-    async fn claims(&self) -> Vec<Arc<ClaimRecord>> {
-        let preparer = self.preparer.borrow().clone();
-        let Some(preparer) = preparer else { return Vec::new() };
-        preparer.prepared_claims().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot tell which claims use a card with a fault");
-            Vec::new()
-        })
     }
 
     fn tell_users(
@@ -118,8 +109,18 @@ impl HealthEvents {
     }
 }
 
+/// The prepared claims.
+pub(super) async fn claims(preparer: &watch::Receiver<Option<Preparer>>) -> Vec<Arc<ClaimRecord>> {
+    let preparer = preparer.borrow().clone();
+    let Some(preparer) = preparer else { return Vec::new() };
+    preparer.prepared_claims().await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot tell which claims use a card");
+        Vec::new()
+    })
+}
+
 /// The claim and its pods.
-fn users(claim: &ClaimRecord) -> Vec<ObjectReference> {
+pub(super) fn users(claim: &ClaimRecord) -> Vec<ObjectReference> {
     let reference = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
         api_version: Some(api_version.to_owned()),
         kind: Some(kind.to_owned()),

@@ -10,7 +10,7 @@ use prometheus_client::{
 use tessera_dra_kubelet::KubeletMetrics;
 use tessera_kube_util::metrics::add;
 
-use super::{hardware_looks::LookMetrics, published_metrics::PublishedMetrics};
+use super::{hardware_looks::LookMetrics, other_owners::OwnerMetrics, published_metrics::PublishedMetrics};
 use crate::{
     driver::DriverMetrics,
     layout::LayoutMetrics,
@@ -26,6 +26,8 @@ pub struct Metrics {
     pub driver: DriverMetrics,
     /// Looks at the cards.
     pub looks: LookMetrics,
+    /// Others who own the cards.
+    pub owners: OwnerMetrics,
     /// Static MIG layouts.
     pub layout: LayoutMetrics,
     /// Calls of the kubelet.
@@ -56,6 +58,7 @@ impl Metrics {
         Self {
             driver: DriverMetrics::register(&mut registry),
             looks: LookMetrics::register(&mut registry),
+            owners: OwnerMetrics::register(&mut registry),
             layout: LayoutMetrics::register(&mut registry),
             kubelet: KubeletMetrics::register(&mut registry),
             prepare: PrepareMetrics::register(&mut registry),

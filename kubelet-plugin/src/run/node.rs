@@ -13,6 +13,7 @@ use tessera_kube_util::{retry::until_it_works, tasks::Tasks};
 
 use super::metrics::Metrics;
 use super::{health_report, pools::PoolMaker};
+use crate::card_history::CardHistory;
 use crate::driver::Driver;
 use crate::{
     cdi::Roots,
@@ -63,6 +64,8 @@ pub struct NodePart {
     pub trouble: watch::Sender<Option<String>>,
     /// What the GPU pools say of the machine.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
+    /// Which card was where.
+    pub history: Arc<CardHistory>,
     /// When to end.
     pub shutdown: CancellationToken,
 }
@@ -169,6 +172,7 @@ impl NodePart {
             },
             mps_directory: self.options.mps_directory.clone(),
             resolution: self.resolution.clone(),
+            history: Some(Arc::clone(&self.history)),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

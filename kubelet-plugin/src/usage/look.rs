@@ -66,6 +66,13 @@ pub struct ProcessLook {
     pub sm: Option<f64>,
 }
 
+impl CardMemory {
+    /// Forgets what belongs to the driver library that was open so far.
+    pub fn let_go(&mut self) {
+        self.samples.clear();
+    }
+}
+
 /// A GPU instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartitionLook {

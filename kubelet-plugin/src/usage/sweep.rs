@@ -63,10 +63,24 @@ impl UsageSweep {
             return;
         }
         loop {
-            clock.tick().await;
-            let since = Instant::now();
-            let report = self.sweep(&calls, &mut memories).await;
-            self.metrics.swept(since.elapsed(), report);
+            tokio::select! {
+                _ = clock.tick() => {
+                    let since = Instant::now();
+                    let report = self.sweep(&calls, &mut memories).await;
+                    self.metrics.swept(since.elapsed(), report);
+                }
+                changed = self.hardware.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    // Samples keep the library open. Where a call hangs, it does so itself.
+                    for memory in memories.values() {
+                        if let Ok(mut memory) = memory.try_lock() {
+                            memory.let_go();
+                        }
+                    }
+                }
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tessera_publish::{Contents, FIELD_MANAGER, Pool, PublishOptions, Publisher, Slice};
@@ -125,6 +125,25 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     assert!(matches!(error, kube::Error::Api(status) if status.code == 403));
     let error = slices.delete(name, &DeleteParams::default()).await.expect_err("another node's");
     assert!(error.to_string().contains("runs on node policy-a"), "{error}");
+    // A slice of another driver on the plugin's own node, and a slice that is to be moved there.
+    let nic = slice("policy-a", |slice| {
+        slice["metadata"]["name"] = json!("policy-a-nic");
+        slice["spec"]["driver"] = json!("nic.example.com");
+    });
+    let nic = all.create(&PostParams::default(), &nic).await.expect("created by the administrator");
+    let error = slices.delete("policy-a-nic", &DeleteParams::default()).await.expect_err("another driver's");
+    assert!(error.to_string().contains(DRIVER), "{error}");
+    let error =
+        slices.replace("policy-a-nic", &PostParams::default(), &nic).await.expect_err("another driver's");
+    assert!(error.to_string().contains(DRIVER), "{error}");
+    for (name, taken) in [(name, &foreign), ("policy-a-nic", &nic)] {
+        let mut taken = taken.clone();
+        taken.metadata = all.get(name).await.expect("there").metadata;
+        taken.spec = slice("policy-a", |_| {}).spec;
+        slices.replace(name, &PostParams::default(), &taken).await.expect_err("neither becomes its own");
+    }
+    let everything = slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    assert!(matches!(everything, Err(kube::Error::Api(status)) if status.code == 403));
     let old = slice("policy-a", |slice| {
         slice["metadata"]["name"] = json!("policy-old");
         slice["spec"]["pool"]["name"] = json!("policy-a");

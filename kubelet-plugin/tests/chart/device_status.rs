@@ -186,6 +186,25 @@ async fn a_device_that_cannot_be_prepared_says_so_with_the_rights_of_the_chart()
     let own: Api<ResourceClaim> = Api::namespaced(connect(token).await, NAMESPACE);
     let apply = PatchParams::apply(MANAGER).force();
     own.patch_status("a", &apply, &entry(&claim, DRIVER, NODE, &device, "Test")).await.expect("its own");
+    let role =
+        json!([{"op": "replace", "path": "/rules/2/verbs", "value": ["associated-node:update"]}]).to_string();
+    let clusterrole = "device-status-status-tessera-kubelet-plugin";
+    let patch = ["patch", "clusterrole", clusterrole, "--type=json", "-p"];
+    let rule =
+        ["get", "clusterrole", clusterrole, "-o", "jsonpath={.rules[2].resources[0]} {.rules[2].verbs[0]}"];
+    assert_eq!(cluster.kubectl(&rule).await.expect("read"), "resourceclaims/driver associated-node:patch");
+    cluster.kubectl(&[&patch[..], &[&role]].concat()).await.expect("the right is taken away");
+    let begin = Instant::now();
+    while own.patch_status("a", &apply, &entry(&claim, DRIVER, NODE, &device, "Without")).await.is_ok() {
+        assert!(begin.elapsed() < LONG, "it may write without the right");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let role = role.replace("associated-node:update", "associated-node:patch");
+    cluster.kubectl(&[&patch[..], &[&role]].concat()).await.expect("the right is given back");
+    while own.patch_status("a", &apply, &entry(&claim, DRIVER, NODE, &device, "Again")).await.is_err() {
+        assert!(begin.elapsed() < LONG, "it may not write with the right");
+        sleep(Duration::from_millis(50)).await;
+    }
     let elsewhere = allocated(&administrator, "b", "status-b", "gpu-01-00").await;
     for (what, claim, patch) in [
         ("another driver's", &claim, entry(&claim, NIC, NODE, "nic-0", "Down")),

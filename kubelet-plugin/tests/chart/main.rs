@@ -11,6 +11,7 @@ mod managed;
 mod monitoring;
 mod mps_host;
 mod privileged;
+mod rights;
 mod steering;
 mod support;
 mod values;

@@ -295,7 +295,7 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"],
              "resourceNames": ["gpu.tessera.dev"], "verbs": ["associated-node:patch"]},
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
-            {"apiGroups": ["gpu.tessera.dev"], "resources": ["gpupools"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["gpu.tessera.dev"], "resources": ["gpupools"], "verbs": ["list", "watch"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
              "verbs": ["get", "list", "watch", "create", "update", "delete"]},
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},

@@ -38,6 +38,7 @@ impl Running {
             interval,
             unsettled_interval: interval,
             deadline,
+            away: Duration::from_millis(300),
             looks: looks_sender,
             ..DiscoveryOptions::new(emulated.root().join("sys"))
         };

@@ -10,8 +10,10 @@ mod instances;
 mod layouts;
 mod managed;
 mod node;
+mod other_owners;
 mod partitions;
 mod plugin;
+mod replaced;
 mod usage;
 mod whole;
 

@@ -19,6 +19,7 @@ mod load;
 mod mig;
 mod mig_crash;
 mod other_installation;
+mod recorded;
 mod repair;
 mod replaced;
 mod share_crash;

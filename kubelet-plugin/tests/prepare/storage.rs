@@ -32,7 +32,7 @@ async fn a_full_disk_loses_nothing_and_can_be_emptied() {
 }
 
 /// For each kind of change to a card: a node, and the allocation of a claim that needs the change.
-fn kinds() -> [(&'static str, Node, Value); 4] {
+pub fn kinds() -> [(&'static str, Node, Value); 4] {
     let share = |device: &str, consumed: Value| {
         let mut share = result("gpus", device);
         share["shareID"] = json!("5ba7e000-0000-4000-8000-000000000001");

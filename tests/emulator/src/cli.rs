@@ -3,6 +3,7 @@
 mod create;
 mod happen;
 mod health;
+mod hotplug;
 mod list;
 mod show;
 
@@ -70,6 +71,13 @@ enum Command {
     Health(health::Health),
     /// Lets a card fall off the bus: XID 79, and every call on it says that it is lost.
     Lose(happen::Lose),
+    /// Takes a card out of its slot. Processes that have opened the driver see it as lost, others not at all.
+    Unplug(hotplug::Unplug),
+    /// Puts a card into an empty slot: the one that was there, or another one of its kind. Only processes that open the driver
+    /// anew see it.
+    Plug(hotplug::Plug),
+    /// Installs another driver version and loads its module: for processes that have opened the old one every call fails.
+    Driver(hotplug::DriverVersion),
     /// Takes faults and delays away, brings lost cards back and NVLinks up.
     Restore(happen::Restore),
     /// Takes an NVLink of a card down or up.
@@ -122,6 +130,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Xid(arguments) => happen::xid(&arguments),
         Command::Health(arguments) => health::health(&arguments),
         Command::Lose(arguments) => happen::lose(&arguments),
+        Command::Unplug(arguments) => hotplug::unplug(&arguments),
+        Command::Plug(arguments) => hotplug::plug(&arguments),
+        Command::Driver(arguments) => hotplug::driver(&arguments),
         Command::Restore(arguments) => happen::restore(&arguments),
         Command::Link(arguments) => happen::link(&arguments),
         Command::Process(command) => happen::process(&command),

@@ -33,6 +33,9 @@ pub struct Machine {
     pub numa_nodes: Vec<NumaNode>,
     /// NVLink, where the machine has any.
     pub nvlink: Option<NvLink>,
+    /// Indexes of cards whose slots were empty when a process opened the machine: for that process they do not exist.
+    #[serde(skip)]
+    pub empty_slots: Vec<u32>,
 }
 
 /// The driver of a machine.
@@ -151,6 +154,11 @@ impl Card {
 }
 
 impl Machine {
+    /// The cards that are there, in NVML's order.
+    pub fn present(&self) -> impl Iterator<Item = &Card> {
+        self.cards.iter().filter(|card| !self.empty_slots.contains(&card.index))
+    }
+
     /// Number of NVLinks between two cards directly, and of those that both have to NVSwitches.
     pub fn links_between(&self, one: usize, other: usize) -> usize {
         let (Some(one_card), Some(other_card)) = (self.cards.get(one), self.cards.get(other)) else {

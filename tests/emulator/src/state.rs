@@ -38,6 +38,8 @@ pub struct State {
     pub events: Vec<Event>,
     /// Number of the next event.
     pub next_event: u64,
+    /// How often another driver was installed while the machine ran.
+    pub driver_installations: u64,
     /// Processes that are removed with their owner, by the owner's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contexts: BTreeMap<String, Vec<Context>>,
@@ -61,6 +63,10 @@ pub struct Context {
 pub struct CardState {
     /// Whether it has fallen off the bus.
     pub lost: bool,
+    /// Whether its slot is empty.
+    pub unplugged: bool,
+    /// How often a card was put into its slot while the machine ran.
+    pub insertions: u64,
     /// `nvmlComputeMode_t`.
     pub compute_mode: u32,
     /// How long a process computes before the next one's turn: 0 (default), 1 (short), 2 (medium), 3 (long).

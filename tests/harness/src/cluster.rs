@@ -1,5 +1,6 @@
 //! A cluster: start, state and end.
 
+mod audit;
 mod availability;
 mod commands;
 mod components;

@@ -75,6 +75,11 @@ pub(crate) fn api_server(record: &ClusterRecord) -> Result<CommandLine, ToolErro
     if record.tier == Tier::Scheduler {
         command = command.flag("disable-admission-plugins", "TaintNodesByCondition");
     }
+    if record.audit {
+        command = command
+            .flag("audit-policy-file", record.audit_policy().display())
+            .flag("audit-log-path", record.audit_log().display());
+    }
     Ok(with_gates(command, record).arguments(record.extra.api_server.iter().cloned()))
 }
 

@@ -19,7 +19,7 @@ pub use pods::{PodsOfNode, PreparedPod};
 
 use crate::{
     Cluster, ClusterError,
-    host::{Host, HostError},
+    host::{CommandLine, Host, HostError},
     installation::{DRIVER, Installation, InstallationError},
     kubelet_stand_in::{KubeletStandIn, Plugin, StandInError},
 };
@@ -87,6 +87,8 @@ pub struct NodeStandIn {
     emulator: PathBuf,
     plugin: Plugin,
     process: String,
+    command: CommandLine,
+    log: PathBuf,
     host: Host,
 }
 
@@ -110,13 +112,22 @@ impl NodeStandIn {
         let process = format!("kubelet-plugin-{node}");
         let log = cluster.logs().join(format!("{process}.log"));
         let host = cluster.control_plane();
-        host.spawn(&process, command, log.clone()).await?;
-        let plugin = KubeletStandIn::new(&kubelet_directory(&directory))
-            .register(DRIVER, Duration::from_secs(60))
-            .await
-            .map_err(|source| NodeStandInError::Plugin { log, source })?;
+        host.spawn(&process, command.clone(), log.clone()).await?;
+        let plugin = register(&directory, &log).await?;
         let (name, emulator) = (node.to_owned(), tessera.program("gpu-emulator"));
-        Ok(Self { name, directory, machine: root, emulator, plugin, process, host })
+        Ok(Self { name, directory, machine: root, emulator, plugin, process, command, log, host })
+    }
+
+    /// Stops the plugin, starts it again and registers it, as a kubelet does with a container that ended. Pods that are
+    /// served know it no longer: serve them anew.
+    ///
+    /// # Errors
+    /// See [`NodeStandInError`].
+    pub async fn restart(&mut self) -> Result<(), NodeStandInError> {
+        self.stop().await?;
+        self.host.spawn(&self.process, self.command.clone(), self.log.clone()).await?;
+        self.plugin = register(&self.directory, &self.log).await?;
+        Ok(())
     }
 
     /// The node's name.
@@ -182,6 +193,13 @@ impl NodeStandIn {
         self.host.stop(&self.process, Duration::from_secs(30)).await?;
         Ok(())
     }
+}
+
+async fn register(directory: &Path, log: &Path) -> Result<Plugin, NodeStandInError> {
+    KubeletStandIn::new(&kubelet_directory(directory))
+        .register(DRIVER, Duration::from_secs(60))
+        .await
+        .map_err(|source| NodeStandInError::Plugin { log: log.to_owned(), source })
 }
 
 fn make_machine(

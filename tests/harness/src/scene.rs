@@ -2,6 +2,7 @@
 
 mod container_view;
 mod patience;
+mod rights;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
@@ -9,6 +10,7 @@ use futures::FutureExt;
 
 pub use container_view::{ContainerView, DeviceNode, hold_and_view};
 pub use patience::{LIMIT, eventually};
+pub use rights::each_right_is_used;
 
 use crate::{Cluster, ClusterError, installation};
 

@@ -27,6 +27,7 @@ impl PrepareError {
             | Self::UnknownKind(device)
             | Self::Hardware { device, .. }
             | Self::OtherCard { device, .. }
+            | Self::NewCard { device, .. }
             | Self::MigMode { device, .. }
             | Self::NoMig { device, .. }
             | Self::Profile { device, .. }

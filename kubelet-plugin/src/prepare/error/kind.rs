@@ -17,7 +17,7 @@ impl PrepareError {
             Self::Held { .. } => "held",
             Self::NoDriver => "no_driver",
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
-            Self::OtherCard { .. } => "other_card",
+            Self::OtherCard { .. } | Self::NewCard { .. } => "other_card",
             Self::MigMode { .. } => "mig_mode",
             Self::Config { .. }
             | Self::ComputeSlices { .. }

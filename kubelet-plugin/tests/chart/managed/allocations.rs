@@ -72,10 +72,8 @@ pub async fn only_scheduler_and_controller_allocate(administrator: &Client) {
     let scheduler = user("system:kube-scheduler").await;
     for (client, who) in [(&scheduler, "kube-scheduler"), (&controller, "the controller")] {
         let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), RELEASE);
-        let mut with_finalizer = claims.get(&name).await.expect(who);
-        with_finalizer.metadata.finalizers =
-            Some(vec!["resource.kubernetes.io/delete-protection".to_owned()]);
-        claims.replace(&name, &PostParams::default(), &with_finalizer).await.expect(who);
+        let finalizer = json!({"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}});
+        claims.patch(&name, &PatchParams::default(), &Patch::Merge(finalizer)).await.expect(who);
         change_status(client, &name, allocation(&[DRIVER])).await.expect(who);
         // Whoever may can reserve what is allocated, as the resource claim controller does, and clear it.
         let pod = json!([{"resource": "pods", "name": "p", "uid": format!("uid-{who}").replace(' ', "-")}]);

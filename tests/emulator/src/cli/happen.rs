@@ -323,6 +323,8 @@ pub(super) fn reboot(arguments: &Reboot) -> anyhow::Result<()> {
             }
             *card = CardState {
                 lost: card.lost,
+                unplugged: card.unplugged,
+                insertions: card.insertions,
                 links_down: std::mem::take(&mut card.links_down),
                 health: card.health.after_reset(),
                 mig: std::mem::take(&mut card.mig),

@@ -47,7 +47,7 @@ pub fn create(
     fs::create_dir_all(&lib).map_err(at(&lib))?;
     // For programs that search 64-bit directories only.
     link(&root.join("lib64"), "lib")?;
-    library(&lib, version, programs, without)?;
+    nvml(&lib, version, programs, without)?;
     for (name, soname) in LIBRARIES {
         let path = lib.join(format!("{name}.so.{version}"));
         fs::write(&path, elf::empty_library(soname)).map_err(at(&path))?;
@@ -67,7 +67,15 @@ pub fn create(
     Ok(())
 }
 
-fn library(lib: &Path, version: &str, programs: &Path, without: &[String]) -> Result<(), CreateError> {
+/// Adds the NVML library of another version, which programs find from now on.
+///
+/// # Errors
+/// When what is built with `gpu-emulator` is missing, or a file cannot be made.
+pub fn library(root: &Path, version: &str, programs: &Path) -> Result<(), CreateError> {
+    nvml(&root.join("lib"), version, programs, &[])
+}
+
+fn nvml(lib: &Path, version: &str, programs: &Path, without: &[String]) -> Result<(), CreateError> {
     let source = find(programs, LIBRARY)?;
     let mut bytes = fs::read(&source).map_err(at(&source))?;
     let mut removed: BTreeSet<&str> = functions::lacked_by(version);

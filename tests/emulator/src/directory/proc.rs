@@ -1,52 +1,82 @@
 //! `DIR/proc`: what the driver and the kernel tell there.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::dev::{MAJOR_CAPABILITIES, MAJOR_NVIDIA, MAJOR_UVM};
 use super::error::{CreateError, at};
-use crate::machine::Machine;
+use crate::machine::{Card, Machine};
 
 /// Makes the files.
 ///
 /// # Errors
 /// When one cannot be made.
 pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
+    driver(root, machine)?;
     let proc = root.join("proc");
-    let write = |name: &str, text: &str| {
-        let path = proc.join(name);
-        let directory = path.parent().unwrap_or(&proc);
-        fs::create_dir_all(directory).map_err(at(directory))?;
-        fs::write(&path, text).map_err(at(&path))
-    };
-    let version = &machine.driver.version;
+    write(&proc.join("driver/nvidia/params"), PARAMETERS)?;
     write(
-        "driver/nvidia/version",
-        &format!(
-            "NVRM version: NVIDIA UNIX Open Kernel Module for {}  {version}  Release Build  (emulated)\n",
-            std::env::consts::ARCH
-        ),
-    )?;
-    write("driver/nvidia/params", PARAMETERS)?;
-    for card in &machine.cards {
-        let vbios = card.board.vbios_version.as_deref().unwrap_or("??.??.??.??.??");
-        write(
-            &format!("driver/nvidia/gpus/{}/information", card.pci),
-            &format!(
-                "Model: \t\t {}\nIRQ:   \t\t 0\nGPU UUID: \t {}\nVideo BIOS: \t {vbios}\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n\
-                 DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {version}\nGPU Excluded:\t No\n",
-                card.board.name, card.uuid, card.pci, card.minor
-            ),
-        )?;
-    }
-    write(
-        "devices",
+        &proc.join("devices"),
         &format!(
             "Character devices:\n  1 mem\n{MAJOR_NVIDIA} nvidia\n{MAJOR_NVIDIA} nvidia-modeset\n{MAJOR_NVIDIA} nvidiactl\n\
              {MAJOR_UVM} nvidia-uvm\n{MAJOR_CAPABILITIES} nvidia-caps\n\nBlock devices:\n259 blkext\n"
         ),
     )?;
     new_boot(root)
+}
+
+/// Makes or replaces what the driver tells of itself and its cards.
+///
+/// # Errors
+/// When a file cannot be made.
+pub fn driver(root: &Path, machine: &Machine) -> Result<(), CreateError> {
+    let version = &machine.driver.version;
+    write(
+        &root.join("proc/driver/nvidia/version"),
+        &format!(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for {}  {version}  Release Build  (emulated)\n",
+            std::env::consts::ARCH
+        ),
+    )?;
+    machine.cards.iter().try_for_each(|card| plugged(root, card, version))
+}
+
+/// Makes or replaces what the driver tells of a card.
+///
+/// # Errors
+/// When a file cannot be made.
+pub fn plugged(root: &Path, card: &Card, version: &str) -> Result<(), CreateError> {
+    let vbios = card.board.vbios_version.as_deref().unwrap_or("??.??.??.??.??");
+    write(
+        &directory(root, card).join("information"),
+        &format!(
+            "Model: \t\t {}\nIRQ:   \t\t 0\nGPU UUID: \t {}\nVideo BIOS: \t {vbios}\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n\
+             DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {version}\nGPU Excluded:\t No\n",
+            card.board.name, card.uuid, card.pci, card.minor
+        ),
+    )
+}
+
+/// Removes what the driver tells of a card.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn unplugged(root: &Path, card: &Card) -> Result<(), CreateError> {
+    let directory = directory(root, card);
+    fs::remove_dir_all(&directory).map_err(at(&directory))
+}
+
+fn directory(root: &Path, card: &Card) -> PathBuf {
+    root.join("proc/driver/nvidia/gpus").join(card.pci.to_string())
+}
+
+/// Replaces a file as a whole.
+fn write(path: &Path, text: &str) -> Result<(), CreateError> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory).map_err(at(directory))?;
+    let new = path.with_extension("new");
+    fs::write(&new, text).map_err(at(&new))?;
+    fs::rename(&new, path).map_err(at(path))
 }
 
 /// Gives the machine another boot id, as a reboot does.

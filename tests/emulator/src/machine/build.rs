@@ -178,6 +178,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
                 })
             })
             .flatten(),
+        empty_slots: Vec::new(),
     })
 }
 

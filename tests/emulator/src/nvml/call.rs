@@ -101,6 +101,9 @@ fn run(
     guard(|| {
         let session = session::current()?;
         let mut snapshot = session.snapshot();
+        if !session.has_its_driver(&snapshot.state) {
+            return Err(Failure::LIB_RM_VERSION_MISMATCH);
+        }
         let card = card(&snapshot, &session.machine);
         let turn = match card.filter(|_| in_turn) {
             Some(card) => Some(session.store.turn(card)?),

@@ -35,11 +35,15 @@ impl Context {
     /// The card with that index, if it is there and answers.
     ///
     /// # Errors
-    /// [`Failure::GPU_IS_LOST`] for a card that fell off the bus.
+    /// [`Failure::GPU_IS_LOST`] for a card that fell off the bus, and for one that was taken out or replaced since the process
+    /// opened the machine.
     pub fn card(&self, index: u32) -> Result<CardView<'_>, Failure> {
         let card = self.machine().cards.get(index as usize).ok_or(Failure::INVALID_ARGUMENT)?;
         let state = self.state().cards.get(index as usize).ok_or(Failure::UNKNOWN)?;
-        if state.lost {
+        if self.machine().empty_slots.contains(&index) {
+            return Err(Failure::INVALID_ARGUMENT);
+        }
+        if state.lost || !self.session.has(index, state) {
             return Err(Failure::GPU_IS_LOST);
         }
         Ok(CardView { context: self, card, state })

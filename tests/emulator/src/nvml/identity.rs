@@ -5,6 +5,7 @@ use super::context::{Context, Device};
 use super::ffi::{Out, OutText};
 use super::handle::Handle;
 use crate::failure::Failure;
+use crate::machine::Card;
 use crate::mig;
 
 /// The bytes of a UUID, with or without the prefix `GPU-` or `MIG-`.
@@ -120,7 +121,10 @@ nvml_functions! {
     fn nvmlDeviceGetIndex(device: Device, index: Out<u32>) {
         let card = device.card();
         match device {
-            Device::Card(_) => index.set(card.card.index),
+            Device::Card(_) => {
+                let before = |other: &&Card| other.index < card.card.index;
+                index.set(card.context.machine().present().filter(before).count() as u32)
+            }
             Device::Mig(view) => {
                 let mut devices = card.state.mig.devices();
                 let position = devices.position(|(_, compute)| compute.serial == view.instance.serial);

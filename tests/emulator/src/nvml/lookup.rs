@@ -13,7 +13,7 @@ use crate::mig;
 use crate::state::State;
 
 fn find(machine: &Machine, fits: impl Fn(&Card) -> bool) -> Option<Object> {
-    machine.cards.iter().find(|card| fits(card)).map(|card| Object::Card(card.index))
+    machine.present().find(|card| fits(card)).map(|card| Object::Card(card.index))
 }
 
 /// The card or MIG device whose UUID fits.
@@ -32,7 +32,8 @@ fn find_uuid(machine: &Machine, state: &State, fits: impl Fn(&str) -> bool) -> R
 
 fn by_index(function: &'static str, index: u32, device: Out<Handle>) -> u32 {
     let card = |machine: &Machine, _: &State| {
-        (index < machine.cards.len() as u32).then_some(Object::Card(index)).ok_or(Failure::INVALID_ARGUMENT)
+        let card = machine.present().nth(index as usize).ok_or(Failure::INVALID_ARGUMENT)?;
+        Ok(Object::Card(card.index))
     };
     lookup(function, card, device)
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::state::generation::Generation;
-use crate::state::{State, Store, StoreError};
+use crate::state::{CardState, State, Store, StoreError};
 
 /// A process's view of its machine.
 #[derive(Debug)]
@@ -21,6 +21,9 @@ pub struct Session {
     /// Its files.
     pub store: Store,
     generation: Generation,
+    /// What was there when it was opened, which is all that it ever knows of, as with the real library.
+    driver_installations: u64,
+    insertions: Vec<u64>,
     snapshot: RwLock<Arc<Snapshot>>,
     opened: Instant,
     /// Milliseconds since `opened` at which the state's file was last looked at.
@@ -110,12 +113,17 @@ impl Session {
     /// # Errors
     /// When its files cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let machine = store.machine()?;
+        let mut machine = store.machine()?;
         crate::cuda::contexts::sweep(&store);
         let path = store.generation_path();
         let generation = Generation::open(&path).map_err(|source| StoreError::File { path, source })?;
         let snapshot = Snapshot::read(&store, generation.get())?;
+        let cards = || machine.cards.iter().zip(&snapshot.state.cards);
+        let empty = cards().filter(|(_, state)| state.unplugged).map(|(card, _)| card.index).collect();
+        machine.empty_slots = empty;
         Ok(Session {
+            driver_installations: snapshot.state.driver_installations,
+            insertions: snapshot.state.cards.iter().map(|card| card.insertions).collect(),
             machine,
             store,
             generation,
@@ -151,6 +159,16 @@ impl Session {
             crate::cuda::contexts::sweep(&self.store);
         }
         identity(&self.store) != snapshot.file
+    }
+
+    /// Whether the kernel module is still the one with which this session was opened.
+    pub fn has_its_driver(&self, state: &State) -> bool {
+        self.driver_installations == state.driver_installations
+    }
+
+    /// Whether the card with that index is still the one that was there when this session was opened.
+    pub fn has(&self, index: u32, state: &CardState) -> bool {
+        !state.unplugged && self.insertions.get(index as usize) == Some(&state.insertions)
     }
 
     /// How long ago the machine was made.

@@ -116,12 +116,12 @@ nvml_functions! {
 
     /// `nvmlDeviceGetCount`
     fn nvmlDeviceGetCount(context: &Context, count: Out<u32>) {
-        count.set(context.machine().cards.len() as u32)
+        count.set(context.machine().present().count() as u32)
     }
 
     /// `nvmlDeviceGetCount_v2`: lost cards count too.
     fn nvmlDeviceGetCount_v2(context: &Context, count: Out<u32>) {
-        count.set(context.machine().cards.len() as u32)
+        count.set(context.machine().present().count() as u32)
     }
 
     /// `nvmlUnitGetCount`: no emulated machine has S-class units.

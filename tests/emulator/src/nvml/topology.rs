@@ -184,8 +184,7 @@ pub unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(cpu: u32, count: Out<u32>, 
     system("nvmlSystemGetTopologyGpuSet", |context: &Context| {
         let near: Vec<Handle> = context
             .machine()
-            .cards
-            .iter()
+            .present()
             .filter(|card| card.cpus.as_deref().and_then(cpus).is_some_and(|cpus| cpus.contains(&cpu)))
             .map(|card| Handle::of(card.index))
             .collect();

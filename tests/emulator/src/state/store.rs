@@ -124,6 +124,14 @@ impl Store {
         self.write("machine.json", machine)
     }
 
+    /// Replaces the machine. Processes that have opened it go on with what they know.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn replace_machine(&self, machine: &Machine) -> Result<(), StoreError> {
+        self.write("machine.json", machine)
+    }
+
     /// The machine.
     ///
     /// # Errors

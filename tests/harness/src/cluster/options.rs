@@ -51,6 +51,8 @@ pub struct ClusterOptions {
     pub extra: ExtraFlags,
     /// Whether to include helm.
     pub helm: bool,
+    /// Whether the API server logs what service accounts ask for: [`Cluster::rights_used`](super::Cluster::rights_used).
+    pub audit: bool,
     /// Receives progress reports.
     pub progress: Progress,
 }

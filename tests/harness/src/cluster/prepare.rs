@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{ClusterError, ClusterOptions, ClusterRecord, Tier, nodes::object_name, users};
+use super::{ClusterError, ClusterOptions, ClusterRecord, Tier, audit, nodes::object_name, users};
 use crate::{
     STATE_PREFIX,
     certificates::{API_SERVICE_ADDRESS, Certificates},
@@ -71,9 +71,13 @@ pub(super) fn prepare(options: &ClusterOptions, tools: Tools) -> Result<ClusterR
         nodes,
         tools,
         extra: options.extra.clone(),
+        audit: options.audit,
         visible: visible.into_iter().filter(|path| path.is_dir()).collect(),
     };
     write_keys(&record)?;
+    if record.audit {
+        write(&record.audit_policy(), audit::POLICY)?;
+    }
     Ok(record)
 }
 

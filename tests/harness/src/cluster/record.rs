@@ -27,6 +27,7 @@ pub struct ClusterRecord {
     pub(crate) nodes: Vec<Node>,
     pub(crate) tools: Tools,
     pub(crate) extra: ExtraFlags,
+    pub(crate) audit: bool,
     /// Directories that are reachable inside the machines.
     pub(crate) visible: Vec<PathBuf>,
 }

@@ -1,0 +1,206 @@
+//! Rights that no audited story is sure to use (tests/end-to-end: `health`, `steering`): each is taken away, and what it is
+//! for fails.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{EvictParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::support::{LONG, chart, cluster, connect};
+
+const RELEASE: &str = "rights";
+const DRIVER: &str = "rights.example.com";
+
+/// What the controller does by a right; nothing of it is kept.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Evicts,
+    Allocates,
+    Tells,
+    TellsAgain,
+    AsksWhoItIs,
+    AsksWhatHeMay,
+    /// A kind that not every cluster has, of this API version.
+    Watches(&'static str),
+}
+
+/// What a deed needs: API group, resource and verb.
+const NEEDED: [(Deed, &str, &str, &str); 10] = [
+    (Deed::Evicts, "", "pods/eviction", "create"),
+    (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
+    (Deed::Tells, "events.k8s.io", "events", "create"),
+    (Deed::TellsAgain, "events.k8s.io", "events", "patch"),
+    (Deed::AsksWhoItIs, "authentication.k8s.io", "tokenreviews", "create"),
+    (Deed::AsksWhatHeMay, "authorization.k8s.io", "subjectaccessreviews", "create"),
+    (Deed::Watches("resource.k8s.io/v1beta2"), "resource.k8s.io", "devicetaintrules", "watch"),
+    (Deed::Watches("jobset.x-k8s.io/v1alpha2"), "jobset.x-k8s.io", "jobsets", "watch"),
+    (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
+    (Deed::Watches("scheduling.k8s.io/v1beta1"), "scheduling.k8s.io", "podgroups", "watch"),
+];
+
+impl Deed {
+    /// Does it as a dry run, where the API server knows that.
+    async fn run(self, controller: &Client, resource: &str) -> Result<(), kube::Error> {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let events = Api::<Event>::namespaced(controller.clone(), RELEASE);
+        match self {
+            Self::Evicts => {
+                let parameters = EvictParams { post_options: dry_run, ..EvictParams::default() };
+                Api::<Pod>::namespaced(controller.clone(), RELEASE)
+                    .evict("victim", &parameters)
+                    .await
+                    .map(drop)
+            }
+            Self::Allocates => {
+                let result = json!({"request": "card", "driver": DRIVER, "pool": "p", "device": "gpu-0"});
+                let patch = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+                let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+                let claims = Api::<ResourceClaim>::namespaced(controller.clone(), RELEASE);
+                claims.patch_status("claim", &parameters, &Patch::Merge(patch)).await.map(drop)
+            }
+            Self::Tells => events.create(&dry_run, &event("another")).await.map(drop),
+            Self::TellsAgain => {
+                let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+                let series =
+                    json!({"series": {"count": 2, "lastObservedTime": "2026-11-23T00:00:00.000000Z"}});
+                events.patch("told", &parameters, &Patch::Merge(series)).await.map(drop)
+            }
+            Self::AsksWhoItIs => {
+                let review = json!({"spec": {"token": "x"}});
+                create(controller, "authentication.k8s.io", "tokenreviews", "TokenReview", review).await
+            }
+            Self::Watches(version) => {
+                let path = format!("/apis/{version}/{resource}?watch=true&timeoutSeconds=1");
+                let request = http::Request::get(path).body(Vec::new()).expect("a request");
+                match controller.request_text(request).await {
+                    // Whoever may not is told so before whether there is such a kind.
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                    other => other.map(drop),
+                }
+            }
+            Self::AsksWhatHeMay => {
+                let asked = json!({"path": "/fleet.json", "verb": "get"});
+                let review = json!({"spec": {"user": "alice", "nonResourceAttributes": asked}});
+                create(
+                    controller,
+                    "authorization.k8s.io",
+                    "subjectaccessreviews",
+                    "SubjectAccessReview",
+                    review,
+                )
+                .await
+            }
+        }
+    }
+}
+
+async fn create(
+    client: &Client,
+    group: &str,
+    plural: &str,
+    kind: &str,
+    mut review: Value,
+) -> Result<(), kube::Error> {
+    review["apiVersion"] = json!(format!("{group}/v1"));
+    review["kind"] = json!(kind);
+    let body = serde_json::to_vec(&review).expect("JSON");
+    let request =
+        http::Request::post(format!("/apis/{group}/v1/{plural}")).header("content-type", "application/json");
+    client.request::<Value>(request.body(body).expect("a request")).await.map(drop)
+}
+
+fn event(name: &str) -> Event {
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": RELEASE}, "eventTime": "2026-11-23T00:00:00.000000Z",
+        "reportingController": "rights.example.com/test", "reportingInstance": "test", "action": "Try", "reason": "Tried",
+        "note": "a note", "type": "Normal", "regarding": {"kind": "Pod", "namespace": RELEASE, "name": "victim"}}))
+    .expect("an Event")
+}
+
+/// The role without this right.
+fn without(role: &ClusterRole, group: &str, resource: &str, verb: &str) -> ClusterRole {
+    let mut role = role.clone();
+    let (mut rules, mut is_found) = (Vec::new(), false);
+    for rule in role.rules.take().unwrap_or_default() {
+        let has = |list: &Option<Vec<String>>, text: &str| list.iter().flatten().any(|one| one == text);
+        if !(has(&rule.api_groups, group)
+            && has(&rule.resources, resource)
+            && rule.verbs.iter().any(|one| one == verb))
+        {
+            rules.push(rule);
+            continue;
+        }
+        is_found = true;
+        let (mut others, mut same) = (rule.clone(), rule);
+        others.resources.get_or_insert_default().retain(|one| one != resource);
+        same.resources = Some(vec![resource.to_owned()]);
+        same.verbs.retain(|one| one != verb);
+        rules.extend([others, same].into_iter().filter(|rule| {
+            !rule.verbs.is_empty() && rule.resources.as_ref().is_some_and(|resources| !resources.is_empty())
+        }));
+    }
+    assert!(is_found, "the chart gives no right to {verb} {resource}");
+    role.rules = Some(rules);
+    role
+}
+
+/// Waits until the deed is permitted, or forbidden: the API server learns of a role's change a little later.
+async fn until(controller: &Client, (deed, resource): (Deed, &str), is_permitted: bool) {
+    let begin = Instant::now();
+    loop {
+        let done = deed.run(controller, resource).await;
+        match &done {
+            Ok(()) if is_permitted => return,
+            // What is asked besides, of a field, makes the request invalid.
+            Err(kube::Error::Api(status)) if !is_permitted && status.message.contains(" cannot ") => return,
+            _ => assert!(begin.elapsed() < LONG, "{deed:?} permitted: {is_permitted}; {done:?}"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_right_of_the_controller_what_it_is_for_fails() {
+    let cluster = cluster().await;
+    let values =
+        format!("driverName={DRIVER},crds.install=false,steering.enabled=false,fleetPage.exposed=true");
+    let chart = chart();
+    let install =
+        ["install", RELEASE, &chart, "--namespace", RELEASE, "--create-namespace", "--set", &values];
+    cluster.helm(&install).await.expect("installed");
+    let administrator = cluster.client().await.expect("a client");
+    let pod = json!({"metadata": {"name": "victim"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods: Api<Pod> = Api::namespaced(administrator.clone(), RELEASE);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).expect("a pod")).await.expect("created");
+    let request = json!({"name": "card", "exactly": {"deviceClassName": DRIVER}});
+    let claim = json!({"metadata": {"name": "claim"}, "spec": {"devices": {"requests": [request]}}});
+    let claims: Api<ResourceClaim> = Api::namespaced(administrator.clone(), RELEASE);
+    claims
+        .create(&PostParams::default(), &serde_json::from_value(claim).expect("a claim"))
+        .await
+        .expect("created");
+    let events: Api<Event> = Api::namespaced(administrator.clone(), RELEASE);
+    events.create(&PostParams::default(), &event("told")).await.expect("created");
+
+    let account = format!("{RELEASE}-tessera-controller");
+    let token = cluster.service_account_config(RELEASE, &account, None).await.expect("a token");
+    let controller = connect(token).await;
+    let roles: Api<ClusterRole> = Api::all(administrator);
+    let name = format!("{RELEASE}-{account}");
+    let whole = roles.get(&name).await.expect("the controller's role");
+    for (deed, group, resource, verb) in NEEDED {
+        until(&controller, (deed, resource), true).await;
+        let mut changed = without(&whole, group, resource, verb);
+        changed.metadata.resource_version = None;
+        roles.replace(&name, &PostParams::default(), &changed).await.expect("changed");
+        until(&controller, (deed, resource), false).await;
+        let mut whole = whole.clone();
+        whole.metadata.resource_version = None;
+        roles.replace(&name, &PostParams::default(), &whole).await.expect("changed back");
+    }
+    let uninstall = ["uninstall", RELEASE, "--no-hooks", "--namespace", RELEASE, "--wait"];
+    cluster.helm(&uninstall).await.expect("uninstalled");
+}
