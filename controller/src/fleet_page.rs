@@ -220,3 +220,81 @@ async fn protect(request: Request, next: Next) -> Response {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tessera_api::fleet_view::{CardView, Holder, NodeView};
+    use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
+
+    use super::*;
+
+    /// A fleet of one card that one claim holds.
+    fn fleet() -> FleetView {
+        let holder = Holder {
+            device: "gpu-01-00".to_owned(),
+            namespace: "team".to_owned(),
+            claim: "claim".to_owned(),
+            ..Holder::default()
+        };
+        let card = CardView { holders: vec![holder], ..CardView::default() };
+        let cards = [("0000:01:00.0".parse().unwrap(), card)].into();
+        let node = NodeView { name: "node-a".to_owned(), cards, ..NodeView::default() };
+        FleetView { nodes: vec![node], ..FleetView::default() }
+    }
+
+    fn round(at: u64, memory: u64, activity: f64) -> Usages {
+        let device = DeviceUsage {
+            device: "gpu-01-00".to_owned(),
+            memory_used_mib: Some(memory),
+            sm_activity: Some(activity),
+            ..DeviceUsage::default()
+        };
+        let claim = ClaimUsage {
+            namespace: "team".to_owned(),
+            name: "claim".to_owned(),
+            uid: "uid".to_owned(),
+            devices: vec![device],
+            ..ClaimUsage::default()
+        };
+        let card = CardUsage { product_name: "A".to_owned(), memory_total_mib: 1000, ..CardUsage::default() };
+        let cards = [("0000:01:00.0".parse().unwrap(), card)].into();
+        let usage = NodeUsage { at, cards, claims: vec![claim] };
+        Arc::new(BTreeMap::from([("node-a".to_owned(), Ok(Arc::new(usage)))]))
+    }
+
+    #[tokio::test]
+    async fn what_a_claim_used_at_most_is_told_after_it_uses_less() {
+        let prices = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(prices.path(), r#"{"currency": "USD", "perCardHour": {"A": 2.5}}"#).unwrap();
+        let (asks_sender, mut asks) = mpsc::channel::<oneshot::Sender<FleetView>>(1);
+        let (usages_sender, usages) = watch::channel(Usages::default());
+        let page = FleetPage::new("gpu.tessera.dev", asks_sender, usages, Some(prices.path().to_owned()));
+        let shutdown = CancellationToken::new();
+        let keeping = tokio::spawn(page.clone().keep_observed(shutdown.clone()));
+        tokio::spawn(async move {
+            while let Some(ask) = asks.recv().await {
+                let _ = ask.send(fleet());
+            }
+        });
+        for (at, memory, activity) in [(1000, 10, 0.9), (1015, 700, 0.5), (1030, 20, 0.1)] {
+            usages_sender.send_replace(round(at, memory, activity));
+            // This runtime has one thread: the other task takes the round in meanwhile.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let view = page.view().await.unwrap();
+        let card = view.nodes[0].cards.values().next().unwrap();
+        let holder = &card.holders[0];
+        assert_eq!((view.currency.as_deref(), card.price_per_hour), (Some("USD"), Some(2.5)));
+        assert_eq!((holder.memory_used_mib, holder.memory_peak_mib), (Some(20), Some(700)));
+        assert_eq!(
+            (holder.observed_seconds, holder.sm_mean, holder.sm_peak),
+            (Some(30), Some(0.3), Some(0.5))
+        );
+        shutdown.cancel();
+        keeping.await.unwrap();
+    }
+}

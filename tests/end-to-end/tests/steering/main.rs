@@ -159,40 +159,6 @@ async fn top_tells(cluster: &Cluster, node: &str) {
     }
 }
 
-/// `kubectl gpu advise` has what the controller saw of the notebooks from look to look, and that the pool offers whole cards only.
-async fn advise_tells(cluster: &Cluster) {
-    let program = tessera_workspace::build_packages(&["kubectl-gpu"]).unwrap().join("kubectl-gpu");
-    let notebooks = async || {
-        let output = tokio::process::Command::new(&program)
-            .args(["advise", "-n", NAMESPACE, "--min-observed", "15s", "-o", "json", "--kubeconfig"])
-            .arg(cluster.kubeconfig())
-            .output()
-            .await
-            .unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
-        let claims = report["claims"].as_array().cloned().unwrap_or_default();
-        let is_notebook =
-            |claim: &Value| claim["pods"][0].as_str().is_some_and(|pod| pod.starts_with("notebook"));
-        Ok::<_, String>(claims.into_iter().filter(is_notebook).collect::<Vec<_>>())
-    };
-    let is_told = |claim: &Value| {
-        claim["observedSeconds"].as_u64().is_some_and(|seconds| seconds >= 15)
-            && claim["memoryPeakMib"].is_number()
-            && claim["smPeak"].is_number()
-            && claim["verdict"] == "fits"
-    };
-    let end = Instant::now() + LIMIT;
-    loop {
-        let told = notebooks().await;
-        if told.as_ref().is_ok_and(|told| told.len() == 2 && told.iter().all(is_told)) {
-            return;
-        }
-        assert!(Instant::now() < end, "both notebooks were watched, and have what they need: {told:?}");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
-}
-
 /// What would take managed cards past the controller is refused.
 async fn go_around(cluster: &Cluster) {
     let tolerates = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "name": "tolerates" },
@@ -281,7 +247,6 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     node(&cluster, "holds", PodState::Ready).await;
     cluster.delete_pod(NAMESPACE, "holds").await.unwrap();
     change_hands_under_load(&cluster).await;
-    advise_tells(&cluster).await;
     allocate_managed(&cluster).await;
     go_around(&cluster).await;
     assert_eq!(node(&cluster, "notebook-1", PodState::Ready).await, notebooks);
