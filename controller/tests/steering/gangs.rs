@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_fakes::poll;
@@ -159,6 +159,46 @@ async fn a_gang_of_higher_priority_preempts() {
     let now = pods::of_app(&cluster, "low").await;
     assert!(now.iter().all(|pod| is_gated(pod) && !victims.contains(&pod.name_any())), "{now:?}");
     cluster.kubectl(&["delete", "poddisruptionbudget", "kept"]).await.unwrap();
+    cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
+    first.terminate();
+}
+
+/// What docs/gangs.md says of it: devices are held for whom others were evicted for, processors are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_that_a_preemption_frees_may_go_to_a_native_pod() {
+    let cluster = fleet::start_with(1, 4, "Managed").await;
+    let first = Instance::start(&cluster.kubeconfig(), "first");
+    let high = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": { "name": "high" }, "value": 1000 });
+    fleet::apply(&cluster, &[high]).await;
+    // Of 64 processors of the node.
+    let busy = json!({ "requests": { "cpu": "40" } });
+    let with_processors = |mut pod: Value| {
+        let resources = &mut pod["spec"]["containers"][0]["resources"];
+        resources["requests"] = busy["requests"].clone();
+        pod
+    };
+    cluster.create_pod(with_processors(pods::pod("holder", 4))).await.unwrap();
+    pods::node(&cluster, "holder").await;
+    let mut native = with_processors(pods::pod("native", 1));
+    native["spec"]["schedulingGates"] = json!([]);
+    native["spec"]["resourceClaims"] = json!([]);
+    native["spec"]["containers"][0]["resources"]["claims"] = json!([]);
+    cluster.create_pod(native).await.unwrap();
+    let mut urgent = with_processors(pods::pod("urgent", 4));
+    urgent["spec"]["priorityClassName"] = json!("high");
+    cluster.create_pod(urgent).await.unwrap();
+    pods::node(&cluster, "native").await;
+    // Its devices wait for it.
+    let why = told(&cluster, "urgent", "NotAllocated").await;
+    println!("urgent: {why}");
+    let nomination = || async {
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
+        pods.get("urgent").await.unwrap().annotations().contains_key(NOMINATION_ANNOTATION)
+    };
+    println!("nominated: {}", nomination().await);
+    cluster.delete_pod("default", "native").await.unwrap();
+    pods::node(&cluster, "urgent").await;
     cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
     first.terminate();
 }

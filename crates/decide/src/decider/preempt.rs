@@ -99,16 +99,18 @@ impl Decider {
         }
         self.preempting.nominating.retain(|_, again| *again > now);
         self.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
-        self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
         let (placements, victims) = match self.find_victims(now, gang, open, needed) {
             Ok(found) => found,
             Err(NoVictims::Nobody) => return None,
             Err(NoVictims::Kept) => {
+                // Nothing tells that a budget allows more.
+                self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
                 let why =
                     "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
                 return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
             }
         };
+        self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
         let until = i64::try_from((now + KEPT).as_secs()).ok();
         let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
         let mut intents = Vec::new();
@@ -154,6 +156,11 @@ impl Decider {
         if staying.iter().any(|pod| self.is_unevictable(&reference(pod), now)) {
             return withdraw(nominated, "a pod in its way may not be evicted");
         }
+        if victims.is_empty()
+            && !nominated.iter().any(|(_, nomination)| self.is_anybody_ending_on(&nomination.node))
+        {
+            return withdraw(nominated, "its devices are free, and it does not fit all the same");
+        }
         self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
         let mut intents = Vec::new();
         for pod in &staying {
@@ -163,8 +170,18 @@ impl Decider {
                 intents.push(Intent::Evict { pod, why });
             }
         }
-        let why = format!("waits for {} to end, evicted for it", names(&victims));
+        let why = if victims.is_empty() {
+            "waits for room on the nodes where pods are ending for it".to_owned()
+        } else {
+            format!("waits for {} to end, evicted for it", names(&victims))
+        };
         Preemption { intents, why, is_under_way: true }
+    }
+
+    /// Whether a pod of the node is ending, and takes room until it has.
+    fn is_anybody_ending_on(&self, node: &str) -> bool {
+        let mut pods = self.cluster.objects().pods.values();
+        pods.any(|pod| super::pod::node_name(pod) == Some(node) && pod.metadata.deletion_timestamp.is_some())
     }
 
     /// The gang's pods of which this is one, or this one alone.

@@ -26,6 +26,9 @@ const LEASE: Time = Time::from_secs(15);
 const RENEW_DEADLINE: Time = Time::from_secs(10);
 const RETRY: Time = Time::from_secs(2);
 
+/// Refusals count for five minutes.
+const SOON: Time = Time::from_secs(310);
+
 /// The longest time between two rounds.
 const ROUND: Time = Time::from_secs(5);
 
@@ -267,9 +270,11 @@ impl Replica {
         !matches!(self.state, State::Up) || self.is_writing()
     }
 
-    /// Whether it leads and will go on by itself.
+    /// Whether it leads and will go on by itself before long: nodes are kept for a gang only after ten minutes.
     pub fn will_wake(&self, around: &Surroundings) -> bool {
-        self.is_told && self.may_write(around) && self.decider.wake().is_some()
+        self.is_told
+            && self.may_write(around)
+            && self.decider.wake().is_some_and(|wake| wake < around.now + SOON)
     }
 
     /// The watch of this kind says nothing until then.
