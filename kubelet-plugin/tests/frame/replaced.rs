@@ -131,7 +131,8 @@ async fn an_added_card_and_an_updated_driver_are_seen_without_a_restart() {
     plugin.ready().await;
     assert_eq!(node.devices().await.len(), 7);
     node.machine.let_happen("plug --card 3");
-    let until = async |what: &str, is: &dyn Fn(&[(String, String)]) -> bool| {
+    type Told = [(String, String)];
+    let until = async |what: &str, is: &dyn Fn(&Told) -> bool| {
         let since = Instant::now();
         loop {
             let now = attribute(&node, "driverVersion").await;
