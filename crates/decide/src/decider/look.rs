@@ -178,7 +178,7 @@ impl Decider {
         }
         let is_kept = |index| {
             let node = view.fleet.node(index);
-            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+            asks.as_ref().is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
         };
         let kept = ranking.best().filter(|(_, index)| is_kept(*index)).count();
         let name = |index| view.fleet.node(index).name.clone();
