@@ -1,13 +1,15 @@
 //! Gangs on a real control plane: all of their pods are bound, or none holds anything.
 
+mod preemption;
+mod workloads;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
 
@@ -112,93 +114,4 @@ async fn a_leader_that_dies_leaves_no_part_of_a_gang() {
         poll::until_async("its cards are free", async || allocated(&cluster, &app).await == 0).await;
     }
     leader.terminate();
-}
-
-/// A gang of higher priority: those in its way are evicted when what it will get stands on all of its pods, and none that a
-/// disruption budget keeps.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gang_of_higher_priority_preempts() {
-    let cluster = fleet::start_with(3, 4, "Managed").await;
-    let first = Instance::start(&cluster.kubeconfig(), "first");
-    let high = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": { "name": "high" }, "value": 1000 });
-    let kept = json!({ "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": { "name": "kept", "namespace": "default" },
-        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "kept" } } } });
-    fleet::apply(&cluster, &[high, kept, pods::deployment("kept", 1, 4)]).await;
-    let kept = pods::nodes_of_app(&cluster, "kept", 1).await;
-    fleet::apply(&cluster, &[pods::deployment("low", 2, 4)]).await;
-    let low = pods::nodes_of_app(&cluster, "low", 2).await;
-    let victims: BTreeSet<String> =
-        pods::of_app(&cluster, "low").await.iter().map(ResourceExt::name_any).collect();
-
-    // Three nodes: one of them is kept, so that nobody goes for nothing.
-    let urgent = |name: &str, size: usize| {
-        let mut urgent = job(name, size, 4, group(name, size));
-        urgent["spec"]["template"]["spec"]["priorityClassName"] = json!("high");
-        urgent
-    };
-    fleet::apply(&cluster, &[urgent("too-large", 3)]).await;
-    poll::until_async("all of its pods exist", async || pods::of_app(&cluster, "too-large").await.len() == 3)
-        .await;
-    let leader = pods::of_app(&cluster, "too-large").await.iter().map(ResourceExt::name_any).min().unwrap();
-    let why = told(&cluster, &leader, "NotAllocated").await;
-    assert!(why.contains("PodDisruptionBudget"), "{why}");
-    cluster.kubectl(&["delete", "job", "too-large"]).await.unwrap();
-
-    let begun = Instant::now();
-    fleet::apply(&cluster, &[urgent("urgent", 2)]).await;
-    let nodes = pods::nodes_of_app(&cluster, "urgent", 2).await;
-    println!("2 x 4 by preemption: {:.1?}", begun.elapsed());
-    assert_eq!(nodes.iter().collect::<BTreeSet<_>>(), low.iter().collect::<BTreeSet<_>>());
-    assert!(pods::of_app(&cluster, "urgent").await.iter().all(|pod| {
-        pod.annotations().get(NOMINATION_ANNOTATION).is_some_and(|nomination| nomination.contains("n0"))
-    }));
-    assert_eq!(pods::nodes_of_app(&cluster, "kept", 1).await, kept);
-    // Those that were made in place of the evicted ones wait.
-    let now = pods::of_app(&cluster, "low").await;
-    assert!(now.iter().all(|pod| is_gated(pod) && !victims.contains(&pod.name_any())), "{now:?}");
-    cluster.kubectl(&["delete", "poddisruptionbudget", "kept"]).await.unwrap();
-    cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
-    first.terminate();
-}
-
-/// What docs/gangs.md says of it: devices are held for whom others were evicted for, processors are not.
-#[tokio::test(flavor = "multi_thread")]
-async fn processors_that_a_preemption_frees_may_go_to_a_native_pod() {
-    let cluster = fleet::start_with(1, 4, "Managed").await;
-    let first = Instance::start(&cluster.kubeconfig(), "first");
-    let high = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": { "name": "high" }, "value": 1000 });
-    fleet::apply(&cluster, &[high]).await;
-    // Of 64 processors of the node.
-    let busy = json!({ "requests": { "cpu": "40" } });
-    let with_processors = |mut pod: Value| {
-        let resources = &mut pod["spec"]["containers"][0]["resources"];
-        resources["requests"] = busy["requests"].clone();
-        pod
-    };
-    cluster.create_pod(with_processors(pods::pod("holder", 4))).await.unwrap();
-    pods::node(&cluster, "holder").await;
-    let mut native = with_processors(pods::pod("native", 1));
-    native["spec"]["schedulingGates"] = json!([]);
-    native["spec"]["resourceClaims"] = json!([]);
-    native["spec"]["containers"][0]["resources"]["claims"] = json!([]);
-    cluster.create_pod(native).await.unwrap();
-    let mut urgent = with_processors(pods::pod("urgent", 4));
-    urgent["spec"]["priorityClassName"] = json!("high");
-    cluster.create_pod(urgent).await.unwrap();
-    pods::node(&cluster, "native").await;
-    // Its devices wait for it.
-    let why = told(&cluster, "urgent", "NotAllocated").await;
-    println!("urgent: {why}");
-    let nomination = || async {
-        let pods: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
-        pods.get("urgent").await.unwrap().annotations().contains_key(NOMINATION_ANNOTATION)
-    };
-    println!("nominated: {}", nomination().await);
-    cluster.delete_pod("default", "native").await.unwrap();
-    pods::node(&cluster, "urgent").await;
-    cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
-    first.terminate();
 }

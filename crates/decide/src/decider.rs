@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
 use preempt::Preempting;
-use turns::Turn;
 
 use crate::Time;
 use crate::fleet::Fleet;
@@ -28,7 +27,7 @@ use crate::gangs::Gangs;
 use crate::healing::Healing;
 use crate::intent::{Intent, PodReference};
 use crate::promises::Promises;
-use crate::queue::Queue;
+use crate::queue::{Queue, Who};
 use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
@@ -262,10 +261,10 @@ impl Decider {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
         }
-        for turn in self.turns(now) {
-            let looked = match &turn {
-                Turn::Pod(key) => self.look_at_pod(now, key),
-                Turn::Gang(gang) => self.look_at_gang(now, gang),
+        for who in self.turns(now) {
+            let looked = match &who {
+                Who::Pod(key) => self.look_at_pod(now, key),
+                Who::Gang(gang) => self.look_at_gang(now, gang),
             };
             for intent in &looked {
                 if let Intent::Steer { pod, .. }

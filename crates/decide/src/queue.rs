@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
+use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, key};
 
 use crate::Time;
@@ -45,8 +46,8 @@ pub(crate) fn priority(pod: &Pod) -> i32 {
 /// What those in front keep from those behind.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Of each pool whose queue is strict, the first that waits, with what people call it.
-    heads: BTreeMap<String, (Order, String)>,
+    /// Of each pool whose queue is strict, the first that waits, and its place.
+    heads: BTreeMap<String, (Order, Who)>,
     /// Nodes that are kept for gangs that have waited long.
     reserved: BTreeMap<String, Reserved>,
     /// Pools of which a gang keeps nodes: only the first of each does.
@@ -56,15 +57,24 @@ pub(crate) struct Queue {
 /// A node that is kept for a gang.
 #[derive(Debug)]
 struct Reserved {
-    order: Order,
-    gang: String,
+    who: Who,
+    priority: i32,
     /// When all nodes of the gang are expected to be free, if that is known.
     until: Option<Time>,
+}
+
+/// Somebody who waits: a pod by itself, or a gang.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Who {
+    Pod(Key),
+    Gang(GangId),
 }
 
 /// Who asks, and until when it would run, if that is known.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
+    pub who: Who,
+    /// Its place, which changes when it gets another pod.
     pub order: Order,
     pub ends: Option<Time>,
 }
@@ -79,47 +89,40 @@ impl Queue {
     }
 
     /// It waits for cards of this pool, whose queue is strict.
-    pub fn stand(&mut self, pool: &str, order: &Order, name: &str) {
-        let is_first = self.heads.get(pool).is_none_or(|(head, _)| order < head);
+    pub fn stand(&mut self, pool: &str, order: &Order, who: &Who) {
+        let is_first = self.heads.get(pool).is_none_or(|(head, known)| order < head || known == who);
         if is_first {
-            self.heads.insert(pool.to_owned(), (order.clone(), name.to_owned()));
+            self.heads.insert(pool.to_owned(), (order.clone(), who.clone()));
         }
     }
 
     /// Whether nobody before it keeps nodes of any of these pools; it counts as the one that does from now on.
-    pub fn begin_to_reserve(&mut self, pools: &BTreeSet<String>, order: &Order) -> bool {
-        let is_own = self.reserved.values().any(|reserved| reserved.order == *order);
+    pub fn begin_to_reserve(&mut self, pools: &BTreeSet<String>, who: &Who) -> bool {
+        let is_own = self.reserved.values().any(|reserved| reserved.who == *who);
         let is_first = is_own || pools.is_disjoint(&self.reserving);
         if is_first {
-            self.reserved.retain(|_, reserved| reserved.order != *order);
+            self.reserved.retain(|_, reserved| reserved.who != *who);
             self.reserving.extend(pools.iter().cloned());
         }
         is_first
     }
 
     /// Keeps the node for a gang, until when it is expected to begin.
-    pub fn reserve(&mut self, node: String, order: Order, gang: &str, until: Option<Time>) {
-        self.reserved.insert(node, Reserved { order, gang: gang.to_owned(), until });
+    pub fn reserve(&mut self, node: String, who: Who, priority: i32, until: Option<Time>) {
+        self.reserved.insert(node, Reserved { who, priority, until });
     }
 
-    /// For whom the node is kept from the one that asks, if it is. `pools`: those of the node's cards.
-    pub fn kept_for<'q>(
-        &'q self,
-        asks: &Asks,
-        node: &str,
-        pools: impl Iterator<Item = &'q str>,
-    ) -> Option<&'q str> {
+    /// Whether the node is kept from the one that asks. `pools`: those of the node's cards.
+    pub fn is_kept_from<'q>(&self, asks: &Asks, node: &str, pools: impl Iterator<Item = &'q str>) -> bool {
         if let Some(reserved) = self.reserved.get(node) {
-            let is_behind =
-                reserved.order != asks.order && asks.order.priority() <= reserved.order.priority();
+            let is_behind = reserved.who != asks.who && asks.order.priority() <= reserved.priority;
             let is_backfill = asks.ends.zip(reserved.until).is_some_and(|(ends, until)| ends <= until);
             if is_behind && !is_backfill {
-                return Some(&reserved.gang);
+                return true;
             }
         }
-        let heads = pools.into_iter().filter_map(|pool| self.heads.get(pool));
-        let first = heads.into_iter().find(|(head, _)| asks.order > *head);
-        first.map(|(_, name)| name.as_str())
+        let mut heads = pools.into_iter().filter_map(|pool| self.heads.get(pool));
+        heads.any(|(head, who)| asks.order > *head && asks.who != *who)
     }
 }
 
@@ -130,21 +133,26 @@ mod tests {
     fn asks(priority: i32, second: i64, ends: Option<u64>) -> Asks {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
         let pod = (String::new(), second.to_string());
-        let order = Order { priority: Reverse(priority), complete, pod };
-        Asks { order, ends: ends.map(Time::from_secs) }
+        let order = Order { priority: Reverse(priority), complete, pod: pod.clone() };
+        Asks { who: Who::Pod(pod), order, ends: ends.map(Time::from_secs) }
     }
 
     #[test]
     fn in_a_strict_queue_nobody_passes_the_first() {
         let mut queue = Queue::default();
-        queue.stand("main", &asks(0, 10, None).order, "head");
-        queue.stand("main", &asks(0, 20, None).order, "second");
-        let kept = |asks: &Asks, pool| queue.kept_for(asks, "n", std::iter::once(pool));
-        assert_eq!(kept(&asks(0, 20, None), "main"), Some("head"));
-        assert_eq!(kept(&asks(0, 10, None), "main"), None);
-        assert_eq!(kept(&asks(0, 5, None), "main"), None);
-        assert_eq!(kept(&asks(1, 30, None), "main"), None);
-        assert_eq!(kept(&asks(0, 20, None), "other"), None);
+        for second in [10, 20] {
+            let asks = asks(0, second, None);
+            queue.stand("main", &asks.order, &asks.who);
+        }
+        let is_kept = |asks: &Asks, pool| queue.is_kept_from(asks, "n", std::iter::once(pool));
+        assert!(is_kept(&asks(0, 20, None), "main"));
+        for other in [asks(0, 10, None), asks(0, 5, None), asks(1, 30, None)] {
+            assert!(!is_kept(&other, "main"), "{other:?}");
+        }
+        assert!(!is_kept(&asks(0, 20, None), "other"));
+        // The first itself, with a pod that came later.
+        let later = Asks { who: asks(0, 10, None).who, ..asks(0, 40, None) };
+        assert!(!is_kept(&later, "main"));
     }
 
     #[test]
@@ -152,15 +160,14 @@ mod tests {
         let mut queue = Queue::default();
         let head = asks(1, 10, None);
         let pools = BTreeSet::from(["main".to_owned()]);
-        assert!(queue.begin_to_reserve(&pools, &head.order));
-        queue.reserve("n".to_owned(), head.order.clone(), "train", Some(Time::from_secs(100)));
-        assert!(!queue.begin_to_reserve(&pools, &asks(1, 11, None).order));
-        let kept = |asks: &Asks, node| queue.kept_for(asks, node, std::iter::empty());
-        assert_eq!(kept(&head, "n"), None);
-        assert_eq!(kept(&asks(1, 5, None), "n"), Some("train"));
-        assert_eq!(kept(&asks(0, 5, Some(101)), "n"), Some("train"));
-        assert_eq!(kept(&asks(0, 5, Some(100)), "n"), None);
-        assert_eq!(kept(&asks(2, 50, None), "n"), None);
-        assert_eq!(kept(&asks(1, 5, None), "other"), None);
+        assert!(queue.begin_to_reserve(&pools, &head.who));
+        queue.reserve("n".to_owned(), head.who.clone(), 1, Some(Time::from_secs(100)));
+        assert!(!queue.begin_to_reserve(&pools, &asks(1, 11, None).who));
+        let is_kept = |asks: &Asks, node| queue.is_kept_from(asks, node, std::iter::empty());
+        assert!(is_kept(&asks(1, 5, None), "n") && is_kept(&asks(0, 5, Some(101)), "n"));
+        for other in [head, asks(0, 5, Some(100)), asks(2, 50, None)] {
+            assert!(!is_kept(&other, "n"), "{other:?}");
+        }
+        assert!(!is_kept(&asks(1, 5, None), "other"));
     }
 }

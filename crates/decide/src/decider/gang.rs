@@ -82,6 +82,12 @@ impl Decider {
     /// The next step of the commit: devices for those that have none, or, where all have theirs, the gates.
     fn go_on_with(&mut self, now: Time, gang: &Gang) -> Vec<Intent> {
         let mut intents = Vec::new();
+        // Those without a gate are on their way as any other pod, or come back from it.
+        for member in gang.in_state(&State::Lifted).filter(|member| member.demand.is_some()) {
+            if self.steers.get(&member.key).is_none() {
+                intents.extend(self.look_at(now, &member.key));
+            }
+        }
         for member in gang.in_state(&State::Astray) {
             intents.extend(self.take_back_of(member, "its node is gone, or does not suit kube-scheduler"));
         }

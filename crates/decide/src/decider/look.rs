@@ -180,7 +180,7 @@ impl Decider {
         let refusals = &self.refusals;
         let is_kept = |fleet: &Fleet, index| {
             let node = fleet.node(index);
-            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+            asks.as_ref().is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
         };
         let is_free = |fleet: &Fleet, index| {
             !is_kept(fleet, index) && !refusals.contains(owner, &fleet.node(index).name, now)

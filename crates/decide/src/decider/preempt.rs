@@ -83,8 +83,17 @@ impl Decider {
         if nominated.is_empty() {
             return self.nominate(now, gang, open, needed);
         }
-        let is_over = |nomination: &Nomination| at(nomination.until) <= now;
-        if nominated.len() < needed || nominated.iter().any(|(_, nomination)| is_over(nomination)) {
+        let is_over = nominated.iter().any(|(_, nomination)| at(nomination.until) <= now);
+        if nominated.len() < needed && !is_over {
+            // They are written one after the other, and seen so.
+            let again = *self.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
+            if now < again {
+                self.gangs.set_due(&gang.id, again);
+                let why = "what is planned for it is being written".to_owned();
+                return Some(Preemption { intents: Vec::new(), why, is_under_way: true });
+            }
+        }
+        if nominated.len() < needed || is_over {
             return Some(withdraw(&nominated, "what was planned for it is out of date"));
         }
         Some(self.evict_for(now, gang, &nominated))
@@ -165,7 +174,7 @@ impl Decider {
         let mut intents = Vec::new();
         for pod in &staying {
             let pod = reference(pod);
-            if self.gangs.evict(pod.clone(), now) {
+            if !self.in_flight.contains(&pod) && self.gangs.evict(pod.clone(), now) {
                 let why = format!("preempted by {} of higher priority", gang.id);
                 intents.push(Intent::Evict { pod, why });
             }

@@ -12,20 +12,11 @@ use super::pod::reference;
 use crate::Time;
 use crate::demand::Demand;
 use crate::intent::Intent;
-use crate::queue::{Asks, Order};
-
-/// Who is looked at.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
-    /// A pod by itself.
-    Pod(Key),
-    /// All of a gang.
-    Gang(GangId),
-}
+use crate::queue::{Asks, Order, Who};
 
 impl Decider {
     /// Who is to be looked at now, first things first: all that wait if anything changed, else those who changed themselves.
-    pub(super) fn turns(&mut self, now: Time) -> Vec<Turn> {
+    pub(super) fn turns(&mut self, now: Time) -> Vec<Who> {
         let all = self.fleet.now() != self.planned;
         let pods: BTreeSet<Key> =
             if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
@@ -34,7 +25,7 @@ impl Decider {
             self.standing.clear();
         }
         let due = self.gangs.take_due(now);
-        let mut turns: BTreeSet<(Order, Turn)> = BTreeSet::new();
+        let mut turns: BTreeSet<(Order, Who)> = BTreeSet::new();
         let mut gangs = BTreeSet::new();
         let mut pods = pods;
         for gang in due {
@@ -49,11 +40,11 @@ impl Decider {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
             match self.gangs.of(&key) {
                 Some(gang) => drop(gangs.insert(gang.clone())),
-                None => drop(turns.insert((Order::of(std::iter::once(pod.as_ref())), Turn::Pod(key)))),
+                None => drop(turns.insert((Order::of(std::iter::once(pod.as_ref())), Who::Pod(key)))),
             }
         }
-        turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Turn::Gang(gang))));
-        turns.into_iter().map(|(_, turn)| turn).collect()
+        turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Who::Gang(gang))));
+        turns.into_iter().map(|(_, who)| who).collect()
     }
 
     /// The place of a gang among those that wait.
@@ -76,6 +67,8 @@ impl Decider {
         }
         waiting.is_stuck = false;
         if let Err(error) = gang::of_pod(self.cluster.objects(), &pod) {
+            // Gangs are of managed cards.
+            waiting.is_managed = true;
             return self.waits(now, key, &pod, error.to_string(), true).into_iter().collect();
         }
         self.forget_nominated(key);
@@ -91,7 +84,7 @@ impl Decider {
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
         let order = Order::of(std::iter::once(pod));
-        self.stand(&order, &key.1, &demand);
+        self.stand(&order, &Who::Pod(key.clone()), &demand);
         let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
         let may_preempt =
             self.may_allocate() && !self.is_being_written(&demand) && demand.shared().next().is_none();
@@ -112,13 +105,13 @@ impl Decider {
     }
 
     /// Who waits for cards of a pool whose queue is strict keeps those behind from them.
-    pub(super) fn stand(&mut self, order: &Order, name: &str, demand: &Demand) {
+    pub(super) fn stand(&mut self, order: &Order, who: &Who, demand: &Demand) {
         let strict = self.fleet.strict_pools();
         if strict.is_empty() {
             return;
         }
         for pool in self.pools_asked(demand).intersection(&strict) {
-            self.standing.stand(pool, order, name);
+            self.standing.stand(pool, order, who);
         }
     }
 
@@ -132,11 +125,15 @@ impl Decider {
                 .map(|seconds| now + Time::from_secs(seconds))
         };
         match self.gangs.of(&key) {
-            None => Asks { order: Order::of(std::iter::once(pod)), ends: ends(pod) },
+            None => Asks { who: Who::Pod(key), order: Order::of(std::iter::once(pod)), ends: ends(pod) },
             Some(gang) => {
                 let pods = self.gangs.members(gang).filter_map(|key| self.cluster.objects().pods.get(key));
                 let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
-                Asks { order: self.order_of(gang), ends: all.and_then(|all| all.into_iter().max()) }
+                Asks {
+                    who: Who::Gang(gang.clone()),
+                    order: self.order_of(gang),
+                    ends: all.and_then(|all| all.into_iter().max()),
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ mod where_they_go;
 
 use serde_json::{Value, json};
 use tessera_cluster::Kind;
-use tessera_decide::{Intent, Observation, Time};
+use tessera_decide::{Intent, Observation, Time, Topic};
 
 use crate::leader::leader;
 use crate::objects::*;
@@ -255,6 +255,42 @@ fn partners_without_the_others_are_evicted_after_two_minutes() {
     assert_eq!(evicted, ["train-0"]);
 }
 
+/// kube-scheduler says nothing of it, so that only time tells.
+#[test]
+fn a_pod_that_is_not_bound_in_two_minutes_gets_a_spare_node() {
+    let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    let lifts = fed.decide();
+    fed.written(&lifts);
+    let node_of = |name: &str| {
+        intents.iter().find_map(|intent| match intent {
+            Intent::Allocate { pod, node, .. } if pod.key.1 == name => Some(node.clone()),
+            _ => None,
+        })
+    };
+    fed.bound(member("train", 0, 2), &node_of("train-0").unwrap());
+    let mut lifted = member("train", 1, 2);
+    lifted["spec"]["schedulingGates"] = json!([]);
+    fed.apply_pod(lifted.clone());
+    fed.decide();
+    fed.now += Time::from_secs(121);
+    fed.decide();
+    let cleared = fed.decide();
+    let Some(Intent::Clear { claims, .. }) =
+        cleared.iter().find(|intent| matches!(intent, Intent::Clear { .. }))
+    else {
+        panic!("{cleared:?}")
+    };
+    let written = vec![claims[0].key.clone()];
+    fed.versioned("train-1", "gpu", 1, 9);
+    fed.decider.observe(fed.now, Observation::ClaimsWritten { claims: written, is_done: true }).unwrap();
+    let again = fed.allocates();
+    assert_eq!(again.len(), 1);
+    assert_ne!(Some(&again[0].1), node_of("train-1").as_ref());
+}
+
 #[test]
 fn partners_are_kept_where_the_gang_says_so() {
     let mut fed = one_of_two_lost(Some("Keep"));
@@ -294,7 +330,9 @@ fn what_cannot_be_is_told() {
         pod["metadata"]["labels"][format!("gpu.tessera.dev/{label}")] = json!(value);
         fed.apply_pod(pod);
         let intents = fed.decide();
-        let [Intent::Tell { message, .. }] = intents.as_slice() else { panic!("{label}: {intents:?}") };
+        let [Intent::Tell { message, topic: Topic::NotAllocated, .. }] = intents.as_slice() else {
+            panic!("{label}: {intents:?}")
+        };
         assert!(message.contains(words), "{message}");
         assert_eq!(fed.decider.wake(), None);
     }

@@ -124,7 +124,7 @@ impl Decider {
         let owner = refusals::owner(&member.pod);
         let may = |index: NodeIndex| {
             let node = view.fleet.node(index);
-            let is_kept = |asks: &Asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some();
+            let is_kept = |asks: &Asks| self.standing.is_kept_from(asks, &node.name, node.pools());
             !self.refusals.contains(&owner, &node.name, now) && !asks.as_ref().is_some_and(is_kept)
         };
         Ok(ranking.best().filter(|(_, index)| may(*index)).map(|(score, index)| (index, score)).collect())
@@ -229,7 +229,7 @@ impl Decider {
         let ranking = self.rankings.of(demand, Way::Managed, &mut view);
         let is_kept = |index| {
             let node = view.fleet.node(index);
-            asks.as_ref().is_some_and(|asks| self.standing.kept_for(asks, &node.name, node.pools()).is_some())
+            asks.as_ref().is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
         };
         let kept = ranking.best().filter(|(_, index)| is_kept(*index)).count();
         let sentence = ranking.sentence(kept);

@@ -11,6 +11,7 @@ use super::{Gang, Member};
 use crate::Time;
 use crate::demand::Demand;
 use crate::fleet::NodeIndex;
+use crate::queue::Who;
 use crate::ranking::{View, Way};
 
 /// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
@@ -37,7 +38,8 @@ impl Decider {
         let order = self.order_of(&gang.id);
         let demand =
             open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())?;
-        self.stand(&order, &gang.id.name, demand);
+        let who = Who::Gang(gang.id.clone());
+        self.stand(&order, &who, demand);
         let nodes = self.nodes_when_empty(demand)?;
         let room: usize = nodes.iter().map(|(_, pods)| pods).sum();
         let most = self.gangs.see_room(&gang.id, room);
@@ -52,7 +54,7 @@ impl Decider {
             self.gangs.set_due(&gang.id, after);
             return None;
         }
-        if !self.standing.begin_to_reserve(&pools, &order) {
+        if !self.standing.begin_to_reserve(&pools, &who) {
             return None;
         }
         let kept = |(index, pods): (NodeIndex, usize)| {
@@ -73,7 +75,7 @@ impl Decider {
         let until = kept.iter().map(|node| node.free_at.1).max().filter(|_| is_known);
         let count = kept.len();
         for node in kept {
-            self.standing.reserve(node.name, order.clone(), &gang.id.name, until);
+            self.standing.reserve(node.name, who.clone(), order.priority(), until);
         }
         let free = until.map_or_else(String::new, |until| {
             format!(", which are expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
