@@ -7,6 +7,9 @@ use crate::Demand;
 /// Most demands that are told apart; beyond that those that are rarest so far are forgotten.
 const MOST: usize = 4096;
 
+/// A count below is as good as none.
+const LEAST: f64 = 1.0 / 64.0;
+
 /// How often each demand was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
@@ -29,14 +32,23 @@ impl Mix {
         self.seen.push((*demand, 1.0));
     }
 
-    /// Halves all counts until some fall below one.
+    /// Lets what was seen so far count half. What counts next to nothing is forgotten.
+    pub fn fade(&mut self) {
+        self.halve(LEAST);
+    }
+
+    /// Makes room for others.
     fn forget_rare(&mut self) {
         while self.seen.len() >= MOST {
-            self.seen.retain_mut(|(_, count)| {
-                *count /= 2.0;
-                *count >= 1.0
-            });
+            self.halve(1.0);
         }
+    }
+
+    fn halve(&mut self, least: f64) {
+        self.seen.retain_mut(|(_, count)| {
+            *count /= 2.0;
+            *count >= least
+        });
         self.places = self.seen.iter().enumerate().map(|(place, (demand, _))| (*demand, place)).collect();
     }
 
@@ -63,6 +75,22 @@ impl Mix {
 mod tests {
     use super::*;
     use crate::ModelSet;
+
+    #[test]
+    fn what_was_seen_long_ago_counts_little() {
+        let demand = |cpu| Demand::new(cpu, 0, 1, 500, ModelSet::ANY).unwrap();
+        let mut mix = Mix::default();
+        mix.arrived(&demand(1));
+        for _ in 0..6 {
+            mix.fade();
+            mix.arrived(&demand(2));
+        }
+        assert_eq!(mix.iter().next(), Some((&demand(1), 1.0 / 64.0)));
+        mix.fade();
+        assert_eq!(mix.iter().next(), Some((&demand(2), 63.0 / 64.0)));
+        mix.arrived(&demand(2));
+        assert_eq!(mix.count(), 127.0 / 64.0);
+    }
 
     #[test]
     fn it_stays_small() {

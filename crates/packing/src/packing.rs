@@ -4,8 +4,12 @@ use crate::plan::{Kinds, Plan};
 use crate::weights::{Departures, LOOK_EVERY, Weights};
 use crate::{Cards, CostTable, Demand, Mix, Node, Place};
 
-/// Arrivals before the first plan; the next ones come after twice as many each.
+/// Arrivals before the first plan; the next ones come after twice as many each, up to [`PLAN_EVERY`].
 const FIRST_PLAN: u64 = 50;
+
+/// Arrivals between plans in the long run. From the second such plan on, what was seen before it counts half, so that the mix
+/// follows a demand that changes.
+const PLAN_EVERY: u64 = 6400;
 
 /// Cards' worth of free room for which the weight of open nodes counts once.
 const LEVEL: f64 = 8000.0;
@@ -78,8 +82,11 @@ impl NodeValuePacking {
             self.weights = self.departures.weights();
         }
         if self.arrivals == self.next_plan {
-            self.next_plan *= 2;
             self.plan = Plan::new(&self.mix, &self.kinds);
+            if self.next_plan > PLAN_EVERY {
+                self.mix.fade();
+            }
+            self.next_plan += self.next_plan.min(PLAN_EVERY);
             self.plan.reservations.reprice(nodes);
             is_changed = true;
         } else if is_time {

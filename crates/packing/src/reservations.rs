@@ -3,7 +3,7 @@
 use crate::node::NodeKind;
 use crate::{CardPrices, Demand, Mix, Node, logistic};
 
-/// Most demands that room is reserved for; those that ask for most come first.
+/// Most demands that room is reserved for; those seen most often come first.
 const MOST: usize = 256;
 
 /// A price that changes by less stays as it was, so that what was computed with it stays valid.
@@ -37,19 +37,26 @@ impl Reservations {
     /// For this mix on nodes of these kinds. `prices` gives the prices of cards of a model. All cost nothing until
     /// [`Reservations::reprice`].
     pub(crate) fn new<'p>(mix: &Mix, kinds: &[NodeKind], prices: impl Fn(u8) -> &'p CardPrices) -> Self {
-        let mut scarce: Vec<Scarce> = Vec::new();
-        for (demand, _) in mix.iter() {
+        let mut seen: Vec<(Demand, f64)> = Vec::new();
+        for (demand, count) in mix.iter() {
             let room = match demand.cards() {
                 0 => continue,
                 1 if demand.models() == crate::ModelSet::ANY => continue,
                 1 => Demand::bare_card(demand.models()),
                 _ => *demand,
             };
-            let is_new = !scarce.iter().any(|known| known.demand == room);
-            if is_new && kinds.iter().any(|kind| kind.could_take(&room)) {
-                scarce.push(Scarce { demand: room, part: 0.0, price: 0.0 });
+            match seen.iter_mut().find(|(known, _)| *known == room) {
+                Some((_, known)) => *known += count,
+                None if kinds.iter().any(|kind| kind.could_take(&room)) => seen.push((room, count)),
+                None => {}
             }
         }
+        if seen.len() > MOST {
+            seen.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+            seen.truncate(MOST);
+        }
+        let scarce = |(demand, _)| Scarce { demand, part: 0.0, price: 0.0 };
+        let mut scarce: Vec<Scarce> = seen.into_iter().map(scarce).collect();
         let all = mix.count().max(1e-9);
         for room in &mut scarce {
             let takes: Vec<bool> = kinds.iter().map(|kind| kind.could_take(&room.demand)).collect();
@@ -62,10 +69,6 @@ impl Reservations {
                     room.part += count / all * rooms;
                 }
             }
-        }
-        if scarce.len() > MOST {
-            scarce.sort_by(|one, other| other.part.total_cmp(&one.part));
-            scarce.truncate(MOST);
         }
         Self { scarce, mean: (mix.mean() / 1000.0).max(1e-3) }
     }

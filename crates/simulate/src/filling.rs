@@ -52,6 +52,9 @@ impl Filling {
             while reached < LOADS.len() && asked * 100 >= LOADS[reached] * capacity {
                 measure(&nodes, allocated, &mut reached);
             }
+            if reached == LOADS.len() {
+                break;
+            }
         }
         // The last load is not quite reached: the next pod would have asked for more.
         while reached < LOADS.len() {

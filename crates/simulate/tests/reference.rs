@@ -2,7 +2,8 @@
 //!
 //! `data/placements.txt` is what that program (`rustc -O nvp.rs`, `learn=1`) printed for `data/nodes.csv` and `data/pods.csv`: by
 //! arrival the node, and the card for pods that ask for one; `-` where no node had room. For arrivals with departures (`churn=95`)
-//! the pods that leave were made to do so before plans are made for the next arrival, as is the case here.
+//! the pods that leave were made to do so before plans are made for the next arrival, and what was seen long ago to fade, as is the case
+//! here.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +75,7 @@ fn and_so_with_departures() {
         assert_eq!(wanted.len(), 4000);
         assert_eq!(found.iter().zip(&wanted).position(|(found, wanted)| found != wanted), None);
         // What the program printed at the end of the 80,000.
-        assert!((steady.allocated - 79.31).abs() < 0.005, "{steady:?}");
-        assert!((steady.refused - 17.516).abs() < 0.0005, "{steady:?}");
+        assert!((steady.allocated - 78.93).abs() < 0.005, "{steady:?}");
+        assert!((steady.refused - 18.285).abs() < 0.0005, "{steady:?}");
     }
 }
