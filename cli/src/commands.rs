@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod explain;
 pub mod fleet;
 pub mod pools;
+pub mod simulate;
 pub mod top;
 pub mod topology;
 pub mod ungate;

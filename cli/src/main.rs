@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Top(command) => commands::top::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
+        Command::Simulate(command) => commands::simulate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {
