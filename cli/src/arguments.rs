@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::{self, SignedDuration};
+use tessera_simulate::PolicyName;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 it fits (cel: a device matches; pools: all are ready), 1 it does not, 2 an error.";
@@ -157,6 +158,21 @@ judged together. -n shows one namespace, else all are shown. Nothing is changed.
 
 Exit codes: 0 some claim could do with less, 1 none could, 2 an error."#;
 
+const SIMULATE_HELP: &str = r#"Examples:
+  # How much of Alibaba's cluster of 6,212 cards each policy would allocate
+  kubectl gpu simulate --openb openb_node_list_gpu_node.csv openb_pod_list_default.csv
+
+  # Two of them side by side, with more runs
+  kubectl gpu simulate --openb nodes.csv pods.csv --policy tessera-bare,fgd --runs 50
+
+  # For programs; the same seed gives the same numbers everywhere
+  kubectl gpu simulate --openb nodes.csv pods.csv --runs 10 --seed 42 -o json
+
+Pods arrive in random order until they would ask for 130 % of the cards; nobody leaves, and who finds no room is
+gone. All policies see the same arrivals. What is in the files, and what each policy does: docs/simulate.md.
+
+Exit codes: 0 it was simulated, 2 an error."#;
+
 const FLEET_HELP: &str = r#"Examples:
   # Open the address that it prints in a browser; ends with Ctrl-C
   kubectl gpu fleet
@@ -211,6 +227,8 @@ pub enum Command {
     Fleet(FleetArguments),
     /// What is wrong with the driver in the cluster, and what to do
     Doctor(DoctorArguments),
+    /// How much of a fleet would get allocated, by us and by others, on a trace
+    Simulate(SimulateArguments),
     /// Lets pods go that wait for a controller that is not there: removes its scheduling gate
     Ungate(UngateArguments),
 }
@@ -498,6 +516,28 @@ pub struct FleetArguments {
     /// The cluster.
     #[command(flatten)]
     pub connection: ConnectionArguments,
+}
+
+/// `kubectl gpu simulate`
+#[derive(Debug, Args)]
+#[command(after_help = SIMULATE_HELP)]
+pub struct SimulateArguments {
+    /// A trace in the form of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
+    #[arg(long, num_args = 2, required = true, value_names = ["NODES.csv", "PODS.csv"])]
+    pub openb: Vec<PathBuf>,
+    /// Runs, each with arrivals in another order
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub runs: u64,
+    /// Seed of the first run; those of the others follow
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Only these, in this order: tessera-bare, fgd, fgd-learning, best-fit, packing, clustering, dot-product, hami-binpack,
+    /// kai-binpack, kube-scheduler, first-fit, random
+    #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',')]
+    pub policies: Vec<PolicyName>,
+    /// Print JSON or YAML instead of a table
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
 }
 
 /// `kubectl gpu ungate`

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod fleet;
 pub mod pools;
 pub mod queue;
+pub mod simulate;
 pub mod top;
 pub mod topology;
 pub mod ungate;

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Queue(command) => commands::queue::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
+        Command::Simulate(command) => commands::simulate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {

@@ -97,6 +97,24 @@ fn advised_manifests_can_be_allocated() {
     }
 }
 
+#[test]
+fn simulate() {
+    let (nodes, pods) =
+        ("../../../crates/simulate/tests/data/nodes.csv", "../../../crates/simulate/tests/data/pods.csv");
+    let some = ["simulate", "--openb", nodes, pods, "--policy", "tessera-bare,fgd,random", "--runs", "3"];
+    golden("simulate", &some, "");
+    // All policies: these numbers are the same everywhere, and change only with a policy.
+    golden(
+        "simulate-json",
+        &["simulate", "--openb", nodes, pods, "--runs", "2", "--seed", "7", "-o", "json"],
+        "",
+    );
+    golden("simulate-swapped", &["simulate", "--openb", pods, nodes], "");
+    golden("simulate-no-file", &["simulate", "--openb", nodes, "no-such.csv"], "");
+    golden("simulate-no-policy", &["simulate", "--openb", nodes, pods, "--policy", "fgd,first"], "");
+    golden("simulate-no-runs", &["simulate", "--openb", nodes, pods, "--runs", "0"], "");
+}
+
 const MEMORY: &str = r#"device.attributes["gpu.tessera.dev"].memoryMiB >= 40000"#;
 
 #[test]

@@ -1,0 +1,143 @@
+//! `kubectl gpu simulate`: how much of a fleet would get allocated.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tessera_simulate::openb::{LONGEST_LINE, NodeReader, TraceError};
+use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Report, TooManyArrivals, Trace};
+
+use crate::arguments::SimulateArguments;
+use crate::output::{self, CommandError, Verdict};
+
+/// Percent of the cards that the pods of a run ask for in the end.
+const LAST_LOAD: u64 = LOADS[LOADS.len() - 1];
+
+/// Where the policies are compared with each other, of [`LOADS`].
+const COMPARED: usize = 2;
+
+/// Runs the command.
+///
+/// # Errors
+/// A file is no part of a trace, or the trace would not fill its fleet.
+pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
+    let [nodes, pods] = arguments.openb.as_slice() else {
+        return Err(CommandError::Asked("--openb takes two files".to_owned()));
+    };
+    let trace = read(nodes, pods)?;
+    let mut policies: Vec<PolicyName> = Vec::new();
+    for policy in if arguments.policies.is_empty() { &PolicyName::ALL[..] } else { &arguments.policies } {
+        if !policies.contains(policy) {
+            policies.push(*policy);
+        }
+    }
+    let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
+    let report = simulate(&trace, &policies, &seeds)
+        .map_err(|error| CommandError::Asked(format!("{}: {error}", pods.display())))?;
+    match arguments.output {
+        Some(format) => output::structured(format, &report)?,
+        None => output::print(&text(&trace, &report, &seeds))?,
+    }
+    Ok(Verdict::Yes)
+}
+
+fn read(nodes: &Path, pods: &Path) -> Result<Trace, CommandError> {
+    let mut reader = NodeReader::default();
+    lines(nodes, |line| reader.line(line))?;
+    let mut reader = reader.finish().map_err(|error| wrong(nodes, &error))?;
+    lines(pods, |line| reader.line(line))?;
+    reader.finish().map_err(|error| wrong(pods, &error))
+}
+
+fn wrong(file: &Path, error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Asked(format!("{}: {error}", file.display()))
+}
+
+/// Reads a file line by line; of a line that is too long only the beginning, which is refused as such.
+fn lines(file: &Path, mut take: impl FnMut(&str) -> Result<(), TraceError>) -> Result<(), CommandError> {
+    let mut reader = BufReader::new(File::open(file).map_err(|error| wrong(file, &error))?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader.by_ref().take(LONGEST_LINE as u64 + 2).read_until(b'\n', &mut line);
+        if read.map_err(|error| wrong(file, &error))? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        take(text.strip_suffix('\n').unwrap_or(&text)).map_err(|error| wrong(file, &error))?;
+    }
+}
+
+/// All policies with all seeds, on all cores.
+fn simulate(trace: &Trace, policies: &[PolicyName], seeds: &[u64]) -> Result<Report, TooManyArrivals> {
+    let count = policies.len() * seeds.len();
+    let progress = ProgressBar::new(count as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed}: {msg}") {
+        progress.set_style(style);
+    }
+    let next = AtomicUsize::new(0);
+    let found: Mutex<Vec<Result<Filling, TooManyArrivals>>> = Mutex::new(vec![Ok(Filling::default()); count]);
+    let work = || {
+        loop {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            if run >= count {
+                return;
+            }
+            let (policy, seed) = (policies[run / seeds.len()], seeds[run % seeds.len()]);
+            progress.set_message(policy.name());
+            let filling = Arrivals::up_to(trace, seed, LAST_LOAD)
+                .map(|arrivals| Filling::run(trace, &arrivals, policy, seed));
+            found.lock().unwrap_or_else(PoisonError::into_inner)[run] = filling;
+            progress.inc(1);
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(count);
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    progress.finish_and_clear();
+    let mut runs = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
+    let of_policy =
+        |policy: &PolicyName| Ok((*policy, runs.by_ref().take(seeds.len()).collect::<Result<_, _>>()?));
+    Ok(Report { policies: policies.iter().map(of_policy).collect::<Result<_, _>>()? })
+}
+
+fn text(trace: &Trace, report: &Report, seeds: &[u64]) -> String {
+    let first = &report.policies[0];
+    let header = ["POLICY", "80 %", "95 %", "100 %", "130 %", "FRAGMENTED", "BEHIND"];
+    let rows = report.policies.iter().map(|(policy, runs)| {
+        let summary = Report::summary(runs);
+        let mut row = vec![policy.to_string()];
+        row.extend(summary.allocated_at.0.iter().zip(summary.sd.0).map(|(mean, sd)| match seeds.len() {
+            1 => format!("{mean:.2}"),
+            _ => format!("{mean:.2} ± {sd:.2}"),
+        }));
+        row.push(format!("{:.1}", summary.fragmentation_at.0[0]));
+        let behind = Report::ahead(&first.1, runs, COMPARED);
+        row.push(match behind.half_width() {
+            _ if *policy == first.0 => "-".to_owned(),
+            width if width.is_finite() => format!("{:.2} ± {width:.2}", behind.mean),
+            _ => format!("{:.2}", behind.mean),
+        });
+        row
+    });
+    let table = output::table(&header, rows);
+    format!(
+        "{} nodes with {} cards, {} pods; seeds {} to {}\n\n{table}\n\
+         Percent of the cards that are allocated when the pods that arrived ask for 80, 95, 100 and 130 % of them:\n\
+         mean ± standard deviation. FRAGMENTED: of what is free at 80 %, the percentage that a typical pod cannot use.\n\
+         BEHIND: by how much less than {} is allocated at 100 %, on the same arrivals, with the 95 % confidence interval.\n",
+        trace.nodes().len(),
+        trace.capacity() / 1000,
+        trace.pods().len(),
+        seeds[0],
+        seeds[seeds.len() - 1],
+        first.0,
+    )
+}

@@ -1,0 +1,92 @@
+//! Fragmentation as FGD defines it.
+
+use tessera_packing::{Demand, Node};
+
+/// Of all pods: the most common demands, up to this part of them.
+const MOST_COMMON: f64 = 0.95;
+
+/// The most common demands with their parts: the mix by which fragmentation is measured. Memory does not count.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TypicalPods {
+    pods: Vec<(Demand, f64)>,
+}
+
+impl TypicalPods {
+    /// Of demands that were seen so often.
+    #[must_use]
+    pub fn new<'d>(seen: impl IntoIterator<Item = (&'d Demand, f64)>) -> Self {
+        let mut counts = std::collections::BTreeMap::<_, f64>::new();
+        for (demand, count) in seen {
+            *counts.entry(demand.without_memory()).or_default() += count;
+        }
+        let all: f64 = counts.values().sum();
+        let mut pods: Vec<(Demand, f64)> = counts.into_iter().collect();
+        // Of those seen equally often the larger first, as published.
+        let size =
+            |demand: &Demand| (demand.cpu_milli(), demand.thousandths(), demand.cards(), demand.models());
+        pods.sort_by(|(one, count), (other, others)| {
+            others.total_cmp(count).then_with(|| size(other).cmp(&size(one)))
+        });
+        let mut counted = 0.0;
+        pods.retain(|(_, count)| {
+            let counts = counted < MOST_COMMON * all;
+            counted += if counts { *count } else { 0.0 };
+            counts
+        });
+        for (_, part) in &mut pods {
+            *part /= counted;
+        }
+        Self { pods }
+    }
+
+    /// Thousandths of free cards of a node that one of these pods, taken at random, is expected not to be able to use.
+    #[must_use]
+    pub fn fragments(&self, node: &Node) -> f64 {
+        let free = node.free() as f64;
+        if free == 0.0 {
+            return 0.0;
+        }
+        let unusable = |demand: &Demand| {
+            if demand.cards() == 0 || !node.fits_without_memory(demand) {
+                return free;
+            }
+            let too_small = node.cards().iter().filter(|free| **free < demand.thousandths());
+            too_small.map(|free| u64::from(*free)).sum::<u64>() as f64
+        };
+        self.pods.iter().map(|(demand, part)| part * unusable(demand)).sum()
+    }
+
+    /// The same for all nodes, in percent of what is free; 0 if nothing is.
+    #[must_use]
+    pub fn fragmentation(&self, nodes: &[Node]) -> f64 {
+        let free: u64 = nodes.iter().map(Node::free).sum();
+        let fragments: f64 = nodes.iter().map(|node| self.fragments(node)).sum();
+        if free == 0 { 0.0 } else { 100.0 * fragments / free as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_packing::{Cards, ModelSet};
+
+    #[test]
+    fn what_typical_pods_cannot_use_is_fragmented() {
+        let demand = |cards, part| Demand::new(1_000, 5, cards, part, ModelSet::ANY).unwrap();
+        let (whole, half) = (demand(1, 1000), demand(1, 500));
+        let typical = TypicalPods::new([(&whole, 75.0), (&half, 25.0)]);
+        let mut node = Node::new(0, 2, 10_000, 100).unwrap();
+        assert_eq!(typical.fragments(&node), 0.0);
+        assert!(node.take(&demand(1, 400), Cards::one(0)));
+        // 600 of the one card is no use for those that want a whole one.
+        assert_eq!(typical.fragments(&node), 0.75 * 600.0);
+        assert_eq!(typical.fragmentation(&[node]), 0.75 * 600.0 / 16.0);
+    }
+
+    #[test]
+    fn rare_demands_do_not_count() {
+        let demand = |part| Demand::new(1_000, 5, 1, part, ModelSet::ANY).unwrap();
+        let typical = TypicalPods::new([(&demand(10), 96.0), (&demand(20), 4.0)]);
+        assert_eq!(typical.pods, [(demand(10).without_memory(), 1.0)]);
+    }
+}

@@ -1,0 +1,17 @@
+//! First fit by index.
+
+use tessera_packing::{Demand, Node, Place};
+
+use super::Policy;
+use crate::Random;
+
+/// The first node that fits, and its first cards that do.
+#[derive(Debug)]
+pub struct FirstFit;
+
+impl Policy for FirstFit {
+    fn choose(&mut self, nodes: &[Node], demand: &Demand, _random: &mut Random) -> Option<Place> {
+        let node = nodes.iter().position(|node| node.fits(demand))?;
+        Some(Place { node, cards: nodes[node].first_cards(demand) })
+    }
+}

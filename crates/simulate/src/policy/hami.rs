@@ -1,0 +1,69 @@
+//! HAMi's scheduler with `binpack` for nodes and devices. It chooses node and card in its extender; kube-scheduler is left with
+//! that one node. Pods without cards it does not touch.
+
+use tessera_packing::{Cards, Demand, Node, Place};
+
+use super::Policy;
+use super::kube_scheduler::KubeScheduler;
+use super::scored::{Cost, Scored, fullest_cards};
+use crate::Random;
+
+/// Pods that a card takes unless configured otherwise (`deviceSplitCount`). It counts in the score only; that nothing is
+/// refused for it is to HAMi's advantage.
+const PODS_OF_CARD: usize = 10;
+
+/// The node that is used most: the parts of pods, cores and memory of its cards that are taken, added up.
+#[derive(Debug)]
+struct Used {
+    /// By node: uses of its cards.
+    pods: Vec<u32>,
+}
+
+impl Cost for Used {
+    fn cost(&self, index: usize, node: &Node, demand: &Demand) -> (f64, Cards) {
+        let cards = node.cards().len();
+        let pods = f64::from(self.pods[index]) / (PODS_OF_CARD * cards) as f64;
+        // A thousandth of a card is as much of its memory as of its cores.
+        let used = 1.0 - node.free() as f64 / (1000 * cards) as f64;
+        (-(pods + 2.0 * used), fullest_cards(node, demand))
+    }
+
+    fn placed(&mut self, index: usize, demand: &Demand) {
+        self.pods[index] += u32::from(demand.cards());
+    }
+
+    fn departed(&mut self, index: usize, demand: &Demand) {
+        self.pods[index] -= u32::from(demand.cards());
+    }
+}
+
+/// HAMi beside kube-scheduler.
+#[derive(Debug)]
+pub struct Hami {
+    used: Scored<Used>,
+    others: KubeScheduler,
+}
+
+impl Hami {
+    /// For so many nodes, all empty.
+    pub fn new(nodes: usize) -> Self {
+        Self { used: Scored::new(Used { pods: vec![0; nodes] }, nodes), others: KubeScheduler::default() }
+    }
+}
+
+impl Policy for Hami {
+    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
+        if demand.cards() == 0 {
+            return self.others.choose(nodes, demand, random);
+        }
+        self.used.choose(nodes, demand, random)
+    }
+
+    fn placed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
+        self.used.placed(nodes, place, demand);
+    }
+
+    fn departed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
+        self.used.departed(nodes, place, demand);
+    }
+}
