@@ -40,6 +40,8 @@ pub(super) struct Preempting {
     held_for: BTreeMap<Key, String>,
     /// Pods whose eviction was refused, and when.
     unevictable: BTreeMap<PodReference, Time>,
+    /// The lowest priority of those that hold managed cards, as of then.
+    lowest: Option<(Time, i32)>,
 }
 
 /// What is done so that others make room.
@@ -101,6 +103,10 @@ impl Decider {
 
     /// Plans who has to go, and writes on the pods what they will get.
     fn nominate(&mut self, now: Time, gang: &Gang, open: &[&Member], needed: usize) -> Option<Preemption> {
+        let least = open.iter().map(|member| priority(&member.pod)).min()?;
+        if least <= self.lowest_priority(now) {
+            return None;
+        }
         let again = self.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
         if now < again {
             self.gangs.set_due(&gang.id, again);
@@ -185,6 +191,21 @@ impl Decider {
             format!("waits for {} to end, evicted for it", names(&victims))
         };
         Preemption { intents, why, is_under_way: true }
+    }
+
+    /// The lowest priority of those that hold managed cards: mostly nobody may preempt anybody, and that is soon known.
+    fn lowest_priority(&mut self, now: Time) -> i32 {
+        if let Some((at, lowest)) = self.preempting.lowest
+            && at == now
+        {
+            return lowest;
+        }
+        let pods = &self.cluster.objects().pods;
+        let holding = self.holding_pods();
+        let lowest =
+            holding.iter().filter_map(|(key, _)| Some(priority(pods.get(key)?))).min().unwrap_or(i32::MAX);
+        self.preempting.lowest = Some((now, lowest));
+        lowest
     }
 
     /// Whether a pod of the node is ending, and takes room until it has.
