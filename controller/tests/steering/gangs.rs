@@ -84,6 +84,18 @@ async fn a_gang_waits_whole_and_runs_whole() {
         let rank = pod.labels()["batch.kubernetes.io/job-completion-index"].clone();
         assert_eq!(pod.spec.unwrap().node_name.unwrap(), format!("n0{rank}"));
     }
+    cluster.kubectl(&["delete", "job", "train"]).await.unwrap();
+    poll::until_async("its cards are free", async || allocated(&cluster, "train").await == 0).await;
+    fleet::apply(&cluster, &[job("again", 4, 8, group("again", 4))]).await;
+    while pods::of_app(&cluster, "again").await.len() < 4 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let begun = Instant::now();
+    while ungated(&cluster, "again").await < 4 {
+        assert!(begun.elapsed() < pods::LIMIT, "the gates stay");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    println!("4 x 8 from the last pod created to the last gate lifted: {:.0?}", begun.elapsed());
     first.terminate();
 }
 

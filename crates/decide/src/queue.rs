@@ -52,6 +52,9 @@ pub(crate) struct Queue {
     reserved: BTreeMap<String, Reserved>,
     /// Pools of which a gang keeps nodes: only the first of each does.
     reserving: BTreeSet<String>,
+    /// The places of gangs among all that wait, when all were looked at last, and how many that were.
+    places: BTreeMap<GangId, usize>,
+    waiting: usize,
 }
 
 /// A node that is kept for a gang.
@@ -82,6 +85,22 @@ pub(crate) struct Asks {
 impl Queue {
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty() && self.reserved.is_empty()
+    }
+
+    /// All that wait, the first first.
+    pub fn set_places(&mut self, all: &[Who]) {
+        let gangs = all.iter().enumerate().filter_map(|(place, who)| match who {
+            Who::Gang(gang) => Some((gang.clone(), place + 1)),
+            Who::Pod(_) => None,
+        });
+        self.places = gangs.collect();
+        self.waiting = all.len();
+    }
+
+    /// The gang's place, as people say it; `None` where it came after all were looked at, or waits alone.
+    pub fn place(&self, gang: &GangId) -> Option<String> {
+        let place = self.places.get(gang).filter(|_| self.waiting > 1)?;
+        Some(format!("place {place} in the queue"))
     }
 
     pub fn clear(&mut self) {

@@ -120,7 +120,8 @@ impl Decider {
                     return intents;
                 }
                 let more = self.stand_as_gang(now, gang, &open, needed);
-                let more = kept.map(|kept| kept.why).into_iter().chain(more);
+                let place = self.standing.place(&gang.id);
+                let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
                 let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
                 if !gang.members.iter().any(Member::holds) {
                     for member in gang.allocated() {

@@ -40,6 +40,8 @@ pub(super) struct Preempting {
     held_for: BTreeMap<Key, String>,
     /// Pods whose eviction was refused, and when.
     unevictable: BTreeMap<PodReference, Time>,
+    /// The lowest priority of those that hold managed cards, as of then.
+    lowest: Option<(Time, i32)>,
 }
 
 /// What is done so that others make room.
@@ -83,7 +85,7 @@ impl Decider {
         if nominated.is_empty() {
             return self.nominate(now, gang, open, needed);
         }
-        let is_over = nominated.iter().any(|(_, nomination)| at(nomination.until) <= now);
+        let is_over = nominated.iter().any(|(_, nomination)| !is_in_force(nomination, now));
         if nominated.len() < needed && !is_over {
             // They are written one after the other, and seen so.
             let again = *self.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
@@ -101,6 +103,10 @@ impl Decider {
 
     /// Plans who has to go, and writes on the pods what they will get.
     fn nominate(&mut self, now: Time, gang: &Gang, open: &[&Member], needed: usize) -> Option<Preemption> {
+        let least = open.iter().map(|member| priority(&member.pod)).min()?;
+        if least <= self.lowest_priority(now) {
+            return None;
+        }
         let again = self.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
         if now < again {
             self.gangs.set_due(&gang.id, again);
@@ -187,6 +193,21 @@ impl Decider {
         Preemption { intents, why, is_under_way: true }
     }
 
+    /// The lowest priority of those that hold managed cards: mostly nobody may preempt anybody, and that is soon known.
+    fn lowest_priority(&mut self, now: Time) -> i32 {
+        if let Some((at, lowest)) = self.preempting.lowest
+            && at == now
+        {
+            return lowest;
+        }
+        let pods = &self.cluster.objects().pods;
+        let holding = self.holding_pods();
+        let lowest =
+            holding.iter().filter_map(|(key, _)| Some(priority(pods.get(key)?))).min().unwrap_or(i32::MAX);
+        self.preempting.lowest = Some((now, lowest));
+        lowest
+    }
+
     /// Whether a pod of the node is ending, and takes room until it has.
     fn is_anybody_ending_on(&self, node: &str) -> bool {
         let mut pods = self.cluster.objects().pods.values();
@@ -207,6 +228,11 @@ impl Decider {
             }
         }
     }
+}
+
+/// Whether the nomination counts now. Anybody who may change the pod may have written it, so none counts for longer than one of ours.
+fn is_in_force(nomination: &Nomination, now: Time) -> bool {
+    (now..=now + KEPT).contains(&at(nomination.until))
 }
 
 fn at(time: Timestamp) -> Time {

@@ -44,7 +44,11 @@ impl Decider {
             }
         }
         turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Who::Gang(gang))));
-        turns.into_iter().map(|(_, who)| who).collect()
+        let turns: Vec<Who> = turns.into_iter().map(|(_, who)| who).collect();
+        if all {
+            self.standing.set_places(&turns);
+        }
+        turns
     }
 
     /// The place of a gang among those that wait.

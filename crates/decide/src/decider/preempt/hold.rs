@@ -12,7 +12,7 @@ use tessera_cluster::{Key, key};
 
 use super::super::Decider;
 use super::super::claim::{is_ours, users};
-use super::{at, nomination};
+use super::{is_in_force, nomination};
 use crate::Time;
 use crate::intent::PodReference;
 
@@ -22,7 +22,7 @@ const UNEVICTABLE: Time = Time::from_secs(60);
 impl Decider {
     /// Counts what is nominated for the pod as taken, if anything is.
     pub(in super::super) fn hold_nominated(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let Some(nomination) = nomination(pod).filter(|nomination| at(nomination.until) > now) else {
+        let Some(nomination) = nomination(pod).filter(|nomination| is_in_force(nomination, now)) else {
             return;
         };
         if self.steers.get(key).is_some() {
