@@ -230,9 +230,10 @@ impl Decider {
     }
 }
 
-/// Whether the nomination counts now. Anybody who may change the pod may have written it, so none counts for longer than one of ours.
+/// Whether the nomination counts now. Anybody who may change the pod may have written it, so none counts for much longer than one of ours,
+/// by a replica's clock that is ahead.
 fn is_in_force(nomination: &Nomination, now: Time) -> bool {
-    (now..=now + KEPT).contains(&at(nomination.until))
+    (now..=now + 2 * KEPT).contains(&at(nomination.until))
 }
 
 fn at(time: Timestamp) -> Time {
