@@ -1,4 +1,4 @@
-//! [`DeviceConfig::decode`] for the API server: an expression of CEL that finds what is wrong with objects, for the chart's
+//! [`DeviceConfig::decode`](super::DeviceConfig::decode) for the API server: an expression of CEL that finds what is wrong with objects, for the chart's
 //! ValidatingAdmissionPolicy.
 
 use super::error::show_in_cel;
