@@ -35,7 +35,8 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
         Some(file) => read(file)?,
         None => block_on(async {
             let (client, _) = connect(&arguments.connection, None).await?;
-            FleetPort::find(client).await??.fleet().await
+            let view = FleetPort::find(client).await??.fleet().await?;
+            Ok::<FleetView, CommandError>(view)
         })?,
     };
     let rows = rows(&view, arguments.namespace.as_deref());

@@ -144,7 +144,7 @@ impl Decider {
                 let free = self.fleet.cards(*index, &self.cluster, &self.driver).free();
                 let takes = free.saturating_sub(score.free_after());
                 // Parts of cards: so many of them as there are pods.
-                let pods = if takes == 0 { shape.pods } else { (free / takes) as usize };
+                let pods = free.checked_div(takes).map_or(shape.pods, |pods| pods as usize);
                 let path = self.path(&name);
                 found.insert(*index, Candidate { score: *score, pods, path, name });
             }
