@@ -273,7 +273,13 @@ mod tests {
         };
         let cards = [(tessera_api::PciBusId::new(0, 1, 0, 0).unwrap(), card)].into();
         let node = NodeView { name: hostile.clone(), cards, no_usage: Some(hostile.clone()) };
-        let pod = WaitingPod { namespace: hostile.clone(), name: hostile.clone(), since: 0, why: hostile };
+        let pod = WaitingPod {
+            namespace: hostile.clone(),
+            name: hostile.clone(),
+            since: 0,
+            why: hostile,
+            ..WaitingPod::default()
+        };
         let page = text(&FleetView { nodes: vec![node], waiting: vec![pod], ..FleetView::default() });
         assert!(page.matches("&lt;script&gt;alert(1)").count() >= 8, "{page}");
         assert_eq!(page.matches("<script").count(), 1, "only the page's own: {page}");

@@ -56,10 +56,15 @@ impl Decider {
             Ok(gang) => gang,
             Err(hold) => return self.gang_waits(now, id, &hold.why, hold.tell),
         };
-        if let Err(why) = self.is_complete(now, &gang) {
-            return self.gang_waits(now, id, &why, false);
-        }
-        let mut intents = self.go_on_with(now, &gang);
+        let mut intents = match self.is_complete(now, &gang) {
+            Ok(()) => self.go_on_with(now, &gang),
+            Err(why) => {
+                // A pod may have gone while devices were written for the others.
+                let mut intents = self.hold_nothing(&gang, &why);
+                intents.extend(self.gang_waits(now, id, &why, false));
+                intents
+            }
+        };
         let is_stuck = intents.iter().all(|intent| matches!(intent, Intent::Tell { .. }));
         intents.extend(self.see_partial(now, &gang, is_stuck));
         intents
@@ -123,11 +128,7 @@ impl Decider {
                 let place = self.standing.place(&gang.id);
                 let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
                 let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
-                if !gang.members.iter().any(Member::holds) {
-                    for member in gang.allocated() {
-                        intents.extend(self.take_back_of(member, &why));
-                    }
-                }
+                intents.extend(self.hold_nothing(gang, &why));
                 intents.extend(self.gang_waits(now, &gang.id, &why, true));
                 intents
             }
@@ -190,6 +191,14 @@ impl Decider {
         let managed = ManagedSteer { verdict_before: None, due, claims: Vec::new() };
         let (node, shared) = (node.to_owned(), Vec::new());
         self.steers.insert(key.clone(), Steer { node, shared, is_allocated: true, managed: Some(managed) });
+    }
+
+    /// Takes the devices of all back that have some, where none of the gang runs or is on its way.
+    fn hold_nothing(&mut self, gang: &Gang, why: &str) -> Vec<Intent> {
+        if gang.members.iter().any(Member::holds) {
+            return Vec::new();
+        }
+        gang.allocated().filter_map(|member| self.take_back_of(member, why)).collect()
     }
 
     /// Takes the devices of a member back.

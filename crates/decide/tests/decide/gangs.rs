@@ -173,6 +173,22 @@ fn the_next_leader_clears_what_cannot_be_completed() {
     assert!(!intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. })), "{intents:?}");
 }
 
+#[test]
+fn a_gang_that_lost_a_pod_before_its_gates_were_lifted_holds_nothing() {
+    let mut fed = leader(&[("a", 2)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents[..1]);
+    fed.written(&intents[1..]);
+    fed.delete(Kind::Pod, "train-1");
+    fed.delete(Kind::ResourceClaim, "train-1-gpus");
+    let intents = fed.decide();
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Clear { claims, .. } if claims.len() == 1)),
+        "{intents:?}"
+    );
+}
+
 /// A leader with a gang of two over two nodes, of which the second pod's node is gone and the pod made anew.
 fn one_of_two_lost(label: Option<&str>) -> Fed {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
