@@ -6,6 +6,7 @@ mod doctor;
 mod mig;
 mod mig_order;
 mod mps;
+mod packing;
 mod prepare;
 mod quantiles;
 mod sets;
@@ -37,6 +38,8 @@ enum What {
     MigOrder(mig_order::MigOrderArguments),
     /// MPS shares: the kubelet plugin over its socket, and mps-host alone.
     Mps(mps::MpsArguments),
+    /// How much of a fleet each policy allocates on openb's traces, and how long a choice takes.
+    Packing(packing::PackingArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
     Prepare(prepare::PrepareArguments),
     /// Which whole cards claims get while others come and go: ring bandwidth and waiting time beside go-gpuallocator's.
@@ -57,6 +60,7 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,
+        What::Packing(arguments) => packing::run(&arguments),
         What::Prepare(arguments) => prepare::run(&arguments).await,
         What::Sets(arguments) => sets::run(&arguments),
         What::Usage(arguments) => usage::run(&arguments).await,

@@ -5,6 +5,9 @@ use tessera_packing::{Demand, Node};
 /// Of all pods: the most common demands, up to this part of them.
 const MOST_COMMON: f64 = 0.95;
 
+/// Most demands that are typical, however little they have in common.
+const MOST: usize = 256;
+
 /// The most common demands with their parts: the mix by which fragmentation is measured. Memory does not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypicalPods {
@@ -27,6 +30,7 @@ impl TypicalPods {
         pods.sort_by(|(one, count), (other, others)| {
             others.total_cmp(count).then_with(|| size(other).cmp(&size(one)))
         });
+        pods.truncate(MOST);
         let mut counted = 0.0;
         pods.retain(|(_, count)| {
             let counts = counted < MOST_COMMON * all;

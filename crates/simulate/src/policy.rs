@@ -19,6 +19,7 @@ use std::str::FromStr;
 use tessera_packing::{Demand, Node, Place};
 
 use crate::{Random, Trace};
+use fgd::Ties;
 use scored::Scored;
 
 /// Chooses where pods go. One and the same nodes are shown to it throughout.
@@ -42,8 +43,10 @@ pub trait Policy {
 pub enum PolicyName {
     /// The policy alone: [`tessera_packing::NodeValuePacking`], learning the mix.
     TesseraBare,
-    /// FGD (Weng et al., ATC 2023) with the true mix, and best fit among equals.
+    /// FGD (Weng et al., ATC 2023) as published, with the true mix.
     Fgd,
+    /// The same with best fit among equals.
+    FgdBestFit,
     /// FGD that learns the mix from what arrived.
     FgdLearning,
     /// The node that has least left.
@@ -76,9 +79,10 @@ pub struct UnknownPolicy {
 
 impl PolicyName {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::TesseraBare,
         Self::Fgd,
+        Self::FgdBestFit,
         Self::FgdLearning,
         Self::BestFit,
         Self::Packing,
@@ -97,6 +101,7 @@ impl PolicyName {
         match self {
             Self::TesseraBare => "tessera-bare",
             Self::Fgd => "fgd",
+            Self::FgdBestFit => "fgd-best-fit",
             Self::FgdLearning => "fgd-learning",
             Self::BestFit => "best-fit",
             Self::Packing => "packing",
@@ -119,7 +124,8 @@ impl PolicyName {
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
         match self {
             Self::TesseraBare => Box::new(tessera_bare::TesseraBare::new(nodes)),
-            Self::Fgd => Box::new(fgd::Fgd::knowing(trace.typical_pods(), nodes.len())),
+            Self::Fgd => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::First, nodes.len())),
+            Self::FgdBestFit => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::BestFit, nodes.len())),
             Self::FgdLearning => Box::new(fgd::Fgd::learning(nodes.len())),
             Self::BestFit => Box::new(Scored::new(best_fit::BestFit, nodes.len())),
             Self::Packing => Box::new(Scored::new(gpu_packing::GpuPacking, nodes.len())),
