@@ -151,11 +151,10 @@ pub struct Placement {
     pub spread_topology_key: Option<String>,
     /// Whether the connections between cards count.
     pub topology: TopologyPolicy,
-    /// Whether pods may pass others that have waited longer. Only where the allocation is [`Allocation::Managed`].
+    /// Whether pods may pass others that have waited longer, in a managed pool.
     #[serde(skip_serializing_if = "is_best_effort")]
     pub queue: QueuePolicy,
-    /// Seconds for which the first gang that waits must have waited before nodes are kept for it. Only where the allocation is
-    /// [`Allocation::Managed`].
+    /// Seconds for which the first gang of a managed pool must have waited before nodes are kept for it.
     #[serde(skip_serializing_if = "is_default_reserve_after")]
     #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 86400)))]
     pub reserve_after_seconds: u32,
