@@ -62,36 +62,3 @@ async fn a_gang_of_higher_priority_preempts() {
     cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
     first.terminate();
 }
-
-/// What docs/gangs.md says of it: devices are held for whom others were evicted for, processors are not.
-#[tokio::test(flavor = "multi_thread")]
-async fn processors_that_a_preemption_frees_may_go_to_a_native_pod() {
-    let cluster = fleet::start_with(1, 4, "Managed").await;
-    let first = Instance::start(&cluster.kubeconfig(), "first");
-    let high = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": { "name": "high" }, "value": 1000 });
-    fleet::apply(&cluster, &[high]).await;
-    // Of 64 processors of the node.
-    let busy = json!({ "requests": { "cpu": "40" } });
-    let with_processors = |mut pod: Value| {
-        let resources = &mut pod["spec"]["containers"][0]["resources"];
-        resources["requests"] = busy["requests"].clone();
-        pod
-    };
-    cluster.create_pod(with_processors(pods::pod("holder", 4))).await.unwrap();
-    pods::node(&cluster, "holder").await;
-    let mut native = with_processors(pods::pod("native", 1));
-    native["spec"]["schedulingGates"] = json!([]);
-    native["spec"]["resourceClaims"] = json!([]);
-    native["spec"]["containers"][0]["resources"]["claims"] = json!([]);
-    cluster.create_pod(native).await.unwrap();
-    let mut urgent = with_processors(pods::pod("urgent", 4));
-    urgent["spec"]["priorityClassName"] = json!("high");
-    cluster.create_pod(urgent).await.unwrap();
-    pods::node(&cluster, "native").await;
-    // Whether kube-scheduler preempts it in turn depends on who is seen first.
-    cluster.kubectl(&["delete", "pod", "native", "--ignore-not-found", "--now"]).await.unwrap();
-    pods::node(&cluster, "urgent").await;
-    cluster.kubectl(&["delete", "priorityclass", "high"]).await.unwrap();
-    first.terminate();
-}

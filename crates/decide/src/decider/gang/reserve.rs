@@ -78,9 +78,9 @@ impl Decider {
             self.standing.reserve(node.name, who.clone(), order.priority(), until);
         }
         let free = until.map_or_else(String::new, |until| {
-            format!(", which are expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
+            format!(", expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
         });
-        Some(format!("{count} nodes are kept for it{free}"))
+        Some(format!("nodes kept for it: {count}{free}"))
     }
 
     /// The shortest time after which a gang's pools keep nodes for it.

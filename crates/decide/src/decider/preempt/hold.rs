@@ -8,6 +8,7 @@ use k8s_openapi::api::resource::v1::{
     ResourceClaimStatus,
 };
 use tessera_api::managed::Nomination;
+use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, key};
 
 use super::super::Decider;
@@ -45,6 +46,15 @@ impl Decider {
         // Cannot fail: there are no quantities in it.
         let _ = self.cluster.assume(key, pod, &nomination.node, vec![claim]);
         self.fleet.mark(&nomination.node);
+        let until = at(nomination.until);
+        let alone = || GangId {
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+            owner: pod.metadata.uid.clone().unwrap_or_default(),
+            attempt: String::new(),
+        };
+        let gang = self.gangs.of(key).cloned().unwrap_or_else(alone);
+        self.gangs.set_due(&gang, until);
         self.preempting.held_for.insert(key.clone(), nomination.node);
     }
 

@@ -198,7 +198,7 @@ impl Decider {
             });
             unit.claims.extend(claims);
         }
-        let mut found: Vec<Unit> = units.into_values().collect();
+        let mut found = merged(units.into_values());
         found.retain_mut(|unit| {
             unit.claims.sort();
             unit.claims.dedup();
@@ -216,4 +216,24 @@ impl Decider {
         });
         found
     }
+}
+
+/// Units that have a claim in common as one: it is free only when all of its pods are gone.
+fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
+    let mut merged: Vec<Option<Unit>> = Vec::new();
+    let mut of_claim: BTreeMap<Key, usize> = BTreeMap::new();
+    for mut unit in units {
+        let known: BTreeSet<usize> =
+            unit.claims.iter().filter_map(|claim| of_claim.get(claim).copied()).collect();
+        for other in known.into_iter().filter_map(|place| merged[place].take()) {
+            unit.pods.extend(other.pods);
+            unit.claims.extend(other.claims);
+            unit.is_gang |= other.is_gang;
+        }
+        unit.pods.sort();
+        unit.pods.dedup();
+        of_claim.extend(unit.claims.iter().map(|claim| (claim.clone(), merged.len())));
+        merged.push(Some(unit));
+    }
+    merged.into_iter().flatten().collect()
 }

@@ -287,6 +287,38 @@ fn whom_a_disruption_budget_keeps_stays_and_that_is_told() {
     assert!(told.is_some_and(|told| told.contains("PodDisruptionBudget")), "{intents:?}");
 }
 
+/// It is free when all of its pods are gone, and is free only once.
+#[test]
+fn pods_that_share_a_claim_go_together() {
+    let mut fed = leader(&[("a", 1)]);
+    let mut named = allocated(claim("any", "gpu", 1), "a", &[card(0)]);
+    named["metadata"] = json!({ "name": "named", "namespace": "team", "uid": "named", "resourceVersion": "7",
+        "annotations": { "gpu.tessera.dev/controller-epoch": "one" } });
+    let open = {
+        let mut open = named.clone();
+        open["status"] = json!({});
+        open
+    };
+    let users =
+        ["one", "two"].map(|name| json!({ "resource": "pods", "name": name, "uid": format!("uid-{name}") }));
+    named["status"]["reservedFor"] = json!(users);
+    fed.apply_claim(named);
+    for name in ["one", "two"] {
+        let mut pod = pod(name);
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["spec"]["nodeName"] = json!("a");
+        pod["spec"]["resourceClaims"] = json!([{ "name": "gpus", "resourceClaimName": "named" }]);
+        fed.apply_pod(pod);
+    }
+    urgent(&mut fed, 1);
+    assert_eq!(victims(&mut fed), ["one", "two"]);
+    fed.delete(Kind::Pod, "one");
+    assert_eq!(fed.allocates(), []);
+    fed.delete(Kind::Pod, "two");
+    fed.apply_claim(open);
+    assert_eq!(fed.allocates().len(), 1);
+}
+
 /// The next leader finds the nomination on the pod, and goes on.
 #[test]
 fn the_next_leader_goes_on_with_what_is_nominated() {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_cluster::{Key, Kind, Object};
-use tessera_decide::{Decider, Observation, PodReference, Time};
+use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
 
 use super::api_server::{KINDS, Seen, Server, Surroundings};
 use super::bug::Bug;
@@ -70,8 +70,9 @@ pub struct Replica {
     pub sent: BTreeMap<PodReference, String>,
     /// Claims that were seen with devices: if these are free again, their pods were refused or are gone.
     pub allocated: BTreeSet<Key>,
-    /// When it decided anything last.
+    /// When it decided anything last, or told the same again.
     pub last_intent: Time,
+    told: BTreeMap<PodReference, String>,
 }
 
 impl Replica {
@@ -94,6 +95,7 @@ impl Replica {
             sent: BTreeMap::new(),
             allocated: BTreeSet::new(),
             last_intent: Time::ZERO,
+            told: BTreeMap::new(),
         }
     }
 
@@ -254,7 +256,9 @@ impl Replica {
         self.next_round = around.now + ROUND;
         for intent in self.decider.decide(around.now) {
             around.note(|| format!("replica {}: {intent:?}", self.number));
-            self.last_intent = around.now;
+            if self.is_news(&intent) {
+                self.last_intent = around.now;
+            }
             self.take(around, server, lease, intent);
             if matches!(self.state, State::Down(_)) {
                 return;
@@ -263,6 +267,12 @@ impl Replica {
         if self.decider.wake().is_some_and(|wake| wake <= around.now) {
             around.violated(|| "it wants to be called again at once".to_owned());
         }
+    }
+
+    /// Whether it is more than a reason that was not told before: that changes nothing, and comes late where nodes are kept.
+    fn is_news(&mut self, intent: &Intent) -> bool {
+        let Intent::Tell { pod, message, .. } = intent else { return true };
+        self.told.insert(pod.clone(), message.clone()).as_ref() == Some(message)
     }
 
     /// Whether it is away, or a write of it is under way.
