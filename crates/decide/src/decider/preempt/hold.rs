@@ -13,7 +13,7 @@ use tessera_cluster::{Key, key};
 
 use super::super::Decider;
 use super::super::claim::{is_ours, users};
-use super::{is_in_force, nomination};
+use super::{at, is_in_force, nomination};
 use crate::Time;
 use crate::intent::PodReference;
 
