@@ -100,7 +100,7 @@ fn main() {
     };
     let mut decider = Decider::new(DRIVER, share_id);
     let now = Duration::from_secs(1_000);
-    let mut apply = |decider: &mut Decider, object: Object| {
+    let apply = |decider: &mut Decider, object: Object| {
         decider.observe(now, Observation::Applied(Box::new(object))).expect("a good object");
     };
     let expression = format!("device.driver == '{DRIVER}'");
