@@ -98,7 +98,7 @@ fn main() {
         shares += 1;
         format!("00000000-0000-4000-8000-{shares:012x}")
     };
-    let mut decider = Decider::new(DRIVER, share_id);
+    let mut decider = Decider::new(DRIVER, share_id).with_handover(Duration::ZERO);
     let now = Duration::from_secs(1_000);
     let apply = |decider: &mut Decider, object: Object| {
         decider.observe(now, Observation::Applied(Box::new(object))).expect("a good object");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_fakes::poll;
 

@@ -31,8 +31,9 @@ const STEP: Time = Time::from_millis(200);
 const LONG_STEP: Time = Time::from_secs(1);
 /// So long users act and things fail.
 const FAULTS: Time = Time::from_secs(100);
-/// So long after that everything must be quiet: refusals count for five minutes, and twice in a row at worst.
-const SETTLE: Time = Time::from_secs(600);
+/// So long after that everything must be quiet: refusals count for five minutes, and twice in a row at worst; then those of a higher
+/// priority may preempt others.
+const SETTLE: Time = Time::from_secs(800);
 /// So long it must stay quiet.
 const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within so many seeds.

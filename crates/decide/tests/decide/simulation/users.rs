@@ -91,7 +91,9 @@ impl Users {
     }
 
     fn publish(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
-        let pool = json!({ "pool": "main", "allocation": self.allocation[node] });
+        // What is kept for a gang after ten minutes would look like pods that fit and wait.
+        let placement = json!({ "reserveAfterSeconds": 86_400 });
+        let pool = json!({ "pool": "main", "allocation": self.allocation[node], "placement": placement });
         let is_tainted = self.allocation[node] == "Managed" || self.tainted.contains_key(node);
         for slice in objects::slices_with(node, self.cards[node], pool, is_tainted) {
             server.apply(around, slice);

@@ -78,6 +78,10 @@ pub fn look(around: &mut Surroundings, server: &Server) {
         }
         gangs.entry(gang).or_default().push(pod);
     }
+    // It had an effect, whoever preempts them in turn.
+    around.gangs.preempting.retain(|name| {
+        !server.pods().any(|(key, pod)| node_name(pod).is_some() && is_called(&key, pod, name))
+    });
     around.gangs.partial.retain(|gang, _| gangs.contains_key(gang));
     for (gang, pods) in gangs {
         let min = gang_of(pods[0]).map_or(0, |(_, min)| min);
