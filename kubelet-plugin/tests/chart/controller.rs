@@ -93,7 +93,7 @@ async fn without_the_controller_nothing_holds_pods_back() {
         let objects = accepted(&template(values, &[]).await.expect("rendered")).await;
         kinds.map(|kind| objects.iter().filter(|object| object["kind"] == kind).count())
     };
-    assert_eq!(count(&[]).await, [1, 1, 1, 1, 2]);
+    assert_eq!(count(&[]).await, [1, 1, 1, 1, 4]);
     assert_eq!(count(&["steering.enabled=false"]).await, [1, 1, 0, 0, 0]);
     assert_eq!(count(&["controller.enabled=false"]).await, [0, 0, 0, 0, 0]);
     // The API of the policy is not there yet.
