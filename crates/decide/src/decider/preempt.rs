@@ -233,7 +233,8 @@ impl Decider {
 /// Whether the nomination counts now. Anybody who may change the pod may have written it, so none counts for much longer than one of ours,
 /// by a replica's clock that is ahead.
 fn is_in_force(nomination: &Nomination, now: Time) -> bool {
-    (now..=now + 2 * KEPT).contains(&at(nomination.until))
+    let until = at(nomination.until);
+    until > now && until <= now + 2 * KEPT
 }
 
 fn at(time: Timestamp) -> Time {
