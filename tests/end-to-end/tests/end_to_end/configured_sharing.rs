@@ -59,19 +59,18 @@ async fn two_cards_of_a_claim_are_shared_by_mps_as_the_documentation_shows() {
 }
 
 /// Creates a claim template with requests and configuration objects, each for one of the requests.
-async fn configured(scene: &Scene, name: &str, requests: &[Value], configs: &[(&str, &str, Value)]) {
+/// A claim template with requests, and a configuration of such a kind and sharing for each of some.
+fn template(scene: &Scene, name: &str, requests: &[Value], configs: &[(&str, &str, Value)]) -> Value {
     let config = |(request, kind, sharing): &(&str, &str, Value)| {
         let parameters = json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": kind, "sharing": sharing});
         json!({"requests": [request], "opaque": {"driver": CLASS, "parameters": parameters}})
     };
     let configs: Vec<Value> = configs.iter().map(config).collect();
-    scene
-        .apply(json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name, "namespace": scene.namespace},
-            "spec": {"spec": {"devices": {"requests": requests, "config": configs}}},
-        }))
-        .await;
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": scene.namespace},
+        "spec": {"spec": {"devices": {"requests": requests, "config": configs}}},
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +83,7 @@ async fn a_claim_s_time_slices_and_a_partition_shared_by_mps() {
         let slicing = json!({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}});
         let mps = json!({"strategy": "MPS", "mps": {"pinnedDeviceMemoryLimit": "2Gi"}});
         let configs = [("card", "GpuConfig", slicing), ("part", "MigDeviceConfig", mps)];
-        configured(&scene, "both", &requests, &configs).await;
+        scene.apply(template(&scene, "both", &requests, &configs)).await;
         let claim = json!({"name": "gpu", "resourceClaimTemplateName": "both"});
         let containers = [
             program("slice-1", &["gpu/card"], &["--hold"]),
@@ -114,17 +113,24 @@ async fn a_claim_s_time_slices_and_a_partition_shared_by_mps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_can_not_be_is_told_to_the_pod() {
-    play("a_configuration_that_can_not_be_is_told_to_the_pod", async |scene| {
+async fn a_configuration_that_can_not_be_is_told() {
+    play("a_configuration_that_can_not_be_is_told", async |scene| {
         let requests = [json!({"name": "card", "exactly": {"deviceClassName": CLASS}})];
-        let mps = json!({"strategy": "MPS", "mps": {"activeThreadPercentage": 101}});
-        configured(&scene, "wrong", &requests, &[("card", "GpuConfig", mps)]).await;
-        let claim = json!({"name": "gpu", "resourceClaimTemplateName": "wrong"});
+        let mps = |percentage| json!({"strategy": "MPS", "mps": {"activeThreadPercentage": percentage}});
+        let wrong = template(&scene, "wrong", &requests, &[("card", "GpuConfig", mps(101))]);
+        let refused = scene.stage.cluster.apply(&wrong.to_string()).await.unwrap_err().to_string();
+        assert!(refused.contains("activeThreadPercentage: 101 is not a percentage of threads"), "{refused}");
+
+        // What is well formed can be of the wrong kind: only what was allocated tells.
+        scene
+            .apply(template(&scene, "for-partitions", &requests, &[("card", "MigDeviceConfig", mps(50))]))
+            .await;
+        let claim = json!({"name": "gpu", "resourceClaimTemplateName": "for-partitions"});
         scene.program_pod("pod", "Never", &[program("main", &["gpu"], &["--hold"])], &[claim]).await;
         let arguments = ["get", "events", "-n", &scene.namespace, "-o", "json"];
         eventually("an event that says what is wrong", async || {
             let events = scene.stage.cluster.kubectl(&arguments).await.ok()?;
-            events.contains("101 is no percentage of threads: 1 to 100").then_some(())
+            events.contains("MigDeviceConfig is not for devices of type gpu").then_some(())
         })
         .await;
         scene.delete_pod("pod").await;
