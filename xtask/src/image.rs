@@ -12,7 +12,12 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use tessera_harness::{Architecture, Image, Written, workspace, write_archive, write_layout};
+use tessera_harness::{
+    Architecture, Image, Written, gpu_emulator_image,
+    progress::Progress,
+    tools::{Module, Tools},
+    workspace, write_archive, write_layout,
+};
 
 use self::programs::Program;
 
@@ -20,7 +25,8 @@ use self::programs::Program;
 #[derive(Args)]
 #[command(
     after_help = "Writes an OCI image layout with all images in it: a directory, or with a name that ends in .tar an archive. An image
-has the program, the loader and the libraries it is linked to, and nothing else. Equal programs make equal images.
+has the program, the loader and the libraries it is linked to, and nothing else (gpu-emulator: its library and stub tools, too).
+Equal programs make equal images.
 
 For arm64 on amd64, Rust's target and a C compiler that links for it are needed; the command says which is missing.
 
@@ -97,7 +103,7 @@ pub fn run(arguments: &ImageArguments) -> Result<ExitCode> {
     let folder = toolchain::build(all, architecture)?;
     let images = all
         .iter()
-        .map(|program| image(*program, &folder, &arguments.repository, &arguments.tag))
+        .map(|program| image(*program, &folder, architecture, &arguments.repository, &arguments.tag))
         .collect::<Result<Vec<Image>>>()?;
     eprintln!("writing {}", output.display());
     let written = if output.extension().is_some_and(|extension| extension == "tar") {
@@ -110,14 +116,35 @@ pub fn run(arguments: &ImageArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn image(program: Program, folder: &Path, repository: &str, tag: &str) -> Result<Image> {
+fn image(
+    program: Program,
+    folder: &Path,
+    architecture: Architecture,
+    repository: &str,
+    tag: &str,
+) -> Result<Image> {
     let name = program.name();
-    let image = Image::from_binary(format!("{repository}/{name}:{tag}"), &folder.join(name))?
+    let reference = format!("{repository}/{name}:{tag}");
+    let image = match program {
+        Program::GpuEmulator => gpu_emulator_image(&reference, folder, commands(architecture)?.as_deref())?,
+        _ => Image::from_binary(reference, &folder.join(name))?,
+    };
+    let image = image
         .label("org.opencontainers.image.title", name)
         .label("org.opencontainers.image.description", program.description())
         .label("org.opencontainers.image.version", env!("CARGO_PKG_VERSION"))
         .label("org.opencontainers.image.licenses", "Apache-2.0");
     Ok(image.compressed())
+}
+
+/// The program of the emulator image's commands, written in Go. It is built for this machine only: an image for others does
+/// without them, and the demo without it.
+fn commands(architecture: Architecture) -> Result<Option<PathBuf>> {
+    if Architecture::native() != Some(architecture) {
+        return Ok(None);
+    }
+    let tools = Tools::build(&[Module::Testimage], &Progress::terminal())?;
+    Ok(Some(tools.path(Module::Testimage, "testimage")?))
 }
 
 fn print(written: &[Written], output: &Path, format: Format) {

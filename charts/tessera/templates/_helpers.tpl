@@ -100,9 +100,23 @@ capabilities:
 {{ $image.repository }}/{{ index . 1 }}:{{ $image.tag | default (index . 0).Chart.AppVersion }}
 {{- end }}
 
+{{- /* Where the driver is on the nodes, and where the plugin sees what it tells of the cards: with emulated.hardware all in one
+directory. */}}
+{{- define "tessera.driverRoot" -}}
+{{ ternary .Values.emulated.directory .Values.driverRoot (ne .Values.emulated.hardware "") }}
+{{- end }}
+
+{{- define "tessera.sysfsRoot" -}}
+{{ ternary "/driver-root/sys" .Values.sysfsRoot (ne .Values.emulated.hardware "") }}
+{{- end }}
+
+{{- define "tessera.procRoot" -}}
+{{ ternary "/driver-root/proc" .Values.procRoot (ne .Values.emulated.hardware "") }}
+{{- end }}
+
 {{- define "tessera.deviceAccess" -}}
 {{- $access := .Values.deviceAccess -}}
-{{- if eq $access "auto" }}{{ $access = ternary "none" "privileged" (ne .Values.sysfsRoot "") }}{{ end -}}
+{{- if eq $access "auto" }}{{ $access = ternary "none" "privileged" (ne (include "tessera.sysfsRoot" .) "") }}{{ end -}}
 {{- if and (eq $access "runtime") (not .Values.runtimeClassName) -}}
 {{- fail "deviceAccess: runtime needs runtimeClassName, the RuntimeClass of the NVIDIA container runtime (usually nvidia)" -}}
 {{- end -}}
@@ -115,6 +129,12 @@ capabilities:
 {{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
 {{- end -}}
+{{- end -}}
+{{- if regexMatch "(^|/)[.][.](/|$)" .Values.emulated.directory -}}
+{{- fail (printf "emulated.directory: '..' is not allowed in %s" .Values.emulated.directory) -}}
+{{- end -}}
+{{- if and .Values.emulated.hardware (or (ne .Values.driverRoot "/") .Values.sysfsRoot .Values.procRoot) -}}
+{{- fail "emulated.hardware makes a driver of its own: leave driverRoot, sysfsRoot and procRoot as they are, and say in emulated.directory where it may lie" -}}
 {{- end -}}
 {{- if regexMatch "(^|/)[.][.](/|$)" .Values.sharing.mps.directory -}}
 {{- fail (printf "sharing.mps.directory: '..' is not allowed in %s" .Values.sharing.mps.directory) -}}

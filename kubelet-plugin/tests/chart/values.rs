@@ -20,6 +20,9 @@ async fn wrong_values_are_refused_by_name() {
         ("driverRoot=\"run/nvidia\"", "/driverRoot"),
         ("driverRoot=\"/run/../..\"", "'..' is not allowed"),
         ("sysfsRoot=\"sys\"", "/sysfsRoot"),
+        ("emulated.hardware=\"HGX\"", "/emulated/hardware"),
+        ("emulated.directory=\"/a/../b\"", "'..' is not allowed"),
+        (r#"emulated={"hardware": "t4", "directory": "/x", "arguments": 4}"#, "/emulated/arguments"),
         ("extendedResourceNames.enabled=\"yes\"", "/extendedResourceNames/enabled"),
         ("extendedResourceNames.gpu=\"gpu\"", "/extendedResourceNames/gpu"),
         ("extendedResourceNames.gpu=\"x.kubernetes.io/gpu\"", "Kubernetes' own"),
@@ -128,6 +131,39 @@ async fn emulated_cards_need_no_privileges() {
         pod["volumes"].as_array().expect("volumes").iter().map(|v| &v["hostPath"]["path"]).collect();
     assert!(!paths.contains(&&json!("/dev")), "{paths:?}");
     assert!(paths.contains(&&json!("/var/lib/k/plugins_registry")), "{paths:?}");
+}
+
+#[tokio::test]
+async fn the_chart_makes_emulated_machines() {
+    let emulated = r#"emulated.hardware="hgx-h100-80gb""#;
+    let more = [emulated, r#"emulated.directory="/opt/gpus""#, r#"emulated.arguments=["--cards", "4"]"#];
+    let objects =
+        accepted(&template(&more, &["--set", "sharing.mps.enabled=true"]).await.expect("rendered")).await;
+    let daemon_sets: Vec<_> = objects.iter().filter(|object| object["kind"] == "DaemonSet").collect();
+    assert_eq!(daemon_sets.len(), 2);
+    for daemon_set in daemon_sets {
+        let volumes = daemon_set["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
+        let root = volumes.iter().find(|volume| volume["name"] == "driver-root").expect("a volume");
+        assert_eq!(root["hostPath"]["path"], "/opt/gpus");
+    }
+    let plugin = of_component(&objects, "kubelet-plugin");
+    let pod =
+        &plugin.iter().find(|object| object["kind"] == "DaemonSet").expect("one")["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
+    let machine = &pod["initContainers"][0];
+    assert_eq!(machine["securityContext"]["capabilities"], json!({"drop": ["ALL"], "add": ["MKNOD"]}));
+    let arguments = json!([
+        "node",
+        "/driver-root",
+        "--stay",
+        "--hardware=hgx-h100-80gb",
+        "--seed=$(NODE_NAME)",
+        "--cards",
+        "4"
+    ]);
+    assert_eq!(machine["args"], arguments);
+    let both = template(&[emulated, r#"driverRoot="/run/nvidia/driver""#], &[]).await.expect_err("both");
+    assert!(both.to_string().contains("leave driverRoot"), "{both}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod happen;
 mod health;
 mod hotplug;
 mod list;
+mod node;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -57,6 +58,9 @@ Exit status: 0 when done, 1 when that was not possible (standard error says why)
 enum Command {
     /// Makes a machine in a directory.
     Create(create::Arguments),
+    /// Makes a Kubernetes node into a machine, as the chart does with emulated.hardware: like create, and nothing if it is
+    /// done already. Refused where the node has real cards.
+    Node(node::Node),
     /// Lists the machines there are.
     Hardware(list::Arguments),
     /// Shows a machine and its state.
@@ -123,6 +127,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create(arguments) => create::run(arguments),
+        Command::Node(arguments) => node::run(arguments),
         Command::Hardware(arguments) => list::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Fault(arguments) => happen::fault(arguments),

@@ -32,6 +32,7 @@ fn help_has_examples_and_exit_codes() {
     }
     for command in [
         "create",
+        "node",
         "fault",
         "xid",
         "lose",
@@ -294,4 +295,48 @@ fn an_error_is_one_line_whatever_the_environment_asks_for() {
         .output()
         .expect("gpu-emulator runs");
     assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_node_becomes_a_machine_once_and_never_beside_real_cards() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (machine, sysfs) = (directory.path().join("machine"), directory.path().join("sys"));
+    let device = sysfs.join("bus/pci/devices/0000:3b:00.0");
+    std::fs::create_dir_all(&device).expect("sysfs");
+    let path = machine.display().to_string();
+    let sysfs = sysfs.display().to_string();
+    let node = |hardware: &str| {
+        emulator(&[
+            "node",
+            &path,
+            "--hardware",
+            hardware,
+            "--seed",
+            "node-a",
+            "--cards",
+            "2",
+            "--sysfs",
+            &sysfs,
+        ])
+    };
+    let refused = |hardware: &str, says: &str| {
+        let output = node(hardware);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(says), "{error}");
+    };
+    let card = |class: &str| {
+        std::fs::write(device.join("vendor"), "0x10de\n").expect("a file");
+        std::fs::write(device.join("class"), class).expect("a file");
+    };
+    card("0x030200\n");
+    refused("t4", "a real NVIDIA card at 0000:3b:00.0");
+    // An NVSwitch, or a card's audio function, is no card.
+    card("0x068000\n");
+    let made = node("t4");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let uuids = text(&smi(&machine, &["-L"]).stdout);
+    assert_eq!(uuids.lines().count(), 2, "{uuids}");
+    assert!(node("t4").status.success());
+    assert_eq!(text(&smi(&machine, &["-L"]).stdout), uuids, "it stays as it was");
+    refused("dgx-1v", "an emulated t4 already");
 }

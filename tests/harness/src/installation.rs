@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Cluster, ClusterError, Image, ImageError, Node, Tier,
-    image::{CUDA_SAMPLE_IMAGE, write_cuda_sample_image},
+    image::{CUDA_SAMPLE_IMAGE, gpu_emulator_image, write_archive, write_cuda_sample_image},
     progress::Progress,
     timings::{Stopwatch, Timings},
     tools::Module,
@@ -39,6 +39,8 @@ pub struct InstallationOptions {
     pub hardware: String,
     /// More arguments of `gpu-emulator create`.
     pub machine: Vec<String>,
+    /// The chart makes the machines (`emulated.hardware`). Otherwise they lie there before it is installed.
+    pub emulated_by_chart: bool,
     /// Files of values, as `helm --values` takes them.
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
@@ -55,6 +57,7 @@ impl Default for InstallationOptions {
         Self {
             hardware: "hgx-h100-80gb".to_owned(),
             machine: Vec::new(),
+            emulated_by_chart: false,
             values_files: Vec::new(),
             values: Vec::new(),
             pools: Vec::new(),
@@ -154,12 +157,14 @@ impl Installation {
         let programs = workspace::build_programs()?;
         let stopwatch = Stopwatch::start(options.progress.clone());
         let mut installation = Self { programs, timings: Timings::default() };
-        for (index, node) in cluster.nodes().iter().enumerate() {
-            installation.create_machine(node, index, options)?;
+        if !options.emulated_by_chart {
+            for (index, node) in cluster.nodes().iter().enumerate() {
+                installation.create_machine(node, index, options)?;
+            }
         }
         if cluster.tier() == Tier::Node {
-            installation.import_image(cluster, "v1").await?;
-            stopwatch.reached("the plugin's image is made and imported");
+            installation.import_images(cluster, "v1", options).await?;
+            stopwatch.reached("the chart's images are made and imported");
             installation.import_cuda_sample(cluster).await?;
             stopwatch.reached(CUDA_SAMPLE_IMAGE);
         }
@@ -190,7 +195,7 @@ impl Installation {
         tag: &str,
         options: &InstallationOptions,
     ) -> Result<(), InstallationError> {
-        self.import_image(cluster, tag).await?;
+        self.import_images(cluster, tag, options).await?;
         self.helm(cluster, "upgrade", tag, options).await
     }
 
@@ -239,13 +244,25 @@ impl Installation {
         self.emulator(&arguments).map(drop)
     }
 
-    async fn import_image(&self, cluster: &Cluster, tag: &str) -> Result<(), InstallationError> {
-        for program in ["kubelet-plugin", "mps-host", "controller"] {
-            let archive = cluster.state().join(format!("{program}-{tag}.tar"));
-            let reference = format!("{IMAGE_REPOSITORY}/{program}:{tag}");
-            Image::from_binary(reference, &self.programs.join(program))?.write(&archive)?;
-            cluster.import_image(&archive).await?;
+    async fn import_images(
+        &self,
+        cluster: &Cluster,
+        tag: &str,
+        options: &InstallationOptions,
+    ) -> Result<(), InstallationError> {
+        let reference = |program: &str| format!("{IMAGE_REPOSITORY}/{program}:{tag}");
+        let mut images = Vec::new();
+        if options.emulated_by_chart {
+            let commands =
+                cluster.tools().path(Module::Testimage, "testimage").map_err(ClusterError::from)?;
+            images.push(gpu_emulator_image(&reference("gpu-emulator"), &self.programs, Some(&commands))?);
         }
+        for program in ["kubelet-plugin", "mps-host", "controller"] {
+            images.push(Image::from_binary(reference(program), &self.programs.join(program))?);
+        }
+        let archive = cluster.state().join(format!("images-{tag}.tar"));
+        write_archive(&images, &archive)?;
+        cluster.import_image(&archive).await?;
         Ok(())
     }
 
@@ -269,10 +286,15 @@ impl Installation {
             format!("image.repository={IMAGE_REPOSITORY}"),
             format!("image.tag={tag}"),
             "image.pullPolicy=Never".to_owned(),
-            format!("driverRoot={MACHINE}"),
-            "sysfsRoot=/driver-root/sys".to_owned(),
-            "procRoot=/driver-root/proc".to_owned(),
         ];
+        if options.emulated_by_chart {
+            values.push(format!("emulated.hardware={}", options.hardware));
+            values.push(format!("emulated.arguments={{{}}}", options.machine.join(",")));
+        } else {
+            values.push(format!("driverRoot={MACHINE}"));
+            values.push("sysfsRoot=/driver-root/sys".to_owned());
+            values.push("procRoot=/driver-root/proc".to_owned());
+        }
         if !options.pools.is_empty() {
             // Helm takes over nothing that others made.
             values.push("crds.install=false".to_owned());

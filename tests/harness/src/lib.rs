@@ -55,8 +55,8 @@ pub use cluster::{
     Tier, Unavailable,
 };
 pub use image::{
-    Architecture, CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, Written, write_archive, write_layout,
-    write_test_image,
+    Architecture, CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, Written, gpu_emulator_image,
+    write_archive, write_layout, write_test_image,
 };
 pub use node::Node;
 pub use tessera_workspace as workspace;

@@ -6,6 +6,7 @@ pub(super) enum Program {
     KubeletPlugin,
     MpsHost,
     Controller,
+    GpuEmulator,
 }
 
 impl Program {
@@ -15,6 +16,7 @@ impl Program {
             Self::KubeletPlugin => "kubelet-plugin",
             Self::MpsHost => "mps-host",
             Self::Controller => "controller",
+            Self::GpuEmulator => "gpu-emulator",
         }
     }
 
@@ -24,6 +26,7 @@ impl Program {
             Self::KubeletPlugin => "tessera-kubelet-plugin",
             Self::MpsHost => "tessera-mps-host",
             Self::Controller => "tessera-controller",
+            Self::GpuEmulator => "tessera-emulator",
         }
     }
 
@@ -33,6 +36,9 @@ impl Program {
             Self::KubeletPlugin => "Tessera on a node: publishes the node's GPUs and prepares claims",
             Self::MpsHost => "Tessera on a node: runs the MPS daemons of shared GPUs",
             Self::Controller => "Tessera in a cluster: proposes nodes for GPU pods, says how GPU pools are",
+            Self::GpuEmulator => {
+                "Tries Tessera without a GPU: makes a node into a machine with emulated ones"
+            }
         }
     }
 }

@@ -22,8 +22,10 @@ pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<
     // cargo shows its own progress on standard error.
     cargo.args(["build", "--profile", PROFILE]);
     for program in programs {
-        cargo.args(["--package", program.package(), "--bin", program.name()]);
+        cargo.args(["--package", program.package()]);
     }
+    // The emulator is a library and stub tools besides; the other packages have a program each.
+    cargo.args(["--lib", "--bins"]);
     let mut folder = workspace::target()?;
     if Architecture::native() != Some(architecture) {
         let target = architecture.rust_target();

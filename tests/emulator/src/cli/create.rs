@@ -9,10 +9,10 @@ use crate::machine::{Options, build};
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    directory: Directory,
+    pub(super) directory: Directory,
     /// Name of the machine (gpu-emulator hardware lists them).
     #[arg(long, value_name = "NAME")]
-    hardware: String,
+    pub(super) hardware: String,
     /// Another board than the machine's own (gpu-emulator hardware --all lists them).
     #[arg(long, value_name = "NAME")]
     board: Option<String>,

@@ -20,7 +20,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
-use tessera_harness::installation::{Installation, InstallationOptions};
+use tessera_harness::installation::{Installation, InstallationOptions, NAMESPACE as RELEASE};
 use tessera_harness::scene::each_right_is_used;
 use tessera_harness::{Cluster, ClusterOptions, PodState, TEST_IMAGE, skip};
 
@@ -134,6 +134,27 @@ async fn change_hands_under_load(cluster: &Cluster) {
     assert_eq!(*twice.lock().unwrap(), [""; 0]);
 }
 
+/// Commands run where the chart's emulated machine is, and no two nodes have the same cards.
+async fn each_node_is_another_machine(cluster: &Cluster, tessera: &Installation) {
+    let mut cards = BTreeSet::new();
+    for pod in tessera.all_plugin_pods(cluster).await.unwrap() {
+        let name = pod.name_any();
+        let smi = [
+            "exec",
+            &name,
+            "-n",
+            RELEASE,
+            "-c",
+            "emulated-machine",
+            "--",
+            "/driver-root/bin/nvidia-smi",
+            "-L",
+        ];
+        cards.extend(cluster.kubectl(&smi).await.unwrap().lines().map(str::to_owned));
+    }
+    assert_eq!(cards.len(), 4 * cluster.nodes().len(), "{cards:?}");
+}
+
 /// `kubectl gpu top` asks the controller by a forwarded port, and that has asked the node's plugin.
 async fn top_tells(cluster: &Cluster, node: &str) {
     let program = tessera_workspace::build_packages(&["kubectl-gpu"]).unwrap().join("kubectl-gpu");
@@ -218,11 +239,13 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     let cluster = Cluster::start(options).await.unwrap();
     let installation = InstallationOptions {
         hardware: "gb200-tray".to_owned(),
+        emulated_by_chart: true,
         pools: vec![include_str!("../../../../examples/steering/pool.yaml").to_owned()],
         values: vec!["managed.handoverSeconds=5".to_owned()],
         ..InstallationOptions::default()
     };
     let tessera = Installation::install(&cluster, &installation).await.unwrap();
+    each_node_is_another_machine(&cluster, &tessera).await;
     cluster.apply(include_str!("../../../../examples/steering/namespace.yaml")).await.unwrap();
 
     apply(&cluster, include_str!("../../../../examples/steering/notebooks.yaml")).await;
