@@ -13,6 +13,7 @@ mod overlaps;
 mod pod;
 mod pools;
 mod preempt;
+mod ranked;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use crate::Time;
 use crate::demand::Demand;
 use crate::fleet::NodeIndex;
 use crate::queue::Who;
-use crate::ranking::{View, Way};
+use crate::ranking::Way;
 
 /// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,15 +99,7 @@ impl Decider {
     /// of cards, of which nobody can say how many there could be.
     fn nodes_when_empty(&mut self, demand: &Demand) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
-        let mut view = View {
-            cluster: &self.cluster,
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-            handed_over: Some(before),
-        };
-        let could: Vec<NodeIndex> = self.rankings.of(demand, Way::Managed, &mut view).could().collect();
+        let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
         // Nodes that suit give it as many devices as each other.
         let first = could.iter().find_map(|index| {
             let name = (String::new(), self.fleet.node(*index).name.clone());
