@@ -33,10 +33,8 @@ impl Decider {
     /// What to do with a gang of which any pod waits.
     pub(super) fn look_at_gang(&mut self, now: Time, id: &GangId) -> Vec<Intent> {
         let found = self.members_of(id);
-        found.iter().for_each(|(key, ..)| self.forget_nominated(key));
-        let intents = self.look_at_members(now, id, &found);
-        found.iter().for_each(|(key, pod, _)| self.hold_nominated(now, key, pod));
-        intents
+        let pods: Vec<_> = found.iter().map(|(key, pod, _)| (key, pod.as_ref())).collect();
+        self.with_nominated(now, &pods, |decider| decider.look_at_members(now, id, &found))
     }
 
     fn look_at_members(&mut self, now: Time, id: &GangId, found: &[Found]) -> Vec<Intent> {

@@ -51,6 +51,32 @@ impl Decider {
         turns
     }
 
+    /// Looks at these, one after the other. Returns, too, of whom what counted as taken for them does so no more: others may
+    /// have that.
+    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Who>) -> (Vec<Intent>, BTreeSet<Who>) {
+        let mut intents = Vec::new();
+        let mut freed = BTreeSet::new();
+        for who in turns {
+            let looked = match &who {
+                Who::Pod(key) => self.look_at_pod(now, key),
+                Who::Gang(gang) => self.look_at_gang(now, gang),
+            };
+            for intent in &looked {
+                if let Intent::Steer { pod, .. }
+                | Intent::Release { pod, .. }
+                | Intent::Allocate { pod, .. } = intent
+                {
+                    self.in_flight.insert(pod.clone());
+                }
+            }
+            intents.extend(looked);
+            if self.has_freed_nominated() {
+                freed.insert(who);
+            }
+        }
+        (intents, freed)
+    }
+
     /// The place of a gang among those that wait.
     pub(super) fn order_of(&self, gang: &GangId) -> Order {
         let pods = self.gangs.members(gang).filter_map(|key| self.cluster.objects().pods.get(key));
@@ -75,13 +101,13 @@ impl Decider {
             waiting.is_managed = true;
             return self.waits(now, key, &pod, error.to_string(), true).into_iter().collect();
         }
-        self.forget_nominated(key);
-        let mut intents: Vec<Intent> = self.look_at(now, key).into_iter().collect();
-        if self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck) {
-            intents.extend(self.stand_and_preempt(now, key, &pod));
-        }
-        self.hold_nominated(now, key, &pod);
-        intents
+        self.with_nominated(now, &[(key, &pod)], |decider| {
+            let mut intents: Vec<Intent> = decider.look_at(now, key).into_iter().collect();
+            if decider.waiting.get(key).is_some_and(|waiting| waiting.is_stuck) {
+                intents.extend(decider.stand_and_preempt(now, key, &pod));
+            }
+            intents
+        })
     }
 
     /// A pod that fits nowhere keeps its place, and others may have to make room for it.

@@ -182,17 +182,18 @@ pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, as
         };
         let there = members.iter().filter(is_there).count();
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
-        let placed: Vec<&&Key> = open.iter().filter(|key| place(cluster, server, key, asker)).collect();
-        if !placed.is_empty() && there + placed.len() >= min {
-            around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {placed:?} fit"));
+        let places = open.iter().filter_map(|key| Some((&key.1, place(cluster, server, key, asker)?)));
+        let places: Vec<(&String, String)> = places.collect();
+        if !places.is_empty() && there + places.len() >= min {
+            around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }
-        placed.into_iter().for_each(|key| cluster.forget(key));
+        open.iter().for_each(|key| cluster.forget(key));
     }
 }
 
-/// Counts the pod as on the first node that takes it.
-fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> bool {
-    let Some(pod) = server.pod(key) else { return false };
+/// Counts the pod as on the first node that takes it: the node and its devices there.
+fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> Option<String> {
+    let pod = server.pod(key)?;
     let nodes: Vec<_> = cluster.objects().nodes.values().cloned().collect();
     for node in nodes {
         let subject = subject::of_pod(cluster.objects(), pod);
@@ -207,15 +208,18 @@ fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -
         };
         let limits = PlacementLimits { tolerated, may_give: &managed, steps: 10_000 };
         let Ok(Some(placed)) = cluster.place(&node, &claims, &limits, asker, |_| 0) else { continue };
-        let claims = wanted.iter().zip(placed.allocations).map(|(wanted, allocation)| {
+        let results = placed.allocations.iter().flat_map(outcome::results);
+        let devices: Vec<&str> = results.map(|result| result.device.as_str()).collect();
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let place = format!("{name}: {}", devices.join(", "));
+        let claims = wanted.iter().zip(placed.allocations.clone()).map(|(wanted, allocation)| {
             let mut claim = wanted.claim.clone();
             claim.status.get_or_insert_default().allocation = Some(allocation);
             claim
         });
         let claims = claims.collect();
-        let name = node.metadata.name.unwrap_or_default();
         cluster.assume(key, pod, &name, claims).expect("good quantities");
-        return true;
+        return Some(place);
     }
-    false
+    None
 }
