@@ -13,7 +13,8 @@ use tessera_cluster::{Key, key};
 
 use super::super::Decider;
 use super::super::claim::{is_ours, users};
-use super::super::pod::reference;
+use super::super::observe::has_its_devices;
+use super::super::pod::{node_name, reference};
 use super::{at, is_in_force, nomination};
 use crate::Time;
 use crate::intent::{Intent, PodReference};
@@ -55,7 +56,9 @@ impl Decider {
         let Some(nomination) = nomination.filter(|nomination| is_in_force(nomination, now)) else {
             return;
         };
-        if self.steers.get(key).is_some() {
+        // Who has devices needs no others, whatever stands on it.
+        let has_devices = || has_its_devices(&tessera_cluster::subject::of_pod(self.cluster.objects(), pod));
+        if self.steers.get(key).is_some() || node_name(pod).is_some() || has_devices() {
             return;
         }
         let results = nomination.devices.iter().map(|device| DeviceRequestAllocationResult {

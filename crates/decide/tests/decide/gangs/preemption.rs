@@ -163,6 +163,38 @@ fn what_is_nominated_no_longer_is_for_others_at_once() {
     assert_eq!(fed.allocates().len(), 1);
 }
 
+/// Its nomination stands on it still.
+#[test]
+fn who_has_devices_keeps_nothing_else() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    running(&mut fed, "high", 1, with_priority(20));
+    fed.versioned("train-0", "gpu", 1, 5);
+    let mut first = member("train", 0, 2);
+    first["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("1");
+    first["spec"]["priority"] = json!(10);
+    fed.apply_pod(first);
+    assert_eq!(victims(&mut fed), ["low"]);
+    // Meanwhile there is room elsewhere.
+    fed.delete(Kind::Pod, "high");
+    fed.delete(Kind::ResourceClaim, "high-gpus");
+    let intents = fed.decide();
+    fed.written(&intents);
+    let [Intent::Allocate { node, .. }] = intents.as_slice() else { panic!("{intents:?}") };
+    let lifts = fed.decide();
+    fed.written(&lifts);
+    let lifted = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("train-0")]).unwrap();
+    assert!(lifted["metadata"]["annotations"]["gpu.tessera.dev/nomination"].is_string());
+    fed.bound(lifted, node);
+    fed.now += Time::from_secs(11);
+    fed.decide();
+    fed.delete(Kind::Pod, "low");
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    fed.versioned("other", "gpu", 1, 5);
+    fed.apply_pod(pod("other"));
+    assert_eq!(fed.allocates().len(), 1);
+}
+
 #[test]
 fn nobody_of_the_same_priority_or_by_a_pod_that_never_preempts() {
     let mut fed = leader(&[("a", 1)]);
