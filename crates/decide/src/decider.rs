@@ -263,17 +263,18 @@ impl Decider {
             self.queue.extend(self.waiting.keys().cloned());
         }
         let turns = self.turns(now);
-        let (looked, freed) = self.take_turns(now, turns);
+        let (looked, has_freed) = self.take_turns(now, turns);
         intents.extend(looked);
         // What was sent on its way since then takes room, so that nothing else fits now that did not fit before.
         self.planned = self.fleet.now();
-        if !freed.is_empty() {
-            // The fleet was never in that state: all others are looked at.
+        if has_freed {
+            // The fleet was never in that state: all are looked at.
             self.planned = usize::MAX;
-            let others = self.turns(now).into_iter().filter(|who| !freed.contains(who)).collect();
-            let (looked, freed) = self.take_turns(now, others);
+            let turns = self.turns(now);
+            let (mut looked, has_freed) = self.take_turns(now, turns);
+            looked.retain(|intent| !intents.contains(intent));
             intents.extend(looked);
-            self.planned = if freed.is_empty() { self.fleet.now() } else { usize::MAX };
+            self.planned = if has_freed { usize::MAX } else { self.fleet.now() };
         }
         intents
     }

@@ -112,6 +112,7 @@ impl Decider {
             // As many as fit have their devices.
             Ok(_) => self.lift(now, gang),
             Err(why) => {
+                self.stand_as_gang(gang, &open);
                 let preemption = self.preempt(now, gang, &open, needed);
                 let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
                     Some(preemption) if preemption.is_under_way => (Some(preemption), None),
@@ -122,7 +123,7 @@ impl Decider {
                     intents.extend(self.gang_waits(now, &gang.id, &preemption.why, true));
                     return intents;
                 }
-                let more = self.stand_as_gang(now, gang, &open, needed);
+                let more = self.reserve_for(now, gang, &open, needed);
                 let place = self.standing.place(&gang.id);
                 let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
                 let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");

@@ -21,9 +21,6 @@ impl Decider {
         let pods: BTreeSet<Key> =
             if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
         self.queue.clear();
-        if all {
-            self.standing.clear();
-        }
         let due = self.gangs.take_due(now);
         let mut turns: BTreeSet<(Order, Who)> = BTreeSet::new();
         let mut gangs = BTreeSet::new();
@@ -46,17 +43,18 @@ impl Decider {
         turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Who::Gang(gang))));
         let turns: Vec<Who> = turns.into_iter().map(|(_, who)| who).collect();
         if all {
-            self.standing.set_places(&turns);
+            self.standing.begin_anew(&turns);
         }
         turns
     }
 
-    /// Looks at these, one after the other. Returns, too, of whom what counted as taken for them does so no more: others may
-    /// have that.
-    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Who>) -> (Vec<Intent>, BTreeSet<Who>) {
+    /// Looks at these, one after the other. Returns, too, whether something is kept for one of them no more: others may have
+    /// that.
+    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Who>) -> (Vec<Intent>, bool) {
         let mut intents = Vec::new();
-        let mut freed = BTreeSet::new();
+        let mut has_freed = false;
         for who in turns {
+            self.standing.begin_turn(&who);
             let looked = match &who {
                 Who::Pod(key) => self.look_at_pod(now, key),
                 Who::Gang(gang) => self.look_at_gang(now, gang),
@@ -70,11 +68,10 @@ impl Decider {
                 }
             }
             intents.extend(looked);
-            if self.has_freed_nominated() {
-                freed.insert(who);
-            }
+            has_freed |= self.standing.end_turn(&who);
+            has_freed |= self.has_freed_nominated();
         }
-        (intents, freed)
+        (intents, has_freed)
     }
 
     /// The place of a gang among those that wait.

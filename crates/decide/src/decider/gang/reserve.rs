@@ -26,9 +26,15 @@ struct Kept {
 }
 
 impl Decider {
-    /// A gang that does not fit keeps its place, and nodes, if it has waited for long enough. Returns what is to be said of that
-    /// besides.
-    pub(super) fn stand_as_gang(
+    /// A gang that does not fit keeps its place.
+    pub(super) fn stand_as_gang(&mut self, gang: &Gang, open: &[&Member]) {
+        if let Some(demand) = largest(open) {
+            self.stand(&self.order_of(&gang.id), &Who::Gang(gang.id.clone()), demand);
+        }
+    }
+
+    /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
+    pub(super) fn reserve_for(
         &mut self,
         now: Time,
         gang: &Gang,
@@ -36,10 +42,8 @@ impl Decider {
         needed: usize,
     ) -> Option<String> {
         let order = self.order_of(&gang.id);
-        let demand =
-            open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())?;
+        let demand = largest(open)?;
         let who = Who::Gang(gang.id.clone());
-        self.stand(&order, &who, demand);
         let nodes = self.nodes_when_empty(demand)?;
         let room: usize = nodes.iter().map(|(_, pods)| pods).sum();
         let most = self.gangs.see_room(&gang.id, room);
@@ -144,6 +148,11 @@ impl Decider {
         }
         (last, claims.len())
     }
+}
+
+/// What the pod asks for that asks for most.
+fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
+    open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())
 }
 
 /// The pods that use a claim.
