@@ -8,6 +8,7 @@ use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_cluster::{Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
 use tessera_decide::Time;
 
+use super::queue;
 use crate::objects;
 use crate::simulation::FAULTS;
 use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
@@ -20,7 +21,7 @@ const LATEST: Time = Time::from_secs(40);
 const OLDEST: Time = Time::from_secs(265);
 
 /// The gang, its owner, and the least number of pods.
-fn gang_of(pod: &Pod) -> Option<(String, usize)> {
+pub fn gang_of(pod: &Pod) -> Option<(String, usize)> {
     let labels = pod.metadata.labels.as_ref()?;
     let owner = pod.metadata.owner_references.iter().flatten().next()?;
     let name = format!("{}/{}", labels.get(GROUP_LABEL)?, owner.uid);
@@ -40,7 +41,7 @@ fn is_done(pod: &Pod) -> bool {
 }
 
 /// Whether it is no part of the gang any more, though it may still run.
-fn is_lost(pod: &Pod) -> bool {
+pub fn is_lost(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed")
 }
 
@@ -138,11 +139,21 @@ fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     format!("{}/{group}", key.0) == name
 }
 
+/// For whom somebody is evicted, if for anybody.
+fn preemptor(why: &str) -> Option<&str> {
+    why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next())
+}
+
+/// A disruption budget allowed less than was seen of it: that some were evicted for nothing could not be known.
+pub fn kept(around: &mut Surroundings, why: &str) {
+    if let Some(name) = preemptor(why) {
+        around.gangs.preempting.remove(name);
+    }
+}
+
 /// Somebody is evicted: for one of a higher priority only where what that will get was seen on its pods.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, why: &str) {
-    let Some(name) = why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next()) else {
-        return;
-    };
+    let Some(name) = preemptor(why) else { return };
     let is_nominated = replica.view.iter().any(|((_, key), object)| match object.as_ref() {
         Object::Pod(pod) => {
             let annotations = pod.metadata.annotations.as_ref();
@@ -184,7 +195,9 @@ pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, as
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
         let places = open.iter().filter_map(|key| Some((&key.1, place(cluster, server, key, asker)?)));
         let places: Vec<(&String, String)> = places.collect();
-        if !places.is_empty() && there + places.len() >= min {
+        let first = members.first().and_then(|key| server.pod(key));
+        let is_kept = first.is_some_and(|pod| queue::is_kept_from(around, server, pod));
+        if !places.is_empty() && there + places.len() >= min && !is_kept {
             around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }
         open.iter().for_each(|key| cluster.forget(key));
