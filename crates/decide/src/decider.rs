@@ -13,6 +13,7 @@ mod overlaps;
 mod pod;
 mod pools;
 mod preempt;
+mod ranked;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ use crate::gangs::Gangs;
 use crate::healing::Healing;
 use crate::intent::{Intent, PodReference};
 use crate::promises::Promises;
-use crate::queue::{Queue, Who};
+use crate::queue::Queue;
 use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
@@ -261,23 +262,20 @@ impl Decider {
             self.refusals.remove_ended(now);
             self.queue.extend(self.waiting.keys().cloned());
         }
-        for who in self.turns(now) {
-            let looked = match &who {
-                Who::Pod(key) => self.look_at_pod(now, key),
-                Who::Gang(gang) => self.look_at_gang(now, gang),
-            };
-            for intent in &looked {
-                if let Intent::Steer { pod, .. }
-                | Intent::Release { pod, .. }
-                | Intent::Allocate { pod, .. } = intent
-                {
-                    self.in_flight.insert(pod.clone());
-                }
-            }
-            intents.extend(looked);
-        }
+        let turns = self.turns(now);
+        let (looked, has_freed) = self.take_turns(now, turns);
+        intents.extend(looked);
         // What was sent on its way since then takes room, so that nothing else fits now that did not fit before.
         self.planned = self.fleet.now();
+        if has_freed {
+            // The fleet was never in that state: all are looked at.
+            self.planned = usize::MAX;
+            let turns = self.turns(now);
+            let (mut looked, has_freed) = self.take_turns(now, turns);
+            looked.retain(|intent| !intents.contains(intent));
+            intents.extend(looked);
+            self.planned = if has_freed { usize::MAX } else { self.fleet.now() };
+        }
         intents
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     /// Nodes that are kept for gangs that have waited long.
     reserved: BTreeMap<String, Reserved>,
     /// Pools of which a gang keeps nodes: only the first of each does.
-    reserving: BTreeSet<String>,
+    reserving: BTreeMap<String, Who>,
     /// The places of gangs among all that wait, when all were looked at last, and how many that were.
     places: BTreeMap<GangId, usize>,
     waiting: usize,
@@ -64,6 +64,8 @@ struct Reserved {
     priority: i32,
     /// When all nodes of the gang are expected to be free, if that is known.
     until: Option<Time>,
+    /// Its gang is being looked at: kept until it is known whether it still is.
+    is_old: bool,
 }
 
 /// Somebody who waits: a pod by itself, or a gang.
@@ -87,8 +89,13 @@ impl Queue {
         self.heads.is_empty() && self.reserved.is_empty()
     }
 
-    /// All that wait, the first first.
-    pub fn set_places(&mut self, all: &[Who]) {
+    /// All that wait, the first first, are looked at anew. Nodes stay kept until it is their gang's turn, or it waits no more.
+    pub fn begin_anew(&mut self, all: &[Who]) {
+        self.heads.clear();
+        self.reserving.clear();
+        let known: BTreeSet<&Who> = self.reserved.values().map(|reserved| &reserved.who).collect();
+        let left: BTreeSet<Who> = known.into_iter().filter(|who| all.contains(who)).cloned().collect();
+        self.reserved.retain(|_, reserved| left.contains(&reserved.who));
         let gangs = all.iter().enumerate().filter_map(|(place, who)| match who {
             Who::Gang(gang) => Some((gang.clone(), place + 1)),
             Who::Pod(_) => None,
@@ -103,8 +110,19 @@ impl Queue {
         Some(format!("place {place} in the queue"))
     }
 
-    pub fn clear(&mut self) {
-        *self = Queue::default();
+    /// It is looked at.
+    pub fn begin_turn(&mut self, who: &Who) {
+        self.reserving.retain(|_, other| other != who);
+        for reserved in self.reserved.values_mut().filter(|reserved| reserved.who == *who) {
+            reserved.is_old = true;
+        }
+    }
+
+    /// It was looked at. Whether nodes are kept for it no more.
+    pub fn end_turn(&mut self, who: &Who) -> bool {
+        let before = self.reserved.len();
+        self.reserved.retain(|_, reserved| !(reserved.is_old && reserved.who == *who));
+        self.reserved.len() < before
     }
 
     /// It waits for cards of this pool, whose queue is strict.
@@ -117,18 +135,16 @@ impl Queue {
 
     /// Whether nobody before it keeps nodes of any of these pools; it counts as the one that does from now on.
     pub fn begin_to_reserve(&mut self, pools: &BTreeSet<String>, who: &Who) -> bool {
-        let is_own = self.reserved.values().any(|reserved| reserved.who == *who);
-        let is_first = is_own || pools.is_disjoint(&self.reserving);
+        let is_first = pools.iter().all(|pool| self.reserving.get(pool).is_none_or(|first| first == who));
         if is_first {
-            self.reserved.retain(|_, reserved| reserved.who != *who);
-            self.reserving.extend(pools.iter().cloned());
+            self.reserving.extend(pools.iter().map(|pool| (pool.clone(), who.clone())));
         }
         is_first
     }
 
     /// Keeps the node for a gang, until when it is expected to begin.
     pub fn reserve(&mut self, node: String, who: Who, priority: i32, until: Option<Time>) {
-        self.reserved.insert(node, Reserved { who, priority, until });
+        self.reserved.insert(node, Reserved { who, priority, until, is_old: false });
     }
 
     /// Whether the node is kept from the one that asks. `pools`: those of the node's cards.

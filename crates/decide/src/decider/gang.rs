@@ -33,10 +33,8 @@ impl Decider {
     /// What to do with a gang of which any pod waits.
     pub(super) fn look_at_gang(&mut self, now: Time, id: &GangId) -> Vec<Intent> {
         let found = self.members_of(id);
-        found.iter().for_each(|(key, ..)| self.forget_nominated(key));
-        let intents = self.look_at_members(now, id, &found);
-        found.iter().for_each(|(key, pod, _)| self.hold_nominated(now, key, pod));
-        intents
+        let pods: Vec<_> = found.iter().map(|(key, pod, _)| (key, pod.as_ref())).collect();
+        self.with_nominated(now, &pods, |decider| decider.look_at_members(now, id, &found))
     }
 
     fn look_at_members(&mut self, now: Time, id: &GangId, found: &[Found]) -> Vec<Intent> {
@@ -114,6 +112,7 @@ impl Decider {
             // As many as fit have their devices.
             Ok(_) => self.lift(now, gang),
             Err(why) => {
+                self.stand_as_gang(gang, &open);
                 let preemption = self.preempt(now, gang, &open, needed);
                 let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
                     Some(preemption) if preemption.is_under_way => (Some(preemption), None),
@@ -124,7 +123,7 @@ impl Decider {
                     intents.extend(self.gang_waits(now, &gang.id, &preemption.why, true));
                     return intents;
                 }
-                let more = self.stand_as_gang(now, gang, &open, needed);
+                let more = self.reserve_for(now, gang, &open, needed);
                 let place = self.standing.place(&gang.id);
                 let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
                 let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");

@@ -8,9 +8,8 @@ use super::Decider;
 use super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
-use crate::fleet::Fleet;
 use crate::intent::{Intent, Topic};
-use crate::ranking::{View, Way};
+use crate::ranking::Way;
 use crate::{refusals, spread};
 
 /// What to do with a pod.
@@ -165,42 +164,30 @@ impl Decider {
     fn best(&mut self, now: Time, demand: &Demand, owner: &str, way: Way) -> Choice {
         let pod = demand.subject.pod.as_ref().filter(|_| way == Way::Managed && !self.standing.is_empty());
         let asks = pod.map(|pod| self.asks(now, pod));
-        let mut view = View {
-            cluster: &self.cluster,
-            handed_over: self.handed_over(),
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-        };
-        let ranking = self.rankings.of(demand, way, &mut view);
+        let mut ranked = self.ranked(demand, way);
+        let ranking = ranked.ranking;
         if let Some(error) = ranking.fatal() {
             return Choice::Fatal(error.to_owned());
         }
-        let refusals = &self.refusals;
-        let is_kept = |fleet: &Fleet, index| {
-            let node = fleet.node(index);
-            asks.as_ref().is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
-        };
-        let is_free = |fleet: &Fleet, index| {
-            !is_kept(fleet, index) && !refusals.contains(owner, &fleet.node(index).name, now)
-        };
-        match ranking.best().find(|(_, index)| is_free(view.fleet, *index)) {
+        let asks = asks.as_ref();
+        match ranking.best().find(|(_, index)| ranked.is_free(now, asks, owner, *index)) {
             Some((score, _)) if score.is_native => Choice::Native,
             Some((_, first)) => {
-                let key = spread::topology_key(view.fleet, first).map(str::to_owned);
+                let key = spread::topology_key(ranked.view.fleet, first).map(str::to_owned);
                 let node = key.and_then(|key| {
-                    let candidates: Vec<_> =
-                        ranking.best().filter(|(_, index)| is_free(view.fleet, *index)).collect();
-                    spread::least_used(&key, &candidates, &mut view)
+                    let free = ranking.best().filter(|(_, index)| ranked.is_free(now, asks, owner, *index));
+                    let candidates: Vec<_> = free.collect();
+                    spread::least_used(&key, &candidates, &mut ranked.view)
                 });
-                let node = node.unwrap_or(first);
-                Choice::Node { node: view.fleet.node(node).name.clone(), suitable: ranking.suitable() }
+                let node = ranked.view.fleet.node(node.unwrap_or(first)).name.clone();
+                Choice::Node { node, suitable: ranking.suitable() }
             }
             None => Choice::Nowhere {
-                sentence: ranking
-                    .sentence(ranking.best().filter(|(_, index)| is_kept(view.fleet, *index)).count()),
-                crowded: ranking.without_room().map(|index| view.fleet.node(index).name.clone()).collect(),
+                sentence: ranking.sentence(ranked.kept(asks)),
+                crowded: ranking
+                    .without_room()
+                    .map(|index| ranked.view.fleet.node(index).name.clone())
+                    .collect(),
                 is_managed: way == Way::Managed && !ranking.is_not_managed(),
             },
         }

@@ -374,7 +374,7 @@ fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
 }
 
 /// Whether all claims of the pod were seen with devices.
-fn has_its_devices(subject: &Subject) -> bool {
+pub(super) fn has_its_devices(subject: &Subject) -> bool {
     let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
     subject.obstacles.iter().all(is_gate) && subject.claims.iter().all(Wanted::is_allocated)
 }

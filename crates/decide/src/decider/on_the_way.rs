@@ -7,7 +7,7 @@ use tessera_cluster::subject::Wanted;
 
 use super::Decider;
 use crate::demand::Demand;
-use crate::ranking::{self, Fit, View, Way};
+use crate::ranking::{self, Fit, Way};
 use crate::steers::Steer;
 
 impl Decider {
@@ -71,16 +71,7 @@ impl Decider {
 
     pub(super) fn fit(&mut self, demand: &Demand, way: Way, node: &str) -> Option<Fit> {
         let index = self.fleet.find(node)?;
-        let handed_over = self.handed_over();
-        let mut view = View {
-            cluster: &self.cluster,
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-            handed_over,
-        };
-        ranking::fit(demand, way, index, &mut view).ok()?.ok()
+        ranking::fit(demand, way, index, &mut self.view_of_nodes()).ok()?.ok()
     }
 
     /// Counts the pod as on its way to the node.

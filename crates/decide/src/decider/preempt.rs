@@ -36,12 +36,25 @@ const PLAN_AGAIN: Time = Time::from_secs(10);
 pub(super) struct Preempting {
     /// Not to be planned anew before then.
     nominating: BTreeMap<GangId, Time>,
+    /// What was decided on and not seen on the pods yet: it counts at once, so that nobody plans with the same victims.
+    planned: BTreeMap<Key, Planned>,
     /// Pods whose nominations count as taken, each with the node.
     held_for: BTreeMap<Key, String>,
+    /// Some did, and do so no more.
+    has_freed: bool,
     /// Pods whose eviction was refused, and when.
     unevictable: BTreeMap<PodReference, Time>,
     /// The lowest priority of those that hold managed cards, as of then.
     lowest: Option<(Time, i32)>,
+}
+
+/// A nomination that is being written.
+#[derive(Debug)]
+struct Planned {
+    pod: PodReference,
+    nomination: Nomination,
+    /// Where it was not seen by then, it is planned anew.
+    until: Time,
 }
 
 /// What is done so that others make room.
@@ -91,8 +104,7 @@ impl Decider {
             let again = *self.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
             if now < again {
                 self.gangs.set_due(&gang.id, again);
-                let why = "what is planned for it is being written".to_owned();
-                return Some(Preemption { intents: Vec::new(), why, is_under_way: true });
+                return Some(being_written());
             }
         }
         if nominated.len() < needed || is_over {
@@ -110,9 +122,11 @@ impl Decider {
         let again = self.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
         if now < again {
             self.gangs.set_due(&gang.id, again);
-            return None;
+            let is_planned = open.iter().any(|member| self.planned(now, &member.key, &member.pod).is_some());
+            return is_planned.then(being_written);
         }
         self.preempting.nominating.retain(|_, again| *again > now);
+        self.preempting.planned.retain(|_, planned| planned.until > now);
         self.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
         let (placements, victims) = match self.find_victims(now, gang, open, needed) {
             Ok(found) => found,
@@ -135,7 +149,11 @@ impl Decider {
             let own = results.filter(|result| result.driver == self.driver);
             let devices = own.map(|result| result.device.clone()).collect();
             let nomination = Nomination { node: node.clone(), devices, until };
-            intents.push(Intent::Nominate { pod: reference(pod), nomination: Some(nomination) });
+            let pod = reference(pod);
+            let planned =
+                Planned { pod: pod.clone(), nomination: nomination.clone(), until: now + PLAN_AGAIN };
+            self.preempting.planned.insert(placed.key.clone(), planned);
+            intents.push(Intent::Nominate { pod, nomination: Some(nomination) });
         }
         let why = format!("{} would be evicted for it", names(&victims));
         Some(Preemption { intents, why, is_under_way: true })
@@ -239,6 +257,12 @@ fn is_in_force(nomination: &Nomination, now: Time) -> bool {
 
 fn at(time: Timestamp) -> Time {
     Time::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
+}
+
+/// What was planned for pods is not seen on them yet.
+fn being_written() -> Preemption {
+    let why = "what is planned for it is being written".to_owned();
+    Preemption { intents: Vec::new(), why, is_under_way: true }
 }
 
 /// Takes nominations back.

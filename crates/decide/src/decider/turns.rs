@@ -21,9 +21,6 @@ impl Decider {
         let pods: BTreeSet<Key> =
             if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
         self.queue.clear();
-        if all {
-            self.standing.clear();
-        }
         let due = self.gangs.take_due(now);
         let mut turns: BTreeSet<(Order, Who)> = BTreeSet::new();
         let mut gangs = BTreeSet::new();
@@ -46,9 +43,35 @@ impl Decider {
         turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Who::Gang(gang))));
         let turns: Vec<Who> = turns.into_iter().map(|(_, who)| who).collect();
         if all {
-            self.standing.set_places(&turns);
+            self.standing.begin_anew(&turns);
         }
         turns
+    }
+
+    /// Looks at these, one after the other. Returns, too, whether something is kept for one of them no more: others may have
+    /// that.
+    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Who>) -> (Vec<Intent>, bool) {
+        let mut intents = Vec::new();
+        let mut has_freed = false;
+        for who in turns {
+            self.standing.begin_turn(&who);
+            let looked = match &who {
+                Who::Pod(key) => self.look_at_pod(now, key),
+                Who::Gang(gang) => self.look_at_gang(now, gang),
+            };
+            for intent in &looked {
+                if let Intent::Steer { pod, .. }
+                | Intent::Release { pod, .. }
+                | Intent::Allocate { pod, .. } = intent
+                {
+                    self.in_flight.insert(pod.clone());
+                }
+            }
+            intents.extend(looked);
+            has_freed |= self.standing.end_turn(&who);
+            has_freed |= self.has_freed_nominated();
+        }
+        (intents, has_freed)
     }
 
     /// The place of a gang among those that wait.
@@ -75,13 +98,13 @@ impl Decider {
             waiting.is_managed = true;
             return self.waits(now, key, &pod, error.to_string(), true).into_iter().collect();
         }
-        self.forget_nominated(key);
-        let mut intents: Vec<Intent> = self.look_at(now, key).into_iter().collect();
-        if self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck) {
-            intents.extend(self.stand_and_preempt(now, key, &pod));
-        }
-        self.hold_nominated(now, key, &pod);
-        intents
+        self.with_nominated(now, &[(key, &pod)], |decider| {
+            let mut intents: Vec<Intent> = decider.look_at(now, key).into_iter().collect();
+            if decider.waiting.get(key).is_some_and(|waiting| waiting.is_stuck) {
+                intents.extend(decider.stand_and_preempt(now, key, &pod));
+            }
+            intents
+        })
     }
 
     /// A pod that fits nowhere keeps its place, and others may have to make room for it.

@@ -12,8 +12,7 @@ use crate::Time;
 use crate::demand::Demand;
 use crate::distance::{Candidate, Path, areas};
 use crate::fleet::NodeIndex;
-use crate::queue::Asks;
-use crate::ranking::{Fit, View, Way};
+use crate::ranking::{Fit, Way};
 use crate::refusals;
 use crate::score::Score;
 
@@ -103,15 +102,8 @@ impl Decider {
         demand: &Demand,
     ) -> Result<BTreeMap<NodeIndex, Score>, String> {
         let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
-        let mut view = View {
-            cluster: &self.cluster,
-            handed_over: self.handed_over(),
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-        };
-        let ranking = self.rankings.of(demand, Way::Managed, &mut view);
+        let ranked = self.ranked(demand, Way::Managed);
+        let ranking = ranked.ranking;
         if let Some(error) = ranking.fatal() {
             return Err(error.to_owned());
         }
@@ -122,12 +114,8 @@ impl Decider {
             ));
         }
         let owner = refusals::owner(&member.pod);
-        let may = |index: NodeIndex| {
-            let node = view.fleet.node(index);
-            let is_kept = |asks: &Asks| self.standing.is_kept_from(asks, &node.name, node.pools());
-            !self.refusals.contains(&owner, &node.name, now) && !asks.as_ref().is_some_and(is_kept)
-        };
-        Ok(ranking.best().filter(|(_, index)| may(*index)).map(|(score, index)| (index, score)).collect())
+        let free = ranking.best().filter(|(_, index)| ranked.is_free(now, asks.as_ref(), &owner, *index));
+        Ok(free.map(|(score, index)| (index, score)).collect())
     }
 
     /// Every node that takes any of them, with how many of the scarcest.
@@ -218,21 +206,8 @@ impl Decider {
         let Some(member) = missing else { return String::new() };
         let Some(demand) = &member.demand else { return String::new() };
         let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
-        let mut view = View {
-            cluster: &self.cluster,
-            handed_over: self.handed_over(),
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-        };
-        let ranking = self.rankings.of(demand, Way::Managed, &mut view);
-        let is_kept = |index| {
-            let node = view.fleet.node(index);
-            asks.as_ref().is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
-        };
-        let kept = ranking.best().filter(|(_, index)| is_kept(*index)).count();
-        let sentence = ranking.sentence(kept);
+        let ranked = self.ranked(demand, Way::Managed);
+        let sentence = ranked.ranking.sentence(ranked.kept(asks.as_ref()));
         format!(
             "gang {gang}: {} of {needed} pods that it needs fit now; for the next, {sentence}",
             tried.len()

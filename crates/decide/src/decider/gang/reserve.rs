@@ -12,7 +12,7 @@ use crate::Time;
 use crate::demand::Demand;
 use crate::fleet::NodeIndex;
 use crate::queue::Who;
-use crate::ranking::{View, Way};
+use crate::ranking::Way;
 
 /// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,9 +26,15 @@ struct Kept {
 }
 
 impl Decider {
-    /// A gang that does not fit keeps its place, and nodes, if it has waited for long enough. Returns what is to be said of that
-    /// besides.
-    pub(super) fn stand_as_gang(
+    /// A gang that does not fit keeps its place.
+    pub(super) fn stand_as_gang(&mut self, gang: &Gang, open: &[&Member]) {
+        if let Some(demand) = largest(open) {
+            self.stand(&self.order_of(&gang.id), &Who::Gang(gang.id.clone()), demand);
+        }
+    }
+
+    /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
+    pub(super) fn reserve_for(
         &mut self,
         now: Time,
         gang: &Gang,
@@ -36,10 +42,8 @@ impl Decider {
         needed: usize,
     ) -> Option<String> {
         let order = self.order_of(&gang.id);
-        let demand =
-            open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())?;
+        let demand = largest(open)?;
         let who = Who::Gang(gang.id.clone());
-        self.stand(&order, &who, demand);
         let nodes = self.nodes_when_empty(demand)?;
         let room: usize = nodes.iter().map(|(_, pods)| pods).sum();
         let most = self.gangs.see_room(&gang.id, room);
@@ -99,15 +103,7 @@ impl Decider {
     /// of cards, of which nobody can say how many there could be.
     fn nodes_when_empty(&mut self, demand: &Demand) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
-        let mut view = View {
-            cluster: &self.cluster,
-            fleet: &mut self.fleet,
-            asker: &mut self.asker,
-            driver: &self.driver,
-            mix: &self.mix,
-            handed_over: Some(before),
-        };
-        let could: Vec<NodeIndex> = self.rankings.of(demand, Way::Managed, &mut view).could().collect();
+        let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
         // Nodes that suit give it as many devices as each other.
         let first = could.iter().find_map(|index| {
             let name = (String::new(), self.fleet.node(*index).name.clone());
@@ -152,6 +148,11 @@ impl Decider {
         }
         (last, claims.len())
     }
+}
+
+/// What the pod asks for that asks for most.
+fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
+    open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())
 }
 
 /// The pods that use a claim.

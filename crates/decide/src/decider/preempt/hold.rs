@@ -13,20 +13,52 @@ use tessera_cluster::{Key, key};
 
 use super::super::Decider;
 use super::super::claim::{is_ours, users};
+use super::super::observe::has_its_devices;
+use super::super::pod::{node_name, reference};
 use super::{at, is_in_force, nomination};
 use crate::Time;
-use crate::intent::PodReference;
+use crate::intent::{Intent, PodReference};
 
 /// How long a pod counts as one that may not be evicted, after that was refused.
 const UNEVICTABLE: Time = Time::from_secs(60);
 
 impl Decider {
+    /// Looks at pods that may have what is nominated for them; for all others that counts as taken.
+    pub(in super::super) fn with_nominated(
+        &mut self,
+        now: Time,
+        pods: &[(&Key, &Pod)],
+        look: impl FnOnce(&mut Self) -> Vec<Intent>,
+    ) -> Vec<Intent> {
+        let is_held = |decider: &Self, key: &Key| decider.preempting.held_for.contains_key(key);
+        let held: Vec<&Key> = pods.iter().map(|(key, _)| *key).filter(|key| is_held(self, key)).collect();
+        held.iter().for_each(|key| self.forget_nominated(key));
+        let intents = look(self);
+        pods.iter().for_each(|(key, pod)| self.hold_nominated(now, key, pod));
+        self.preempting.has_freed |= held.iter().any(|key| !is_held(self, key));
+        intents
+    }
+
+    /// Whether anything that was nominated has ceased to count as taken since this was asked last.
+    pub(in super::super) fn has_freed_nominated(&mut self) -> bool {
+        std::mem::take(&mut self.preempting.has_freed)
+    }
+
     /// Counts what is nominated for the pod as taken, if anything is.
-    pub(in super::super) fn hold_nominated(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let Some(nomination) = nomination(pod).filter(|nomination| is_in_force(nomination, now)) else {
+    fn hold_nominated(&mut self, now: Time, key: &Key, pod: &Pod) {
+        let nomination = match nomination(pod) {
+            Some(seen) => {
+                self.preempting.planned.remove(key);
+                Some(seen)
+            }
+            None => self.planned(now, key, pod).cloned(),
+        };
+        let Some(nomination) = nomination.filter(|nomination| is_in_force(nomination, now)) else {
             return;
         };
-        if self.steers.get(key).is_some() {
+        // Who has devices needs no others, whatever stands on it.
+        let has_devices = || has_its_devices(&tessera_cluster::subject::of_pod(self.cluster.objects(), pod));
+        if self.steers.get(key).is_some() || node_name(pod).is_some() || has_devices() {
             return;
         }
         let results = nomination.devices.iter().map(|device| DeviceRequestAllocationResult {
@@ -66,6 +98,12 @@ impl Decider {
             }
             self.fleet.mark(&node);
         }
+    }
+
+    /// What was decided that the pod will get, where it may not have been seen on the pod yet.
+    pub(super) fn planned(&self, now: Time, key: &Key, pod: &Pod) -> Option<&Nomination> {
+        let planned = self.preempting.planned.get(key)?;
+        (planned.until > now && planned.pod == reference(pod)).then_some(&planned.nomination)
     }
 
     fn pool_of(&self, node: &str) -> String {

@@ -113,6 +113,88 @@ fn what_becomes_free_is_for_the_one_that_is_nominated() {
     assert_eq!(allocated, ["urgent"]);
 }
 
+/// It counts as soon as it is decided on, whether it was seen on its pod yet or not.
+#[test]
+fn two_that_are_planned_at_once_do_not_count_on_the_same_victim() {
+    let nominated_to = |fed: &mut Fed| -> Vec<String> {
+        let node = |intent: &Intent| match intent {
+            Intent::Nominate { nomination: Some(nomination), .. } => Some(nomination.node.clone()),
+            _ => None,
+        };
+        let mut nodes: Vec<String> = fed.decide().iter().filter_map(node).collect();
+        nodes.sort();
+        nodes
+    };
+    for (nodes, expected) in [(&[("a", 1)][..], &["a"][..]), (&[("a", 1), ("b", 1)], &["a", "b"])] {
+        let mut fed = leader(nodes);
+        for (node, _) in nodes {
+            running(&mut fed, &format!("low-{node}"), 1, with_priority(0));
+        }
+        for name in ["one", "two"] {
+            fed.versioned(name, "gpu", 1, 5);
+            let mut pod = pod(name);
+            pod["spec"]["priority"] = json!(10);
+            fed.apply_pod(pod);
+        }
+        assert_eq!(nominated_to(&mut fed), expected);
+        // Neither was seen: that changes nothing for a while, then they are planned anew.
+        assert_eq!(nominated_to(&mut fed), [""; 0]);
+        fed.now += Time::from_secs(11);
+        assert_eq!(nominated_to(&mut fed), expected);
+    }
+}
+
+#[test]
+fn what_is_nominated_no_longer_is_for_others_at_once() {
+    let mut fed = leader(&[("a", 2)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    running(&mut fed, "stays", 1, with_priority(0));
+    urgent(&mut fed, 2);
+    assert_eq!(victims(&mut fed), ["low", "stays"]);
+    fed.delete(Kind::Pod, "low");
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    fed.versioned("small", "gpu", 1, 5);
+    let mut small = pod("small");
+    small["spec"]["preemptionPolicy"] = json!("Never");
+    fed.apply_pod(small);
+    assert_eq!(fed.allocates(), []);
+    // What was nominated ends, and what it waited for has not come.
+    fed.now += Time::from_secs(601);
+    assert_eq!(fed.allocates().len(), 1);
+}
+
+/// Its nomination stands on it still.
+#[test]
+fn who_has_devices_keeps_nothing_else() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    running(&mut fed, "high", 1, with_priority(20));
+    fed.versioned("train-0", "gpu", 1, 5);
+    let mut first = member("train", 0, 2);
+    first["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("1");
+    first["spec"]["priority"] = json!(10);
+    fed.apply_pod(first);
+    assert_eq!(victims(&mut fed), ["low"]);
+    // Meanwhile there is room elsewhere.
+    fed.delete(Kind::Pod, "high");
+    fed.delete(Kind::ResourceClaim, "high-gpus");
+    let intents = fed.decide();
+    fed.written(&intents);
+    let [Intent::Allocate { node, .. }] = intents.as_slice() else { panic!("{intents:?}") };
+    let lifts = fed.decide();
+    fed.written(&lifts);
+    let lifted = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("train-0")]).unwrap();
+    assert!(lifted["metadata"]["annotations"]["gpu.tessera.dev/nomination"].is_string());
+    fed.bound(lifted, node);
+    fed.now += Time::from_secs(11);
+    fed.decide();
+    fed.delete(Kind::Pod, "low");
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    fed.versioned("other", "gpu", 1, 5);
+    fed.apply_pod(pod("other"));
+    assert_eq!(fed.allocates().len(), 1);
+}
+
 #[test]
 fn nobody_of_the_same_priority_or_by_a_pod_that_never_preempts() {
     let mut fed = leader(&[("a", 1)]);

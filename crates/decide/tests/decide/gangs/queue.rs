@@ -112,6 +112,53 @@ fn nodes_are_kept_for_a_gang_that_has_waited_for_ten_minutes() {
     assert_eq!(who(&mut fed), ["urgent"]);
 }
 
+/// Also while all are looked at anew, before it is the gang's turn.
+#[test]
+fn what_is_kept_for_a_gang_is_kept_from_who_came_before_it_too() {
+    let mut fed = waiting_gang(None);
+    fed.now = Time::from_secs(1_601);
+    fed.decide();
+    ask_at(&mut fed, "older", 1, 900, |_| {});
+    fed.apply(node("c"));
+    assert_eq!(who(&mut fed), [""; 0]);
+    // It waits no more.
+    fed.delete(tessera_cluster::Kind::Pod, "train-0");
+    fed.delete(tessera_cluster::Kind::Pod, "train-1");
+    assert_eq!(who(&mut fed), ["older"]);
+}
+
+/// While others make room for it, too.
+#[test]
+fn nobody_passes_a_gang_at_the_head_of_a_strict_queue_that_preempts() {
+    let mut fed = with_placement(&[("a", 2), ("b", 1)], json!({ "queue": "Strict" }));
+    ask_at(&mut fed, "low", 1, 5, |pod| {
+        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": "a" })
+    });
+    let intents = fed.decide();
+    fed.written(&intents);
+    let low = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("low")]).unwrap();
+    fed.bound(low, "a");
+    for number in 0..2 {
+        fed.versioned(&format!("train-{number}"), "gpu", 2 - number, 5);
+        let mut pod = member("train", number, 2);
+        pod["metadata"]["creationTimestamp"] = at(10);
+        pod["spec"]["priority"] = json!(10);
+        pod["spec"]["nodeSelector"] =
+            json!({ "kubernetes.io/hostname": if number == 0 { "a" } else { "b" } });
+        fed.apply_pod(pod);
+    }
+    let intents = fed.decide();
+    assert!(intents.iter().any(|intent| matches!(intent, Intent::Nominate { .. })), "{intents:?}");
+    fed.apply(node("c"));
+    for slice in
+        slices("c", 1, json!({ "pool": "main", "allocation": "Managed", "placement": { "queue": "Strict" } }))
+    {
+        fed.apply(slice);
+    }
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    assert_eq!(who(&mut fed), [""; 0]);
+}
+
 #[test]
 fn who_ends_before_the_gang_could_begin_may_use_its_nodes() {
     let mut fed = waiting_gang(Some(3_000));

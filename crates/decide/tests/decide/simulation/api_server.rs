@@ -9,6 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::jiff::Timestamp;
+use tessera_cluster::workloads::DisruptionBudget;
 use tessera_cluster::{Key, Kind, Object, key};
 
 use super::checks;
@@ -18,13 +19,14 @@ use watches::{Event, Stream};
 pub use writes::Answer;
 
 /// The kinds that exist here.
-pub const KINDS: [Kind; 6] = [
+pub const KINDS: [Kind; 7] = [
     Kind::DeviceClass,
     Kind::Node,
     Kind::ResourceSlice,
     Kind::ResourceClaimTemplate,
     Kind::ResourceClaim,
     Kind::Pod,
+    Kind::DisruptionBudget,
 ];
 
 /// The API server.
@@ -79,6 +81,16 @@ impl Server {
             Object::ResourceClaim(claim) => Some((key(&claim.metadata), claim)),
             _ => None,
         })
+    }
+
+    /// The disruption budgets that are about the pod.
+    pub fn budgets_of(&self, pod: &Pod) -> Vec<DisruptionBudget> {
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let budgets = self.of_kind(Kind::DisruptionBudget).filter_map(|object| match object.as_ref() {
+            Object::DisruptionBudget(budget) if budget.selects(&labels) => Some(budget.clone()),
+            _ => None,
+        });
+        budgets.collect()
     }
 
     /// A number that was never given before.
@@ -161,6 +173,11 @@ pub fn gates(pod: &Pod) -> Vec<String> {
 
 pub fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
+}
+
+pub fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
 pub fn has_ended(pod: &Pod) -> bool {

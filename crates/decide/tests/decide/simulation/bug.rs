@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::steering::GATE;
 use tessera_cluster::{Kind, Object};
 use tessera_decide::Observation;
@@ -75,11 +76,19 @@ pub enum Bug {
     GangNotObserved,
     /// What is nominated is seen as soon as it is decided on, whatever becomes of the write.
     NominationTakenAsSeen,
+    /// That the queue of a pool is strict is not observed.
+    StrictNotObserved,
+    /// After how long nodes are kept for a gang is not observed.
+    ReservationNotObserved,
+    /// Pods count as ones that end at once.
+    DeadlineTakenForShort,
+    /// Disruption budgets are not observed.
+    BudgetNotObserved,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 32] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
         Bug::ConflictTakenForGone,
@@ -108,6 +117,10 @@ impl Bug {
         Bug::GateOfGangLiftedAtOnce,
         Bug::GangNotObserved,
         Bug::NominationTakenAsSeen,
+        Bug::StrictNotObserved,
+        Bug::ReservationNotObserved,
+        Bug::DeadlineTakenForShort,
+        Bug::BudgetNotObserved,
     ];
 
     /// Those that pairs of faults find.
@@ -165,6 +178,18 @@ impl Bug {
                     slice.metadata.annotations.clone_from(&before.metadata.annotations);
                 }
             }
+            (Bug::StrictNotObserved, Object::ResourceSlice(slice)) => {
+                replace_in_report(slice, r#""queue":"Strict""#, r#""queue":"BestEffort""#);
+            }
+            (Bug::ReservationNotObserved, Object::ResourceSlice(slice)) => {
+                replace_in_report(slice, r#""reserveAfterSeconds":20"#, r#""reserveAfterSeconds":86400"#);
+            }
+            (Bug::DeadlineTakenForShort, Object::Pod(pod)) => {
+                if let Some(spec) = pod.spec.as_mut().filter(|spec| spec.node_name.is_none()) {
+                    spec.active_deadline_seconds = Some(1);
+                }
+            }
+            (Bug::BudgetNotObserved, Object::DisruptionBudget(_)) => return None,
             (Bug::NodeReadOnce, Object::Node(_)) if before.is_some() => return None,
             _ => {}
         }
@@ -179,5 +204,11 @@ impl Bug {
                 | (Bug::ClaimDeletionNotObserved, Kind::ResourceClaim)
                 | (Bug::SliceDeletionNotObserved, Kind::ResourceSlice)
         )
+    }
+}
+
+fn replace_in_report(slice: &mut ResourceSlice, what: &str, by: &str) {
+    for text in slice.metadata.annotations.iter_mut().flat_map(|all| all.values_mut()) {
+        *text = text.replace(what, by);
     }
 }

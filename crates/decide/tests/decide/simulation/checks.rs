@@ -2,6 +2,7 @@
 
 mod devices;
 pub mod gangs;
+mod queue;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -30,6 +31,13 @@ impl Replica {
             Object::Pod(pod) => Some(pod),
             _ => None,
         }
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.of_kind(Kind::Pod).filter_map(|object| match object {
+            Object::Pod(pod) => Some(pod),
+            _ => None,
+        })
     }
 
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
@@ -107,6 +115,10 @@ impl Replica {
         for object in self.of_kind(Kind::Pod) {
             let Object::Pod(pod) = object else { continue };
             let is_gone = has_ended(pod) || pod.metadata.deletion_timestamp.is_some();
+            // A card that pods share is taken by the first of them.
+            if self.sent.contains_key(&reference(pod)) && names_a_claim(pod) {
+                return None;
+            }
             let claim = self.claim(pod).map(|claim| key(&claim.metadata));
             if is_gone || claim.is_none_or(|claim| self.allocated.contains(&claim)) {
                 continue;
@@ -124,6 +136,11 @@ impl Replica {
         }
         Some((cards, taken))
     }
+}
+
+fn names_a_claim(pod: &Pod) -> bool {
+    let mut asked = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    asked.any(|asked| asked.resource_claim_name.is_some())
 }
 
 fn reference(pod: &Pod) -> PodReference {
@@ -157,6 +174,9 @@ pub fn failed(replica: &mut Replica, pod: &PodReference) {
 /// Whether the replica could decide this by what it has seen.
 pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
     let Some(about) = intent.pod() else { return };
+    if let Intent::Nominate { nomination: Some(nomination), .. } = intent {
+        queue::may_nominate(around, replica, nomination);
+    }
     if matches!(intent, Intent::Note { .. } | Intent::Nominate { .. } | Intent::Clear { .. }) {
         return;
     }
@@ -175,7 +195,10 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
         Intent::Steer { node, .. } => steer(around, replica, pod, node),
         Intent::Release { why, .. } => release(around, replica, pod, why),
         Intent::Evict { why, .. } => gangs::may_evict(around, replica, why),
-        // What it may have of which card is checked when it is written.
+        // Which of its devices are free is checked when it is written.
+        Intent::Allocate { claims, node, .. } if !claims.is_empty() => {
+            queue::may_allocate(around, replica, pod, node);
+        }
         Intent::Allocate { lifts_gate: true, .. } => gangs::may_lift(around, replica, pod),
         _ => {}
     }
@@ -294,7 +317,8 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server, cluster: &
             continue;
         }
         for ((_, name), node) in &cluster.objects().nodes {
-            if devices::fits(cluster, &subject, node, asker) {
+            let is_kept = devices::has_managed(cluster, name) && queue::is_kept_from(around, server, pod);
+            if !is_kept && devices::fits(cluster, &subject, node, asker) {
                 around.violated(|| format!("{} fits on {name} and waits", key.1));
             }
         }

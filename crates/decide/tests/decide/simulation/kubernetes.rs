@@ -2,10 +2,13 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::jiff::Timestamp;
 use tessera_cluster::{Key, Kind, Object};
+use tessera_decide::Time;
 
-use super::api_server::{Server, Surroundings, has_ended, node_name};
+use super::api_server::{Server, Surroundings, has_ended, is_running, node_name};
 
 /// One look at everything; each thing that is to be done is done now or at a later look. With a plan all is done at once, so
 /// that there is nothing to look at again before something changes; then `seen` says what was seen.
@@ -22,6 +25,28 @@ pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
         server.claims().map(|(key, claim)| (key, claim.clone())).collect();
     for (key, claim) in claims {
         free(around, server, &key, &claim);
+    }
+    allow_disruptions(around, server);
+}
+
+/// How many pods of a disruption budget must run.
+pub const LEAST_ANNOTATION: &str = "least";
+
+/// The controller of disruption budgets: it counts pods that run.
+fn allow_disruptions(around: &mut Surroundings, server: &mut Server) {
+    let budgets: Vec<_> = server.of_kind(Kind::DisruptionBudget).cloned().collect();
+    for object in budgets {
+        let Object::DisruptionBudget(budget) = object.as_ref() else { continue };
+        let least = budget.metadata.annotations.as_ref().and_then(|all| all.get(LEAST_ANNOTATION));
+        let least: u32 = least.and_then(|least| least.parse().ok()).expect("it was made so");
+        let of_budget = |pod: &Pod| budget.selects(&pod.metadata.labels.clone().unwrap_or_default());
+        let healthy = server.pods().filter(|(_, pod)| is_running(pod) && of_budget(pod)).count();
+        let allowed = u32::try_from(healthy).expect("few pods").saturating_sub(least);
+        if allowed != budget.status.disruptions_allowed && around.percent(40) {
+            let mut budget = budget.clone();
+            budget.status.disruptions_allowed = allowed;
+            server.apply(around, budget);
+        }
     }
 }
 
@@ -92,15 +117,32 @@ fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
         return;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase == Some("Running") && ends(pod).is_some_and(|end| end <= around.now) {
+        around.note(|| format!("{} has run for long enough", key.1));
+        server.update_pod(around, key, |pod| {
+            pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        });
+        return;
+    }
     let is_job = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("job"));
     let next = match phase {
         Some("Pending") if around.percent(30) => "Running",
         Some("Running") if is_job && around.percent(1) => "Succeeded",
         _ => return,
     };
+    let now = Timestamp::from_second(i64::try_from(around.now.as_secs()).unwrap()).unwrap();
     server.update_pod(around, key, |pod| {
-        pod.status.get_or_insert_default().phase = Some(next.to_owned());
+        let status = pod.status.get_or_insert_default();
+        status.phase = Some(next.to_owned());
+        status.start_time.get_or_insert(meta::v1::Time(now));
     });
+}
+
+/// When the pod has run for as long as it may.
+pub fn ends(pod: &Pod) -> Option<Time> {
+    let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+    let started = pod.status.as_ref()?.start_time.as_ref()?.0.as_second();
+    Some(Time::from_secs(u64::try_from(started + seconds).ok()?))
 }
 
 /// Consumers that are gone or done are removed; the last one's devices become free; a pod's own claim goes with it.

@@ -73,6 +73,8 @@ pub struct Replica {
     /// When it decided anything last, or told the same again.
     pub last_intent: Time,
     told: BTreeMap<PodReference, String>,
+    /// When it last did something about the pod.
+    pub acted: BTreeMap<Key, Time>,
 }
 
 impl Replica {
@@ -96,6 +98,7 @@ impl Replica {
             allocated: BTreeSet::new(),
             last_intent: Time::ZERO,
             told: BTreeMap::new(),
+            acted: BTreeMap::new(),
         }
     }
 

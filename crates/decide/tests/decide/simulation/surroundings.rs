@@ -22,6 +22,15 @@ pub struct Surroundings {
     pub log: Option<Vec<String>>,
     /// What was true of gangs.
     pub gangs: Gangs,
+    pub placement: Placement,
+}
+
+/// What the pool says of who goes first.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Placement {
+    pub is_strict: bool,
+    /// After so long nodes are kept for a gang; `None`: not before the end.
+    pub reserve_after: Option<Time>,
 }
 
 impl Surroundings {
@@ -37,6 +46,7 @@ impl Surroundings {
             only_steered_since: None,
             log: with_log.then(Vec::new),
             gangs: Gangs::default(),
+            placement: Placement::default(),
         }
     }
 

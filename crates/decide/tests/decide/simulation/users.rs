@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::steering::GATE;
+use tessera_cluster::workloads::DisruptionBudget;
 use tessera_cluster::{Key, Kind};
 use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, gates, node_name};
+use super::kubernetes::LEAST_ANNOTATION;
+use super::surroundings::Placement;
 use crate::objects;
 
 /// Names of pods, used again and again as a StatefulSet does.
@@ -36,6 +40,11 @@ pub struct Users {
     tainted: BTreeMap<&'static str, Time>,
     next: Time,
 }
+
+/// After so long nodes are kept for a gang, in runs in which they are.
+const RESERVE_AFTER: Time = Time::from_secs(20);
+/// Later than any run ends.
+const NEVER: Time = Time::from_secs(86_400);
 
 /// How long cards that are managed no longer stay tainted, while the node's report says already what they are.
 const TAINTED: Time = Time::from_secs(60);
@@ -70,6 +79,20 @@ impl Users {
             tainted: BTreeMap::new(),
             next: Time::ZERO,
         };
+        around.placement = match around.rng.u32(0..100) {
+            0..25 => Placement { is_strict: true, reserve_after: None },
+            25..60 => Placement { is_strict: false, reserve_after: Some(RESERVE_AFTER) },
+            _ => Placement::default(),
+        };
+        if around.percent(50) {
+            let least = around.rng.u32(1..3);
+            let budget = json!({
+                "metadata": { "name": "kept", "namespace": "team",
+                    "annotations": { LEAST_ANNOTATION: least.to_string() } },
+                "spec": { "selector": { "matchLabels": { "kept": "yes" } } },
+            });
+            server.apply(around, objects::read::<DisruptionBudget>(budget));
+        }
         for node in ["a", "b", "c"] {
             let cards = around.rng.usize(1..=4);
             users.cards.insert(node, cards);
@@ -91,8 +114,9 @@ impl Users {
     }
 
     fn publish(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
-        // What is kept for a gang after ten minutes would look like pods that fit and wait.
-        let placement = json!({ "reserveAfterSeconds": 86_400 });
+        let after = around.placement.reserve_after.unwrap_or(NEVER).as_secs();
+        let queue = if around.placement.is_strict { "Strict" } else { "BestEffort" };
+        let placement = json!({ "reserveAfterSeconds": after, "queue": queue });
         let pool = json!({ "pool": "main", "allocation": self.allocation[node], "placement": placement });
         let is_tainted = self.allocation[node] == "Managed" || self.tainted.contains_key(node);
         for slice in objects::slices_with(node, self.cards[node], pool, is_tainted) {
@@ -138,8 +162,10 @@ impl Users {
             return;
         }
         let uid = format!("u{}", server.next_uid());
+        let now = Timestamp::from_second(i64::try_from(around.now.as_secs()).unwrap()).unwrap();
         let mut pod = json!({
-            "metadata": { "name": key.1, "namespace": key.0, "uid": uid, "labels": {} },
+            "metadata": { "name": key.1, "namespace": key.0, "uid": uid, "labels": {},
+                "creationTimestamp": now.to_string() },
             "spec": {
                 "containers": [{ "name": "c", "resources": { "requests": { "cpu": "50m" } } }],
                 "schedulingGates": [{ "name": GATE }],
@@ -175,6 +201,12 @@ impl Users {
             let owner = around.rng.u32(0..2);
             pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
                 "name": "owner", "uid": format!("owner-{owner}"), "controller": true }]);
+        }
+        if around.percent(30) {
+            pod["metadata"]["labels"]["kept"] = json!("yes");
+        }
+        if around.percent(40) {
+            pod["spec"]["activeDeadlineSeconds"] = json!(around.rng.u32(5..60));
         }
         if around.percent(20) {
             pod["spec"]["priority"] = json!(around.rng.i32(1..3));

@@ -9,7 +9,7 @@ use tessera_api::managed::{
 use tessera_api::steering::GATE;
 use tessera_decide::{ClaimReference, PodReference};
 
-use super::{Server, gates};
+use super::{Server, gates, is_running};
 use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
 use crate::simulation::{checks, jobs};
@@ -21,6 +21,8 @@ pub enum Answer {
     NotFound,
     Conflict,
     Invalid,
+    /// A disruption budget keeps the pod.
+    Kept,
     /// It did nothing.
     Error,
 }
@@ -145,8 +147,20 @@ impl Server {
 
     /// Evicts the pod.
     pub fn evict(&mut self, around: &mut Surroundings, pod: &PodReference) -> Answer {
-        if let Err(answer) = self.found(around, pod) {
-            return answer;
+        let found = match self.found(around, pod) {
+            Err(answer) => return answer,
+            Ok(found) => found,
+        };
+        // As the API server does it: a pod that does not run is nobody's loss.
+        let is_running = is_running(found);
+        let budgets = if is_running { self.budgets_of(found) } else { Vec::new() };
+        if budgets.iter().any(|budget| budget.status.disruptions_allowed == 0) {
+            around.note(|| format!("a disruption budget keeps {}", pod.key.1));
+            return Answer::Kept;
+        }
+        for mut budget in budgets {
+            budget.status.disruptions_allowed -= 1;
+            self.apply(around, budget);
         }
         jobs::end(around, self, &pod.key);
         Answer::Done

@@ -82,3 +82,8 @@ pub fn fits(cluster: &Cluster, subject: &Subject, node: &Node, asker: &mut Asker
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &|_| true, steps: 10_000 };
     cluster.place(node, &claims, &limits, asker, |_| 0).ok().flatten().is_some()
 }
+
+/// Whether the controller gives out devices of the node.
+pub fn has_managed(cluster: &Cluster, node: &str) -> bool {
+    cluster.inventory().devices_of_node(node).any(|device| device.is_tainted_besides(""))
+}

@@ -8,6 +8,7 @@ use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_cluster::{Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
 use tessera_decide::Time;
 
+use super::queue;
 use crate::objects;
 use crate::simulation::FAULTS;
 use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
@@ -20,7 +21,7 @@ const LATEST: Time = Time::from_secs(40);
 const OLDEST: Time = Time::from_secs(265);
 
 /// The gang, its owner, and the least number of pods.
-fn gang_of(pod: &Pod) -> Option<(String, usize)> {
+pub fn gang_of(pod: &Pod) -> Option<(String, usize)> {
     let labels = pod.metadata.labels.as_ref()?;
     let owner = pod.metadata.owner_references.iter().flatten().next()?;
     let name = format!("{}/{}", labels.get(GROUP_LABEL)?, owner.uid);
@@ -40,7 +41,7 @@ fn is_done(pod: &Pod) -> bool {
 }
 
 /// Whether it is no part of the gang any more, though it may still run.
-fn is_lost(pod: &Pod) -> bool {
+pub fn is_lost(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed")
 }
 
@@ -138,11 +139,21 @@ fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     format!("{}/{group}", key.0) == name
 }
 
+/// For whom somebody is evicted, if for anybody.
+fn preemptor(why: &str) -> Option<&str> {
+    why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next())
+}
+
+/// A disruption budget allowed less than was seen of it: that some were evicted for nothing could not be known.
+pub fn kept(around: &mut Surroundings, why: &str) {
+    if let Some(name) = preemptor(why) {
+        around.gangs.preempting.remove(name);
+    }
+}
+
 /// Somebody is evicted: for one of a higher priority only where what that will get was seen on its pods.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, why: &str) {
-    let Some(name) = why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next()) else {
-        return;
-    };
+    let Some(name) = preemptor(why) else { return };
     let is_nominated = replica.view.iter().any(|((_, key), object)| match object.as_ref() {
         Object::Pod(pod) => {
             let annotations = pod.metadata.annotations.as_ref();
@@ -182,17 +193,20 @@ pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, as
         };
         let there = members.iter().filter(is_there).count();
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
-        let placed: Vec<&&Key> = open.iter().filter(|key| place(cluster, server, key, asker)).collect();
-        if !placed.is_empty() && there + placed.len() >= min {
-            around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {placed:?} fit"));
+        let places = open.iter().filter_map(|key| Some((&key.1, place(cluster, server, key, asker)?)));
+        let places: Vec<(&String, String)> = places.collect();
+        let first = members.first().and_then(|key| server.pod(key));
+        let is_kept = first.is_some_and(|pod| queue::is_kept_from(around, server, pod));
+        if !places.is_empty() && there + places.len() >= min && !is_kept {
+            around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }
-        placed.into_iter().for_each(|key| cluster.forget(key));
+        open.iter().for_each(|key| cluster.forget(key));
     }
 }
 
-/// Counts the pod as on the first node that takes it.
-fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> bool {
-    let Some(pod) = server.pod(key) else { return false };
+/// Counts the pod as on the first node that takes it: the node and its devices there.
+fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> Option<String> {
+    let pod = server.pod(key)?;
     let nodes: Vec<_> = cluster.objects().nodes.values().cloned().collect();
     for node in nodes {
         let subject = subject::of_pod(cluster.objects(), pod);
@@ -207,15 +221,18 @@ fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -
         };
         let limits = PlacementLimits { tolerated, may_give: &managed, steps: 10_000 };
         let Ok(Some(placed)) = cluster.place(&node, &claims, &limits, asker, |_| 0) else { continue };
-        let claims = wanted.iter().zip(placed.allocations).map(|(wanted, allocation)| {
+        let results = placed.allocations.iter().flat_map(outcome::results);
+        let devices: Vec<&str> = results.map(|result| result.device.as_str()).collect();
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let place = format!("{name}: {}", devices.join(", "));
+        let claims = wanted.iter().zip(placed.allocations.clone()).map(|(wanted, allocation)| {
             let mut claim = wanted.claim.clone();
             claim.status.get_or_insert_default().allocation = Some(allocation);
             claim
         });
         let claims = claims.collect();
-        let name = node.metadata.name.unwrap_or_default();
         cluster.assume(key, pod, &name, claims).expect("good quantities");
-        return true;
+        return Some(place);
     }
-    false
+    None
 }

@@ -121,6 +121,9 @@ impl Replica {
             around.violated(|| format!("{intent:?} while the one before it is still carried out"));
         }
         checks::intent(around, self, &intent);
+        if let Some(pod) = intent.pod() {
+            self.acted.insert(pod.key.clone(), around.now);
+        }
         if let Intent::Steer { pod, node, .. } = &intent {
             self.sent.insert(pod.clone(), node.clone());
         }
@@ -237,7 +240,13 @@ impl Replica {
                 (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
                     server.clear(around, &claims[number])
                 }
-                (_, Intent::Evict { pod, .. }, _) => server.evict(around, pod),
+                (_, Intent::Evict { pod, why }, _) => {
+                    let answer = server.evict(around, pod);
+                    if answer == Answer::Kept {
+                        checks::gangs::kept(around, why);
+                    }
+                    answer
+                }
                 (_, Intent::Nominate { pod, nomination }, _) => {
                     server.note_nomination(around, pod, nomination.as_ref())
                 }

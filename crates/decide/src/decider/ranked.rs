@@ -1,0 +1,61 @@
+//! The nodes for a demand, with all that says who may have which of them now.
+
+use super::Decider;
+use crate::Time;
+use crate::demand::Demand;
+use crate::fleet::NodeIndex;
+use crate::queue::{Asks, Queue};
+use crate::ranking::{Ranking, Rankings, View, Way};
+use crate::refusals::Refusals;
+
+/// The nodes for a demand.
+pub(super) struct Ranked<'d> {
+    pub ranking: &'d Ranking,
+    pub view: View<'d>,
+    refusals: &'d Refusals,
+    standing: &'d Queue,
+}
+
+impl Ranked<'_> {
+    /// Whether the node is kept for others. `asks` is `None` where nobody keeps anything.
+    pub fn is_kept(&self, asks: Option<&Asks>, index: NodeIndex) -> bool {
+        let node = self.view.fleet.node(index);
+        asks.is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
+    }
+
+    /// How many of the nodes that can take it are kept for others.
+    pub fn kept(&self, asks: Option<&Asks>) -> usize {
+        self.ranking.best().filter(|(_, index)| self.is_kept(asks, *index)).count()
+    }
+
+    /// Whether the node is kept for nobody else, and refused no pod of this owner a short while ago.
+    pub fn is_free(&self, now: Time, asks: Option<&Asks>, owner: &str, index: NodeIndex) -> bool {
+        !self.is_kept(asks, index) && !self.refusals.contains(owner, &self.view.fleet.node(index).name, now)
+    }
+}
+
+impl Decider {
+    /// The nodes for this demand, as of now.
+    pub(super) fn ranked(&mut self, demand: &Demand, way: Way) -> Ranked<'_> {
+        let (mut view, rankings, refusals, standing) = self.split();
+        let ranking = rankings.of(demand, way, &mut view);
+        Ranked { ranking, view, refusals, standing }
+    }
+
+    /// What nodes are judged by.
+    pub(super) fn view_of_nodes(&mut self) -> View<'_> {
+        self.split().0
+    }
+
+    fn split(&mut self) -> (View<'_>, &mut Rankings, &Refusals, &Queue) {
+        let view = View {
+            handed_over: self.handed_over(),
+            cluster: &self.cluster,
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+            mix: &self.mix,
+        };
+        (view, &mut self.rankings, &self.refusals, &self.standing)
+    }
+}

@@ -1,0 +1,205 @@
+//! Who goes first: nobody passes the head of a strict queue, what a gang has waited for is kept for it, and whom a disruption
+//! budget keeps makes no room.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::managed::Nomination;
+use tessera_api::{NodeReport, node_report};
+use tessera_cluster::{Key, Kind, Object, key, outcome};
+use tessera_decide::Time;
+
+use super::gangs::{gang_of, is_lost};
+use crate::objects::DRIVER;
+use crate::simulation::api_server::{Server, Surroundings, has_ended, node_name};
+use crate::simulation::kubernetes::ends;
+use crate::simulation::replica::Replica;
+use crate::simulation::users::cards_asked;
+
+/// What the loop says of those that keep their place: they fit nowhere, or others make room for them.
+const STANDS: [&str; 4] = [
+    "nodes with GPUs can take it",
+    "pods that it needs fit now",
+    "evicted for it",
+    "planned for it is being written",
+];
+
+/// So long after something was done about a pod what was said of it before may stand there still.
+const OUT_OF_DATE: Time = Time::from_secs(60);
+
+type Order = (Reverse<i32>, Option<Timestamp>, Key);
+
+/// Somebody who waits, as a replica knows it.
+struct Waiting<'r> {
+    who: String,
+    order: Order,
+    pods: Vec<&'r Pod>,
+    why: &'r str,
+}
+
+/// The gang that the pod is of, or the pod itself.
+fn who(pod: &Pod) -> String {
+    gang_of(pod).map_or_else(|| key(&pod.metadata).1, |(gang, _)| gang)
+}
+
+fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+}
+
+fn order<'p>(pods: impl Iterator<Item = &'p Pod> + Clone) -> Order {
+    let highest = pods.clone().map(priority).max().unwrap_or_default();
+    let complete = pods.clone().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max();
+    (Reverse(highest), complete, pods.map(|pod| key(&pod.metadata)).max().unwrap_or_default())
+}
+
+fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p Pod>> {
+    let mut groups: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods {
+        groups.entry(who(pod)).or_default().push(pod);
+    }
+    groups
+}
+
+/// Those of whom the loop says that they keep their place, and about whom nothing was done a short while ago.
+fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> {
+    let why: BTreeMap<&Key, &str> = replica.decider.waiting().collect();
+    let is_idle = |pod: &&Pod| {
+        let acted = replica.acted.get(&key(&pod.metadata));
+        node_name(pod).is_none()
+            && !has_ended(pod)
+            && !replica.has_all_devices(pod)
+            && acted.is_none_or(|at| *at + OUT_OF_DATE < around.now)
+    };
+    let stands = |(who, all): (String, Vec<&'r Pod>)| {
+        let pods: Vec<&Pod> = all.iter().copied().filter(|pod| !is_lost(pod)).collect();
+        let why = why.get(&key(&pods.first()?.metadata))?;
+        let asks = cards_asked(pods[0]) != Some(0);
+        let stands = asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text));
+        stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
+    };
+    grouped(replica.pods()).into_iter().filter_map(stands).collect()
+}
+
+/// Whether the pod may get devices of the node, as far as the replica knows who else waits.
+pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, node: &str) {
+    let placement = around.placement;
+    if !placement.is_strict && placement.reserve_after.is_none() {
+        return;
+    }
+    let mine = who(pod);
+    let own = order(replica.pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
+    let mut others = waiting(around, replica);
+    others.retain(|other| other.who != mine);
+    if placement.is_strict
+        && let Some(head) = others.iter().find(|other| other.order < own)
+    {
+        around.violated(|| format!("{mine} passes {} in a strict queue: {}", head.who, head.why));
+    }
+    let Some(after) = placement.reserve_after else { return };
+    others.retain(|other| {
+        let complete = other.order.1.as_ref().and_then(|time| u64::try_from(time.0.as_second()).ok());
+        let is_due = complete.is_some_and(|second| Time::from_secs(second) + after < around.now);
+        let is_whole = cards_asked(other.pods[0]).is_some();
+        let is_stuck = other.why.contains("pods that it needs fit now") && !other.why.contains("too large");
+        is_due && is_whole && is_stuck
+    });
+    let Some(gang) = others.into_iter().min_by_key(|other| other.order.clone()) else { return };
+    if own < gang.order || !needs(replica, &gang, node) {
+        return;
+    }
+    let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+    let end = deadline.and_then(|seconds| Some(around.now + Time::from_secs(u64::try_from(seconds).ok()?)));
+    // No later than that all of its nodes are expected to be free.
+    let latest = replica.pods().filter(|pod| node_name(pod).is_some()).filter_map(ends).max();
+    if gang_of(pod).is_some() || end.is_none_or(|end| latest.is_none_or(|latest| end > latest)) {
+        around.violated(|| {
+            format!("{mine} gets devices of {node} until {end:?}, which {} needs: {}", gang.who, gang.why)
+        });
+    }
+}
+
+/// Whether the gang would not fit without the node, were all nodes empty.
+fn needs(replica: &Replica, gang: &Waiting<'_>, node: &str) -> bool {
+    let cards = managed_cards(replica);
+    let asked = cards_asked(gang.pods[0]).unwrap_or(0).max(1);
+    let of = |(_, count): (&String, &usize)| count / asked;
+    let others: usize = cards.iter().filter(|(name, _)| *name != node).map(of).sum();
+    cards.get(node).is_some_and(|count| count / asked > 0) && others < gang.pods.len()
+}
+
+/// Managed cards of nodes that take pods.
+fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
+    let mut cards = BTreeMap::new();
+    for object in replica.of_kind(Kind::ResourceSlice) {
+        let Object::ResourceSlice(slice) = object else { continue };
+        let text = slice.metadata.annotations.as_ref().and_then(|all| all.get(node_report::ANNOTATION));
+        let Some(report) = text.and_then(|text| serde_json::from_str::<NodeReport>(text).ok()) else {
+            continue;
+        };
+        let name = slice.spec.node_name.clone().unwrap_or_default();
+        let node = replica.view.get(&(Kind::Node, (String::new(), name.clone()))).map(AsRef::as_ref);
+        let Some(Object::Node(node)) = node else { continue };
+        if node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true)) {
+            let managed = report.cards.values().filter(|card| card.allocation == Allocation::Managed);
+            cards.insert(name, managed.count());
+        }
+    }
+    cards
+}
+
+/// Whether the loop may count on these devices: not where a disruption budget keeps who has them.
+pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &Nomination) {
+    let overlaps = |device: &str| {
+        let part = |longer: &str, whole: &str| longer.starts_with(&format!("{whole}-mig"));
+        let mut wanted = nomination.devices.iter();
+        wanted.any(|wanted| wanted == device || part(wanted, device) || part(device, wanted))
+    };
+    for object in replica.of_kind(Kind::ResourceClaim) {
+        let Object::ResourceClaim(claim) = object else { continue };
+        let Some(status) = &claim.status else { continue };
+        let mut results = status.allocation.iter().flat_map(outcome::results);
+        let pool = format!("{DRIVER}/{}", nomination.node);
+        if !results.any(|result| result.pool == pool && overlaps(&result.device)) {
+            continue;
+        }
+        for user in status.reserved_for.iter().flatten() {
+            let pod = replica.pod(&("team".to_owned(), user.name.clone()));
+            let kept = pod.filter(|pod| !has_ended(pod) && pod.metadata.deletion_timestamp.is_none());
+            if kept.is_some_and(|pod| is_kept(replica, pod)) {
+                around.violated(|| format!("{nomination:?} is what {} has, whom a budget keeps", user.name));
+            }
+        }
+    }
+}
+
+fn is_kept(replica: &Replica, pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    replica.of_kind(Kind::DisruptionBudget).any(|object| {
+        let Object::DisruptionBudget(budget) = object else { return false };
+        budget.selects(&labels) && budget.status.disruptions_allowed == 0
+    })
+}
+
+/// Whether managed cards may be kept from the pod, or its gang, by who else waits at the end.
+pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
+    let waits = |pod: &&Pod| {
+        node_name(pod).is_none()
+            && !has_ended(pod)
+            && pod.metadata.deletion_timestamp.is_none()
+            && cards_asked(pod) != Some(0)
+    };
+    let mine = who(pod);
+    let pods = || server.pods().map(|(_, pod)| pod);
+    let own = order(pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
+    let others = grouped(pods().filter(waits));
+    others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
+        let order = order(pods.iter().copied());
+        let is_gang = gang_of(pods[0]).is_some();
+        let is_reserved = is_gang && if gang_of(pod).is_some() { order < own } else { order.0 <= own.0 };
+        (around.placement.is_strict && order < own)
+            || (around.placement.reserve_after.is_some() && is_reserved)
+    })
+}
