@@ -7,6 +7,7 @@ mod drivers;
 mod nodes;
 mod owners;
 mod plugins;
+pub mod published;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
 use crate::api_server::Controller;
+use published::Published;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -62,8 +64,10 @@ pub struct Live {
 
 /// What is looked at.
 pub struct Facts<'f> {
-    /// The objects.
+    /// The objects, but for ResourceSlices.
     pub objects: &'f Objects,
+    /// What was taken of ResourceSlices.
+    pub published: &'f Published,
     /// GpuPools; `None` where there is no such kind.
     pub pools: Option<&'f BTreeMap<Key, GpuPool>>,
     /// What only a running cluster tells; `None` for objects of files.

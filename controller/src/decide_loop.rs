@@ -4,9 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tessera_api::fleet_view::FleetView;
 use tessera_cluster::Kind;
-use tessera_decide::{Decider, Observation, PoolSummary};
+use tessera_decide::{Decider, FleetSnapshot, Observation, PoolSummary, ViewPass};
 use tessera_kube_util::lease::Leadership;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +25,9 @@ const BATCH: usize = 4_096;
 /// How often the summaries of pools are made.
 const SUMMARY: Duration = Duration::from_secs(5);
 
+/// How long nodes are taken into a view of the fleet before the loop looks again whether there is something to decide.
+const VIEW_STEP: Duration = Duration::from_millis(2);
+
 /// The task around the decision loop.
 pub struct DecideLoop {
     /// What the watches see.
@@ -35,7 +37,7 @@ pub struct DecideLoop {
     /// Carries intents out.
     pub writer: Writer,
     /// Who wants to see the fleet.
-    pub asks: mpsc::Receiver<oneshot::Sender<FleetView>>,
+    pub asks: mpsc::Receiver<oneshot::Sender<FleetSnapshot>>,
     /// Whether this replica leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
@@ -70,6 +72,8 @@ impl DecideLoop {
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
+        // A view of the fleet that is being made, and who asked for it.
+        let mut viewing: Option<(ViewPass, oneshot::Sender<FleetSnapshot>)> = None;
         loop {
             let now = clock.now();
             // A follower decides nothing, so nothing is due.
@@ -83,15 +87,13 @@ impl DecideLoop {
                     None => return,
                 },
                 // Before all was seen, too: whoever asks sees what is known.
-                Some(ask) = self.asks.recv() => {
-                    // Whoever asked may have gone.
-                    let _ = ask.send(decider.view(now));
-                    continue;
-                }
+                Some(ask) = self.asks.recv(), if viewing.is_none() => viewing = Some((ViewPass::default(), ask)),
+                () = tokio::task::yield_now(), if viewing.is_some() => {}
                 Some(carried) = self.carried.recv() => batch.push_back(Seen::Change(carried)),
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
             }
+            viewing = viewing.and_then(|(pass, ask)| self.view_some(&mut decider, pass, ask));
             while let Ok(carried) = self.carried.try_recv() {
                 batch.push_back(Seen::Change(carried));
             }
@@ -151,5 +153,28 @@ impl DecideLoop {
                 next_summary = Instant::now() + SUMMARY;
             }
         }
+    }
+
+    /// Goes on with a view of the fleet, and answers where it is complete.
+    fn view_some(
+        &self,
+        decider: &mut Decider,
+        mut pass: ViewPass,
+        ask: oneshot::Sender<FleetSnapshot>,
+    ) -> Option<(ViewPass, oneshot::Sender<FleetSnapshot>)> {
+        let begun = Instant::now();
+        let mut is_complete = false;
+        while !is_complete && begun.elapsed() < VIEW_STEP {
+            is_complete = !decider.view_next(&mut pass);
+        }
+        let left = if is_complete {
+            // Whoever asked may have gone.
+            let _ = ask.send(decider.view(pass, self.clock.now()));
+            None
+        } else {
+            Some((pass, ask))
+        };
+        self.metrics.view_step.observe(begun.elapsed().as_secs_f64());
+        left
     }
 }

@@ -25,6 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::metrics::counter::Counter;
 use tessera_api::fleet_view::{FleetView, PATH};
+use tessera_decide::FleetSnapshot;
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::http_server::{Limits, serve_connections};
 use tokio::net::TcpListener;
@@ -38,7 +39,7 @@ use observed::Observed;
 use prices::Prices;
 
 /// Asks the decision loop for the fleet.
-pub type Asks = mpsc::Sender<oneshot::Sender<FleetView>>;
+pub type Asks = mpsc::Sender<oneshot::Sender<FleetSnapshot>>;
 
 /// How old an answer may be: a crowd of readers costs no more than one.
 const FRESH: Duration = Duration::from_secs(5);
@@ -89,7 +90,7 @@ impl FleetPage {
     }
 
     /// The fleet as it is, or was a few seconds ago; `None` while the process ends.
-    async fn view(&self) -> Option<Arc<FleetView>> {
+    async fn view(self: &Arc<Self>) -> Option<Arc<FleetView>> {
         let mut latest = self.latest.lock().await;
         if let Some((at, view)) = &*latest
             && at.elapsed() < FRESH
@@ -98,16 +99,29 @@ impl FleetPage {
         }
         let (sender, answer) = oneshot::channel();
         self.asks.send(sender).await.ok()?;
-        let mut view = answer.await.ok()?;
-        let none = Prices::default();
-        let usages = self.usages.borrow().clone();
-        {
-            let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
-            merge::merge(&mut view, &usages, &observed, self.prices.as_ref().unwrap_or(&none));
-        }
-        let view = Arc::new(view);
+        let snapshot = answer.await.ok()?;
+        let view = Arc::new(self.aside(move |page| page.complete(snapshot)).await?);
         *latest = Some((Instant::now(), view.clone()));
         Some(view)
+    }
+
+    /// Does what takes long for a large fleet on a thread where nothing else waits; `None` if it panicked.
+    async fn aside<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let page = self.clone();
+        tokio::task::spawn_blocking(move || work(&page)).await.ok()
+    }
+
+    /// What the decision loop knows, with what cards do and cost.
+    fn complete(&self, snapshot: FleetSnapshot) -> FleetView {
+        let mut view = snapshot.into_view();
+        let none = Prices::default();
+        let usages = self.usages.borrow().clone();
+        let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        merge::merge(&mut view, &usages, &observed, self.prices.as_ref().unwrap_or(&none));
+        view
     }
 
     /// Writes the history until `shutdown`.
@@ -190,20 +204,24 @@ pub async fn serve(
 }
 
 async fn html(State(fleet): State<Arc<FleetPage>>) -> Response {
-    match fleet.view().await {
-        Some(view) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], fleet.html(&view)).into_response(),
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-    }
+    answer("text/html; charset=utf-8", &fleet, FleetPage::html).await
 }
 
 async fn json(State(fleet): State<Arc<FleetPage>>) -> Response {
-    match fleet.view().await {
-        // Cannot fail: it has string keys and finite numbers, or null for others.
-        Some(view) => {
-            ([(CONTENT_TYPE, "application/json")], serde_json::to_string(view.as_ref()).unwrap_or_default())
-                .into_response()
-        }
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    // Cannot fail: it has string keys and finite numbers, or null for others.
+    answer("application/json", &fleet, |_, view| serde_json::to_string(view).unwrap_or_default()).await
+}
+
+/// Answers with what is made of the fleet.
+async fn answer(
+    form: &'static str,
+    fleet: &Arc<FleetPage>,
+    text: fn(&FleetPage, &FleetView) -> String,
+) -> Response {
+    let Some(view) = fleet.view().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    match fleet.aside(move |page| text(page, &view)).await {
+        Some(text) => ([(CONTENT_TYPE, form)], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
@@ -231,7 +249,7 @@ mod tests {
     use super::*;
 
     /// A fleet of one card that one claim holds.
-    fn fleet() -> FleetView {
+    fn fleet() -> FleetSnapshot {
         let holder = Holder {
             device: "gpu-01-00".to_owned(),
             namespace: "team".to_owned(),
@@ -241,7 +259,7 @@ mod tests {
         let card = CardView { holders: vec![holder], ..CardView::default() };
         let cards = [("0000:01:00.0".parse().unwrap(), card)].into();
         let node = NodeView { name: "node-a".to_owned(), cards, ..NodeView::default() };
-        FleetView { nodes: vec![node], ..FleetView::default() }
+        FleetSnapshot::of_nodes(vec![node])
     }
 
     fn round(at: u64, memory: u64, activity: f64) -> Usages {
@@ -268,7 +286,7 @@ mod tests {
     async fn what_a_claim_used_at_most_is_told_after_it_uses_less() {
         let prices = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(prices.path(), r#"{"currency": "USD", "perCardHour": {"A": 2.5}}"#).unwrap();
-        let (asks_sender, mut asks) = mpsc::channel::<oneshot::Sender<FleetView>>(1);
+        let (asks_sender, mut asks) = mpsc::channel::<oneshot::Sender<FleetSnapshot>>(1);
         let (usages_sender, usages) = watch::channel(Usages::default());
         let page = FleetPage::new("gpu.tessera.dev", asks_sender, usages, Some(prices.path().to_owned()));
         let shutdown = CancellationToken::new();

@@ -22,6 +22,8 @@ pub struct Metrics {
     pub leads: Gauge,
     /// Time of one round of decisions.
     pub round: Histogram,
+    /// Time for which decisions wait for a view of the fleet, at a time.
+    pub view_step: Histogram,
     /// Objects that cannot be used.
     pub unusable: Counter,
     /// Panics.
@@ -68,6 +70,13 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tessera_controller");
         let round = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
         registry.register_with_unit("round", "Time of one round of decisions", Unit::Seconds, round.clone());
+        let view_step = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
+        registry.register_with_unit(
+            "fleet_view_step",
+            "Time for which decisions wait for a view of the fleet, at a time",
+            Unit::Seconds,
+            view_step.clone(),
+        );
         Metrics {
             outcomes: add(&mut registry, "pods", "Pods by what was done for them"),
             waiting: add(&mut registry, "gated_pods", "Pods that wait with the steering gate"),
@@ -81,6 +90,7 @@ impl Metrics {
                 "Connections for metrics that were refused",
             ),
             round,
+            view_step,
             registry: Arc::new(registry),
         }
     }

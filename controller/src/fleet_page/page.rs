@@ -295,6 +295,31 @@ mod tests {
     }
 
     #[test]
+    fn a_hundred_thousand_claims_have_a_page() {
+        let holder = |share: usize| Holder {
+            namespace: "team".to_owned(),
+            claim: format!("claim-{share}"),
+            pods: vec![format!("pod-{share}")],
+            allocated: 80,
+            ..Holder::default()
+        };
+        let card = |bus: u8| {
+            let card =
+                CardView { holders: (0..13).map(holder).collect(), allocated: 1000, ..CardView::default() };
+            (tessera_api::PciBusId::new(0, bus, 0, 0).unwrap(), card)
+        };
+        let node = |number: usize| NodeView {
+            name: format!("node-{number}"),
+            cards: (0..8).map(card).collect(),
+            ..NodeView::default()
+        };
+        let page = text(&FleetView { nodes: (0..1000).map(node).collect(), ..FleetView::default() });
+        assert_eq!(page.matches("; team/pod-").count(), 104_000, "each is told");
+        // Linear: some 150 bytes for each, as text and as a part of the picture.
+        assert!(page.len() < 20_000_000, "{} bytes", page.len());
+    }
+
+    #[test]
     fn an_empty_fleet_has_a_page() {
         let page = text(&FleetView::default());
         assert!(page.contains("No pod waits.") && page.contains("Nobody has held a card"), "{page}");

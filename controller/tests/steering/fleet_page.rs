@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use serde_json::json;
-use tessera_api::fleet_view::{FleetView, NodeView};
+use tessera_api::fleet_view::NodeView;
 use tessera_controller::fleet_page::{self, FleetPage};
+use tessera_decide::FleetSnapshot;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,11 +15,11 @@ use crate::fleet;
 
 /// Serves the page on this address; the loop behind it knows one node.
 async fn serve(client: kube::Client, address: &str) -> SocketAddr {
-    let (asks, mut asked) = mpsc::channel::<oneshot::Sender<FleetView>>(1);
+    let (asks, mut asked) = mpsc::channel::<oneshot::Sender<FleetSnapshot>>(1);
     tokio::spawn(async move {
         while let Some(ask) = asked.recv().await {
             let nodes = vec![NodeView { name: "the-node".to_owned(), ..NodeView::default() }];
-            let _ = ask.send(FleetView { nodes, ..FleetView::default() });
+            let _ = ask.send(FleetSnapshot::of_nodes(nodes));
         }
     });
     let (_, usages) = watch::channel(Default::default());

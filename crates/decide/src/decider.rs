@@ -2,6 +2,7 @@
 
 mod claim;
 mod clear;
+mod fleet_view;
 mod gang;
 mod heal;
 mod lead;

@@ -27,6 +27,19 @@ pub(crate) struct Promise {
     pub pod: PodReference,
     pub written: Written,
     pub node: String,
+    /// The claim's version for which the writes are, where it is a number.
+    pub version: Option<u128>,
+    /// The term's epoch, which is written first.
+    pub epoch: String,
+}
+
+impl Promise {
+    /// Whether a claim with this version and epoch shows that the devices cannot arrive any more: the writes are for a version
+    /// that is gone.
+    pub fn is_fenced_off(&self, version: Option<u128>, epoch: Option<&String>) -> bool {
+        let is_later = self.version.zip(version).is_some_and(|(promised, seen)| seen > promised);
+        is_later && epoch.is_some_and(|epoch| *epoch != self.epoch)
+    }
 }
 
 /// Promises by claim.

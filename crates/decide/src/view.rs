@@ -2,41 +2,68 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod};
 use tessera_api::{PciBusId, attribute, capacity, managed};
+use tessera_cluster::gang::GangId;
 use tessera_cluster::{Cluster, Key, outcome};
 
-use crate::Time;
-use crate::fleet::{FleetNode, NodeIndex};
+use crate::fleet::{Fleet, NodeIndex};
 use crate::node_cards::NodeCards;
+use crate::queue::Order;
 
 /// Billionths in a MiB.
 const MIB: i128 = (1 << 20) * 1_000_000_000;
 
-/// The fleet, with what is known of it here: what cards do is not.
-pub(crate) fn of_fleet<'w>(
-    fleet: &mut crate::fleet::Fleet,
-    cluster: &Cluster,
-    driver: &str,
-    waiting: impl Iterator<Item = (&'w Key, &'w str)>,
-    now: Time,
-) -> FleetView {
-    let mut nodes = Vec::new();
-    for index in 0..fleet.len() as NodeIndex {
-        let cards = fleet.cards(index, cluster, driver).clone();
-        let node = of_node(fleet.node(index), &cards, cluster);
-        // Slices of a node that is gone stay for a while.
-        if !node.cards.is_empty() {
-            nodes.push(node);
-        }
-    }
-    nodes.sort_by(|one, other| one.name.cmp(&other.name));
-    let waiting = waiting.map(|(key, why)| waiting_pod(cluster, key, why)).collect();
-    FleetView { at: now.as_secs(), nodes, waiting, ..FleetView::default() }
+/// Nodes that a view of the fleet has so far.
+#[derive(Debug, Default)]
+pub struct ViewPass {
+    pub(crate) next: NodeIndex,
+    pub(crate) nodes: Vec<NodeView>,
 }
 
-fn of_node(node: &FleetNode, used: &NodeCards, cluster: &Cluster) -> NodeView {
+/// What the decision loop knows of the fleet, as it lies there: [`FleetSnapshot::into_view`] puts it in order, elsewhere.
+#[derive(Debug, Default)]
+pub struct FleetSnapshot {
+    pub(crate) at: u64,
+    pub(crate) leads: bool,
+    pub(crate) nodes: Vec<NodeView>,
+    pub(crate) waiting: Vec<(Order, WaitingPod)>,
+}
+
+impl FleetSnapshot {
+    /// A fleet of these nodes, where nobody waits.
+    #[must_use]
+    pub fn of_nodes(nodes: Vec<NodeView>) -> Self {
+        FleetSnapshot { nodes, ..FleetSnapshot::default() }
+    }
+
+    /// The fleet, nodes by name, with the place of each that waits. What cards do is not known here.
+    #[must_use]
+    pub fn into_view(self) -> FleetView {
+        let FleetSnapshot { at, leads, mut nodes, mut waiting } = self;
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut orders: Vec<&mut (Order, WaitingPod)> = waiting.iter_mut().collect();
+        orders.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut place = 0;
+        let mut before: Option<&Order> = None;
+        for (order, pod) in orders {
+            if before != Some(order) {
+                place += 1;
+                before = Some(order);
+            }
+            (pod.place, pod.priority) = (place, order.priority());
+        }
+        let waiting = waiting.into_iter().map(|(_, pod)| pod).collect();
+        FleetView { at, leads, nodes, waiting, ..FleetView::default() }
+    }
+}
+
+/// A node, with what is known of it here.
+pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, driver: &str) -> NodeView {
+    let used = &fleet.cards(index, cluster, driver).clone();
+    let node = fleet.node(index);
     let mut cards: BTreeMap<PciBusId, CardView> = BTreeMap::new();
     for (address, card) in &used.cards {
         let report = node.report.as_ref().and_then(|(_, report)| report.cards.get(address));
@@ -109,14 +136,15 @@ fn holders_of(holder: &str, device: DeviceRef<'_>, used: &NodeCards, cluster: &C
     of_device.map(holder).collect()
 }
 
-fn waiting_pod(cluster: &Cluster, key: &Key, why: &str) -> WaitingPod {
-    let pod = cluster.objects().pods.get(key);
+/// A pod that waits.
+pub(crate) fn waiting_pod(key: &Key, pod: Option<&Pod>, gang: Option<&GangId>, why: &str) -> WaitingPod {
     let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
     WaitingPod {
         namespace: key.0.clone(),
         name: key.1.clone(),
         since: created.and_then(|created| u64::try_from(created.0.as_second()).ok()).unwrap_or_default(),
         why: why.to_owned(),
+        gang: gang.map(|gang| gang.name.clone()),
         ..WaitingPod::default()
     }
 }

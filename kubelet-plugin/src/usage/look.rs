@@ -246,3 +246,6 @@ fn process_looks(processes: &[Process], busy: Option<&BTreeMap<u32, f64>>) -> Ve
     }
     looks.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests;

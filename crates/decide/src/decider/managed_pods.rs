@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_api::DeviceName;
+use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, key, outcome};
 
@@ -64,7 +65,7 @@ impl Decider {
         });
         let claims: Vec<ClaimAllocation> = claims.collect();
         self.send(key, pod, demand, node, fit);
-        self.promise(pod, node, &claims);
+        self.promise(pod, node, &claims, &epoch);
         let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
         let managed = ManagedSteer { verdict_before: verdict(pod), due: now + UNTIL_BOUND, claims: keys };
         if let Some(steer) = self.steers.get_mut(key) {
@@ -75,7 +76,7 @@ impl Decider {
     }
 
     /// Counts the devices as taken, whatever becomes of the pod.
-    fn promise(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation]) {
+    fn promise(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation], epoch: &str) {
         for ClaimAllocation { claim, allocation } in claims {
             for result in outcome::results(allocation) {
                 if let Ok(DeviceName::Partition(partition)) = result.device.parse() {
@@ -92,6 +93,8 @@ impl Decider {
                 pod: reference(pod),
                 written: Written::NotYet,
                 node: node.to_owned(),
+                version: claim.resource_version.parse().ok(),
+                epoch: epoch.to_owned(),
             };
             self.promises.claims.insert(claim.key.clone(), promise);
         }
@@ -115,7 +118,11 @@ impl Decider {
                 Written::Done(written) => version > written.parse::<u128>().ok(),
                 Written::NotYet | Written::Unsure => false,
             };
-            claim.metadata.uid.as_deref() != Some(&promise.uid) || has_devices(claim) || is_later
+            let epoch = claim.metadata.annotations.as_ref().and_then(|all| all.get(EPOCH_ANNOTATION));
+            claim.metadata.uid.as_deref() != Some(&promise.uid)
+                || has_devices(claim)
+                || is_later
+                || promise.is_fenced_off(version, epoch)
         });
         if is_known {
             self.forget_promise(key);

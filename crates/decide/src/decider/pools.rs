@@ -3,15 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Request};
-use tessera_api::fleet_view::{FleetView, WaitingPod};
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Key;
 
 use super::Decider;
 use crate::demand::Demand;
-use crate::queue::Order;
 use crate::summary::{self, PoolSummary, Shape};
-use crate::{Time, view};
 
 /// Shapes of unmet demand that a pool's status has.
 const MOST_SHAPES: usize = 16;
@@ -45,44 +42,6 @@ impl Decider {
             summary.unmet.truncate(MOST_SHAPES);
         }
         pools
-    }
-
-    /// The fleet as it is now. What cards do is not known here.
-    pub fn view(&mut self, now: Time) -> FleetView {
-        let waiting: Vec<(Key, String)> =
-            self.waiting().map(|(key, why)| (key.clone(), why.to_owned())).collect();
-        let waiting = waiting.iter().map(|(key, why)| (key, why.as_str()));
-        let view = view::of_fleet(&mut self.fleet, &self.cluster, &self.driver, waiting, now);
-        let mut view = FleetView { leads: self.term.is_some(), ..view };
-        self.tell_places(&mut view.waiting);
-        view
-    }
-
-    /// Who of those that wait goes first.
-    fn tell_places(&self, waiting: &mut [WaitingPod]) {
-        let mut orders: Vec<(Order, usize)> = Vec::new();
-        for (number, pod) in waiting.iter_mut().enumerate() {
-            let key = (pod.namespace.clone(), pod.name.clone());
-            let order = match self.gangs.of(&key) {
-                Some(gang) => {
-                    pod.gang = Some(gang.name.clone());
-                    self.order_of(gang)
-                }
-                None => Order::of(self.cluster.objects().pods.get(&key).map(AsRef::as_ref).into_iter()),
-            };
-            pod.priority = order.priority();
-            orders.push((order, number));
-        }
-        orders.sort();
-        let mut place = 0;
-        let mut before: Option<&Order> = None;
-        for (order, number) in &orders {
-            if before != Some(order) {
-                place += 1;
-                before = Some(order);
-            }
-            waiting[*number].place = place;
-        }
     }
 
     /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.

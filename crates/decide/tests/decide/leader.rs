@@ -50,6 +50,32 @@ impl Fed {
     }
 }
 
+/// The version that its writes are for is gone.
+#[test]
+fn what_the_next_leader_fenced_off_counts_as_taken_no_more() {
+    let mut fed = leader(&[("a", 1)]);
+    fed.versioned("p", "gpu", 1, 5);
+    fed.apply_pod(pod("p"));
+    let intents = fed.decide();
+    let [Intent::Allocate { pod, .. }] = intents.as_slice() else { panic!("{intents:?}") };
+    fed.decider.follow();
+    let carried = Observation::Carried { pod: pod.clone(), is_done: false, versions: Vec::new() };
+    fed.decider.observe(fed.now, carried).unwrap();
+    let is_held = |fed: &Fed| {
+        let cluster = fed.decider.cluster();
+        cluster.inventory().devices_of_node("a").any(|device| cluster.held().holds_whole(device))
+    };
+    assert!(is_held(&fed));
+    // Nobody wrote it since, then somebody did.
+    for (version, is_still_held) in [("5", true), ("6", false)] {
+        let mut claim = claim("p", "gpu", 1);
+        claim["metadata"]["resourceVersion"] = json!(version);
+        claim["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "two" });
+        fed.apply_claim(claim);
+        assert_eq!(is_held(&fed), is_still_held, "version {version}");
+    }
+}
+
 /// A pod without the gate, as one that did not opt in.
 pub fn ungated(name: &str) -> serde_json::Value {
     let mut pod = pod(name);

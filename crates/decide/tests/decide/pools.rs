@@ -41,8 +41,14 @@ fn the_fleet_is_shown_with_who_holds_what() {
     fed.bind("half", "half", "a", &[format!("{}-mig-3g40gb-4", card(1))]);
     fed.ask("late", "gpu", 2);
     fed.decide();
-    let view = fed.decider.view(fed.now);
-    assert_eq!(view.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let mut pass = tessera_decide::ViewPass::default();
+    assert!(fed.decider.view_next(&mut pass));
+    // Between two nodes the loop goes on; a node that comes meanwhile is in the view.
+    fed.apply(node("c"));
+    slices("c", 1, steered()).into_iter().for_each(|slice| fed.apply(slice));
+    while fed.decider.view_next(&mut pass) {}
+    let view = fed.decider.view(pass, fed.now).into_view();
+    assert_eq!(view.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     let cards: Vec<_> = view.nodes[0].cards.values().collect();
     assert_eq!((cards[0].allocated, cards[1].allocated, cards[1].memory_mib), (1_000, 500, 80 * 1024));
     let holders: Vec<_> = cards.iter().flat_map(|card| &card.holders).collect();

@@ -181,6 +181,40 @@ impl Scene {
         .await;
         self.ready(name).await;
     }
+
+    /// What the program on this claim's card used, told by NVML to the plugin, by that to the controller, and by that to
+    /// `kubectl gpu advise`, is advice for something smaller.
+    async fn is_advised(&self, claim: &str) {
+        let program = workspace::build_packages(&["kubectl-gpu"]).unwrap().join("kubectl-gpu");
+        let row = eventually("advice on what was seen twice", async || {
+            let output = tokio::process::Command::new(&program)
+                .args([
+                    "advise",
+                    "--namespace",
+                    &self.namespace,
+                    "--min-observed",
+                    "1s",
+                    "-o",
+                    "json",
+                    "--kubeconfig",
+                ])
+                .arg(self.stage.cluster.kubeconfig())
+                .output()
+                .await
+                .unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+            let of_claim = |row: &&Value| row["claim"].as_str().is_some_and(|name| name.starts_with(claim));
+            let row = list(&report["claims"]).iter().find(of_claim)?;
+            (row["verdict"] != "notEnoughSeen" && row["verdict"] != "notMeasured").then(|| row.clone())
+        })
+        .await;
+        assert_eq!((&row["verdict"], &row["has"]["kind"]), (&json!("change"), &json!("card")), "{row:#}");
+        // What the program allocates, and its context.
+        let peak = row["memoryPeakMib"].as_u64().unwrap();
+        assert!((512..4096).contains(&peak), "{row:#}");
+        assert!(row["to"]["worth"].as_f64().unwrap() <= 0.25 && row["manifest"].is_string(), "{row:#}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,6 +265,7 @@ async fn every_query_of_the_dashboards_finds_something() {
         let answers = evaluate(&scrapes, &own, STEP).await.unwrap();
         let pods: BTreeSet<&str> = answers[0].series.iter().map(|series| &*series["pod"]).collect();
         assert_eq!(pods, BTreeSet::from(["first", "second"]));
+        scene.is_advised("first-card-").await;
         for pod in ["first", "second"] {
             scene.delete_pod(pod).await;
         }

@@ -13,6 +13,7 @@ use tessera_cluster::{Key, Kind, Object, key, outcome};
 use tessera_decide::Time;
 
 use super::gangs::{gang_of, is_lost};
+use super::names_a_claim;
 use crate::objects::DRIVER;
 use crate::simulation::api_server::{Server, Surroundings, has_ended, node_name};
 use crate::simulation::kubernetes::ends;
@@ -185,11 +186,12 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
 
 /// Whether managed cards may be kept from the pod, or its gang, by who else waits at the end.
 pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
+    let asks = |pod: &Pod| cards_asked(pod) != Some(0) || names_a_claim(pod);
     let waits = |pod: &&Pod| {
         node_name(pod).is_none()
             && !has_ended(pod)
             && pod.metadata.deletion_timestamp.is_none()
-            && cards_asked(pod) != Some(0)
+            && asks(pod)
     };
     let mine = who(pod);
     let pods = || server.pods().map(|(_, pod)| pod);
@@ -197,8 +199,10 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let others = grouped(pods().filter(waits));
     others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
         let order = order(pods.iter().copied());
-        let is_gang = gang_of(pods[0]).is_some();
-        let is_reserved = is_gang && if gang_of(pod).is_some() { order < own } else { order.0 <= own.0 };
+        // Of gangs that ask for parts of cards nobody knows how many fit on a node.
+        let may_reserve = |pod: &Pod| gang_of(pod).is_some() && cards_asked(pod).is_some();
+        let is_first = may_reserve(pod) && own < order;
+        let is_reserved = may_reserve(pods[0]) && order.0 <= own.0 && !is_first;
         (around.placement.is_strict && order < own)
             || (around.placement.reserve_after.is_some() && is_reserved)
     })
