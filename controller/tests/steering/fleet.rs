@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tessera_api::gpu_pool::GpuPool;
 use tessera_api::managed;
 use tessera_fakes::poll;
-use tessera_harness::{Cluster, shared};
-use tokio::sync::{Mutex, MutexGuard};
+use tessera_harness::{Cluster, ClusterOptions};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 pub const DRIVER: &str = "gpu.tessera.dev";
 const NAMESPACE: &str = "default";
@@ -35,11 +35,24 @@ impl Deref for Turn {
     }
 }
 
+/// One for all tests, with PodGroups, which kube-scheduler knows as well.
+async fn shared() -> &'static Cluster {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    let start = || async {
+        let mut options = ClusterOptions::scheduler_tier(0);
+        let gates = ["GenericWorkload", "GangScheduling"];
+        options.extra.feature_gates = gates.map(|gate| (gate.to_owned(), true)).into();
+        options.extra.api_server = vec!["--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned()];
+        Cluster::start(options).await.unwrap()
+    };
+    CLUSTER.get_or_init(start).await
+}
+
 /// The cluster without anything of an earlier test, with the kind GpuPool, the class `gpu` and templates of claims for
 /// so many cards: `gpus-4`.
 pub async fn cluster(counts: &[usize]) -> Turn {
     static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = Turn { _turn: TURN.lock().await, cluster: shared::scheduler_tier().await.unwrap() };
+    let turn = Turn { _turn: TURN.lock().await, cluster: shared().await };
     let crd = GpuPool::crd();
     apply(&turn, &[serde_json::to_value(crd).unwrap()]).await;
     let kind = ["wait", "--for=condition=Established", "crd/gpupools.gpu.tessera.dev", "--timeout=60s"];

@@ -1,5 +1,6 @@
 //! Gangs on a real control plane: all of their pods are bound, or none holds anything.
 
+mod pod_group;
 mod preemption;
 mod workloads;
 

@@ -1,6 +1,7 @@
-//! Who may allocate claims, and which claims may tolerate the taint of managed cards.
+//! Who may allocate claims, which claims may tolerate the taint of managed cards, and who writes the controller's annotations.
 
 mod allocations;
+mod annotations;
 mod tolerations;
 
 use std::time::Duration;
@@ -14,7 +15,9 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{LONG, accepted, chart, cluster, connect, of_component, strings, template};
+use crate::support::{
+    LONG, MANAGED_RELEASE, accepted, chart, cluster, connect, of_component, strings, template,
+};
 
 const DRIVER: &str = "managed.example.com";
 /// Namespace and name of the release.
@@ -52,20 +55,28 @@ async fn create(
     templates.create(&parameters, &template).await.map(|_| ResourceClaim::default())
 }
 
-/// A client of a user of this name, who may do everything with claims.
+/// A client of a user of this name, who has no rights but those of [`may_do_everything_with_claims_and_pods`].
 async fn user(name: &str) -> Client {
+    member(name, &[]).await
+}
+
+/// A client of a user of this name, who is in these groups.
+async fn member(name: &str, groups: &[&str]) -> Client {
     let mut config = Kubeconfig::read_from(cluster().await.kubeconfig()).expect("readable");
     for named in &mut config.auth_infos {
-        named.auth_info.get_or_insert_default().impersonate = Some(name.to_owned());
+        let auth_info = named.auth_info.get_or_insert_default();
+        auth_info.impersonate = Some(name.to_owned());
+        auth_info.impersonate_groups = Some(groups.iter().map(|group| (*group).to_owned()).collect());
     }
     connect(config).await
 }
 
-async fn may_do_everything_with_claims(user: &str) {
-    let name = format!("claims-of-{user}");
+async fn may_do_everything_with_claims_and_pods(user: &str) {
+    let name = format!("claims-and-pods-of-{user}");
     let rbac = "rbac.authorization.k8s.io";
     let role = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
-        "rules": [{"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["*"]}]});
+        "rules": [{"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"], "verbs": ["*"]}]});
     let binding = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}]});
@@ -83,6 +94,7 @@ fn refused<T>(result: Result<T, kube::Error>, what: &str, says: &str) {
 /// One test, since a release is cluster-wide.
 #[tokio::test]
 async fn the_policies_protect_what_the_controller_allocates() {
+    let _only = MANAGED_RELEASE.lock().await;
     let cluster = cluster().await;
     let values = format!("driverName={DRIVER},crds.install=false,steering.enabled=false");
     let chart = chart();
@@ -91,7 +103,7 @@ async fn the_policies_protect_what_the_controller_allocates() {
     cluster.helm(&install).await.expect("installed");
     let label = "resource.kubernetes.io/admin-access=true";
     cluster.kubectl(&["label", "namespace", RELEASE, label]).await.expect("labelled");
-    may_do_everything_with_claims("alice").await;
+    may_do_everything_with_claims_and_pods("alice").await;
     let administrator = cluster.client().await.expect("a client");
 
     // New policies work after a moment.
@@ -99,12 +111,14 @@ async fn the_policies_protect_what_the_controller_allocates() {
     let tolerating = tolerations::asking(json!([{"operator": "Exists"}]));
     while create(&administrator, "ResourceClaim", tolerating.clone(), true).await.is_ok()
         || allocations::foreign_is_admitted(&administrator).await
+        || annotations::foreign_is_admitted(&administrator).await
     {
         assert!(begin.elapsed() < LONG, "the policies never work");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     allocations::only_scheduler_and_controller_allocate(&administrator).await;
     tolerations::nobody_tolerates_the_taint().await;
+    annotations::only_the_controller_writes_them(&administrator).await;
     no_expression_is_doubtful().await;
 
     cluster
@@ -125,7 +139,7 @@ async fn no_expression_is_doubtful() {
         let list = cluster().await.kubectl(&list).await.expect("listed");
         let list: Value = serde_json::from_str(&list).expect("JSON");
         let policies = list["items"].as_array().expect("a list");
-        assert_eq!(policies.len(), 4, "those of slices and configuration, too");
+        assert_eq!(policies.len(), 5, "those of slices and configuration, too");
         if policies.iter().all(|policy| policy["status"]["observedGeneration"] == json!(1)) {
             for policy in policies {
                 assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], json!(null), "{policy:#}");
@@ -150,7 +164,7 @@ async fn without_managed_allocation_the_controller_may_not_allocate() {
         let policies = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy").count();
         (writes, policies)
     };
-    assert_eq!(rendered(&[], &[]).await, (1, 2));
+    assert_eq!(rendered(&[], &[]).await, (1, 3));
     assert_eq!(rendered(&["managed.enabled=false"], &[]).await, (0, 0));
     assert_eq!(rendered(&["controller.enabled=false"], &[]).await, (0, 0));
     assert_eq!(rendered(&[], &["--kube-version", "1.35.2"]).await, (0, 0), "no taints of devices yet");

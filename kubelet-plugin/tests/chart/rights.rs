@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::support::{LONG, chart, cluster, connect};
+use crate::support::{LONG, MANAGED_RELEASE, chart, cluster, connect};
 
 const RELEASE: &str = "rights";
 const DRIVER: &str = "rights.example.com";
@@ -164,6 +164,7 @@ async fn until(controller: &Client, (deed, resource): (Deed, &str), is_permitted
 
 #[tokio::test]
 async fn without_a_right_of_the_controller_what_it_is_for_fails() {
+    let _only = MANAGED_RELEASE.lock().await;
     let cluster = cluster().await;
     let values =
         format!("driverName={DRIVER},crds.install=false,steering.enabled=false,fleetPage.exposed=true");

@@ -11,8 +11,13 @@ use tokio::time::Instant;
 use crate::support::{LONG, cluster, connect, template};
 
 const NAMESPACE: &str = "steering";
-const RELEASE: [&str; 4] =
-    ["--namespace", NAMESPACE, "--set", "driverName=steering.example.com,crds.install=false"];
+/// Without managed allocation, of which another test has a release.
+const RELEASE: [&str; 4] = [
+    "--namespace",
+    NAMESPACE,
+    "--set",
+    "driverName=steering.example.com,crds.install=false,managed.enabled=false",
+];
 const OPTED_IN: &str = "steering-opted-in";
 const OTHER: &str = "steering-other";
 

@@ -8,10 +8,14 @@ use kube::{
 };
 use serde_json::Value;
 use tessera_harness::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 /// Time limit for things that happen sooner or later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
+
+/// Held by a test while it has a release with managed allocation: that of one would refuse what the controller of another writes
+/// on pods.
+pub static MANAGED_RELEASE: Mutex<()> = Mutex::const_new(());
 
 pub async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();

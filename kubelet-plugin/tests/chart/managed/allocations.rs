@@ -8,7 +8,9 @@ use kube::{
 use serde_json::{Value, json};
 use tessera_api::managed::EPOCH_ANNOTATION;
 
-use super::{DRIVER, RELEASE, change_status, create, may_do_everything_with_claims, one_card, refused, user};
+use super::{
+    DRIVER, RELEASE, change_status, create, may_do_everything_with_claims_and_pods, one_card, refused, user,
+};
 use crate::support::{cluster, connect};
 
 /// What the controller writes.
@@ -68,7 +70,7 @@ pub async fn only_scheduler_and_controller_allocate(administrator: &Client) {
     let account = format!("{RELEASE}-tessera-controller");
     let controller = cluster().await.service_account_config(RELEASE, &account, None).await.expect("a token");
     let controller = connect(controller).await;
-    may_do_everything_with_claims("system:kube-scheduler").await;
+    may_do_everything_with_claims_and_pods("system:kube-scheduler").await;
     let scheduler = user("system:kube-scheduler").await;
     for (client, who) in [(&scheduler, "kube-scheduler"), (&controller, "the controller")] {
         let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), RELEASE);
