@@ -111,16 +111,23 @@ pub fn for_evaluation(
         .with_capacity(&capacity)
 }
 
-/// Whether all selectors match the device; an error is no match.
-pub fn matches(selectors: &[Selector], place: &Place<'_>) -> bool {
-    let device = for_evaluation(
+/// A published device for evaluation.
+///
+/// # Errors
+/// As of [`for_evaluation`].
+pub fn of_place(place: &Place<'_>) -> Result<tessera_cel::Device, QuantityError> {
+    for_evaluation(
         &place.id.driver,
         place.device.attributes.as_ref(),
         place.device.capacity.as_ref(),
         place.device.allow_multiple_allocations == Some(true),
         true,
-    );
-    device.is_ok_and(|device| selectors.iter().all(|selector| selector.matches(&device) == Ok(true)))
+    )
+}
+
+/// Whether all selectors match the device; an error is no match.
+pub fn matches(selectors: &[Selector], place: &Place<'_>) -> bool {
+    of_place(place).is_ok_and(|device| selectors.iter().all(|selector| selector.matches(&device) == Ok(true)))
 }
 
 /// Attributes by which devices of one kind differ.

@@ -48,6 +48,7 @@ impl Reader {
                 Ok(objects)
             }
             Wanted::All { volumes, .. } => self.all(objects, volumes).await,
+            Wanted::Migration => self.all(objects, false).await,
         }
     }
 

@@ -200,3 +200,38 @@ kube-scheduler then chooses their node alone. Gates of others stay. New pods get
 they themselves have the label gpu.tessera.dev/steering=enabled.
 
 Exit codes: 0 the gate is off all of them (with --all, also where no pod had it), 1 a named pod had none, 2 an error."#;
+
+/// Of `kubectl gpu get`.
+pub const GET_HELP: &str = r#"Examples:
+  # The cards, and everything that somebody holds
+  kubectl gpu get
+
+  # Everything that a node offers, with memory, uuid and claims
+  kubectl gpu get devices --node node-a --all -o wide
+
+  # Claims of a team and the devices that they have; then what changes
+  kubectl gpu get claims -n research -w
+
+Of several devices of one claim each has a row. -w looks every two seconds; what is gone gets a row that says so, and -o json one
+object a line.
+
+Exit codes: 0 there is something, 1 there is nothing, 2 an error."#;
+
+/// Of `kubectl gpu migrate`.
+pub const MIGRATE_HELP: &str = r#"Examples:
+  # What becomes of the settings of NVIDIA's DRA driver, and the steps
+  kubectl gpu migrate --from nvidia-dra
+
+  # For helm and kubectl
+  kubectl gpu migrate --from gpu-operator -o values > values.yaml
+  kubectl gpu migrate --from gpu-operator -o yaml > manifests.yaml
+
+  # From files
+  kubectl get secrets -A -l owner=helm,status=deployed -o yaml > helm.yaml
+  kubectl get nodes,pods,configmaps,daemonsets,deviceclasses,clusterpolicies -A -o yaml > cluster.yaml
+  kubectl gpu migrate --from device-plugin -f helm.yaml -f cluster.yaml
+
+It reads the release of helm (a Secret), ClusterPolicies, ConfigMaps with time-slicing, MPS and MIG layouts, labels of nodes, and who
+asks for what. Without the right to read Secrets it reads what DaemonSets say. Nothing is changed.
+
+Exit codes: 0 done, 2 an error."#;

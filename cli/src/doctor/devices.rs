@@ -1,13 +1,12 @@
-//! Slices, devices, DeviceClasses and GpuPools.
+//! Slices, devices and GpuPools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, managed, taint};
-use tessera_cel::Selector;
 
 use super::{Facts, Finding, error, warning};
-use crate::devices::{self, Place};
+use crate::devices;
 use crate::pools::PoolView;
 use crate::reports;
 
@@ -72,58 +71,6 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// DeviceClasses that no device matches.
-pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
-    let places = devices::devices(facts.objects.slices.values());
-    if places.is_empty() {
-        return Vec::new();
-    }
-    let classes = facts.objects.classes.iter().filter_map(|((_, name), class)| {
-        let selectors = class.spec.as_ref()?.selectors.as_ref()?;
-        let expressions: Vec<&str> = selectors
-            .iter()
-            .filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
-            .collect();
-        // Only classes that are about this driver: others' devices may come later.
-        expressions.iter().any(|expression| expression.contains(facts.driver)).then_some((name, expressions))
-    });
-    let kinds = devices::kinds(&places);
-    let mut found = Vec::new();
-    for (name, expressions) in classes {
-        let compiled: Result<Vec<Selector>, _> =
-            expressions.iter().map(|expression| Selector::compile(expression)).collect();
-        match compiled {
-            Err(wrong) => found.push(error(
-                format!("DeviceClass {name}"),
-                format!("its selector is wrong: {}", wrong.to_string().lines().next().unwrap_or_default()),
-                "correct it; kubectl gpu cel EXPRESSION tries one",
-            )),
-            Ok(selectors) if !is_matched(&selectors, &expressions, &places, &kinds) => found.push(warning(
-                format!("DeviceClass {name}"),
-                "no device matches it: pods that ask for it wait",
-                format!(
-                    "kubectl gpu cel '{}' -v says which devices fail it and where",
-                    expressions.join(" && ")
-                ),
-            )),
-            Ok(_) => {}
-        }
-    }
-    found
-}
-
-fn is_matched(
-    selectors: &[Selector],
-    expressions: &[&str],
-    places: &[Place<'_>],
-    kinds: &[&Place<'_>],
-) -> bool {
-    if expressions.iter().any(|expression| devices::asks_for_own(expression)) {
-        return places.iter().any(|place| devices::matches(selectors, place));
-    }
-    kinds.iter().any(|place| devices::matches(selectors, place))
 }
 
 /// GpuPools that do not do what they should.

@@ -66,6 +66,22 @@ async fn a_values_file_of_nvidias_driver_is_answered_line_by_line() {
     template(&[r#"image.repository="mirror.example.com/tessera""#], &[]).await.expect("ours");
 }
 
+/// What `kubectl gpu migrate` prints for recorded clusters is values of this chart.
+#[tokio::test]
+async fn values_of_a_migration_are_accepted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for from in ["nvidia-dra", "device-plugin", "gpu-operator"] {
+        let golden = path(&format!("cli/tests/golden/migrate-{from}-values.txt"));
+        let text = fs::read_to_string(golden).expect("the golden file");
+        // Between the command and the exit code.
+        let lines: Vec<&str> = text.lines().collect();
+        let file = folder.path().join(format!("{from}.yaml"));
+        fs::write(&file, lines[1..lines.len() - 1].join("\n")).expect("written");
+        let objects = template(&[], &["--values", &file.display().to_string()]).await.expect(from);
+        crate::support::accepted(&objects).await;
+    }
+}
+
 /// The steps of `kubectl gpu migrate --from nvidia-dra`, as far as helm is concerned: both charts for a while, under one name.
 #[tokio::test]
 async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_goes() {
@@ -108,6 +124,16 @@ async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_
     ];
     cluster.kubectl(&annotate).await.expect("annotated");
     helm(ours("install")).await.expect("taken over");
+    let upgrade = ["upgrade", "theirs", &theirs, "--namespace", "default", "--reuse-values"];
+    let selector = async |set: &[&str]| {
+        cluster.helm(&[&upgrade[..], set].concat()).await.expect("upgraded");
+        cluster.helm(&["get", "values", "theirs", "--namespace", "default"]).await.expect("values")
+    };
+    let kept = selector(&["--set-string", r"nodeSelector.gpu\.tessera\.dev/moved-in=no"]).await;
+    assert!(kept.contains("gpu.tessera.dev/moved-in: \"no\""), "{kept}");
+    let free =
+        selector(&["--set", r"other.enabled=false,nodeSelector.gpu\.tessera\.dev/moved-in=null"]).await;
+    assert!(free.contains("enabled: false") && !free.contains("moved-in: \"no\""), "{free}");
     cluster.helm(&["uninstall", "theirs", "--namespace", "default"]).await.expect("uninstalled");
     helm(ours("upgrade")).await.expect("upgraded");
     let class = cluster.kubectl(&["get", "deviceclass", DRIVER, "--output=yaml"]).await.expect("it is there");
