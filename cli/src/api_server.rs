@@ -1,6 +1,7 @@
 //! Objects of a running cluster, from its API server.
 
 mod doctor;
+mod foreign;
 mod forward;
 mod leader;
 mod pools;
@@ -17,6 +18,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
 use crate::arguments::{ConnectionArguments, SourceArguments};
+use crate::foreign::Foreign;
 
 pub use doctor::live;
 pub use forward::{FleetPort, ForwardError};
@@ -88,6 +90,8 @@ pub enum Wanted {
         /// GpuPools, too.
         pools: bool,
     },
+    /// What a migration from another driver is made of.
+    Migration,
 }
 
 /// What was read from the cluster.
@@ -97,6 +101,8 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools; `None` where the API server has no such kind.
     pub pools: Option<BTreeMap<Key, GpuPool>>,
+    /// Objects of other drivers, if they are wanted.
+    pub foreign: Foreign,
     /// The default namespace.
     pub namespace: String,
     /// What the user may not read, and how that affects the answer.
@@ -117,8 +123,12 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
             }
             _ => Some(BTreeMap::new()),
         };
+        let foreign = match wanted {
+            Wanted::Migration => foreign::read(&reader.client, &mut reader.warnings).await?,
+            _ => Foreign::default(),
+        };
         let objects = reader.read(wanted).await?;
-        Ok(Loaded { objects, pools, namespace: reader.namespace, warnings: reader.warnings })
+        Ok(Loaded { objects, pools, foreign, namespace: reader.namespace, warnings: reader.warnings })
     })
 }
 

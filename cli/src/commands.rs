@@ -6,6 +6,8 @@ pub mod cel;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;
+pub mod get;
+pub mod migrate;
 pub mod pools;
 pub mod queue;
 pub mod simulate;

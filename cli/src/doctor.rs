@@ -1,6 +1,7 @@
 //! What is wrong with Tessera in a cluster, and what to do about it.
 
 mod claims;
+mod classes;
 mod control_plane;
 mod devices;
 mod drivers;
@@ -104,7 +105,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.node.is_none() {
         found.extend(control_plane::findings(facts));
-        found.extend(devices::classes(facts));
+        found.extend(classes::findings(facts));
         found.extend(devices::pools(facts));
     }
     found.extend(nodes::findings(facts));

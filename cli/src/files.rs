@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
+use crate::foreign::Foreign;
+
 /// Largest file that is read, in bytes: a wrong or hostile path then ends in an error instead of using up the memory.
 const FILE_LIMIT: u64 = 1 << 30;
 
@@ -66,6 +68,8 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools.
     pub pools: BTreeMap<Key, GpuPool>,
+    /// Objects of other drivers, if they are wanted.
+    pub foreign: Option<Foreign>,
     /// For standard error: fields that Kubernetes does not know, documents that are not used.
     pub warnings: Vec<String>,
 }
@@ -100,12 +104,12 @@ pub fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Text>, FileError> 
 }
 
 /// All objects of the texts. Objects without a namespace get `namespace`. A file without any object gives a warning, or
-/// an error if there are no objects at all.
+/// an error if there are no objects at all. `wants_foreign`: those of other drivers are kept.
 ///
 /// # Errors
 /// See [`FileError`].
-pub fn parse(texts: &[Text], namespace: &str) -> Result<Loaded, FileError> {
-    let mut loaded = Loaded::default();
+pub fn parse(texts: &[Text], namespace: &str, wants_foreign: bool) -> Result<Loaded, FileError> {
+    let mut loaded = Loaded { foreign: wants_foreign.then(Foreign::default), ..Loaded::default() };
     let mut unused = Vec::new();
     let mut empty = Vec::new();
     for Text { file, text } in texts {

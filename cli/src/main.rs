@@ -1,5 +1,5 @@
 //! `kubectl gpu`: what kube-scheduler would allocate and why, which devices a CEL selector matches, what GpuPools have,
-//! how cards are connected, what the fleet does, and what claims could do with less.
+//! how cards are connected, what the fleet does, what claims could do with less, and what another driver's settings are here.
 //!
 //! Exit codes: 0 it fits (or matches, or is well), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
@@ -13,9 +13,11 @@ mod devices;
 mod doctor;
 mod explain;
 mod files;
-
+mod foreign;
+mod get;
 mod hints;
 mod lines;
+mod migrate;
 mod output;
 mod pools;
 mod quantities;
@@ -49,6 +51,8 @@ fn main() -> ExitCode {
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),
         Command::Simulate(command) => commands::simulate::run(command),
+        Command::Get(command) => commands::get::run(command),
+        Command::Migrate(command) => commands::migrate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
     };
     match result {

@@ -65,7 +65,7 @@ pub struct Card {
 }
 
 /// A device that a claim holds, or a share of one.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
     /// The device.
@@ -260,7 +260,8 @@ impl Card {
 }
 
 impl Held {
-    fn of(
+    /// A device that the claim holds.
+    pub fn of(
         claim: &ResourceClaim,
         result: &DeviceRequestAllocationResult,
         name: &DeviceName,

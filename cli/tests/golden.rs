@@ -47,6 +47,9 @@ fn doctor() {
     golden("doctor-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-b"], "");
     golden("doctor-json", &["doctor", "-f", "../doctor.yaml", "--node", "node-c", "-o", "json"], "");
     golden("doctor-well", &["doctor", "-f", "../doctor-well.yaml"], "");
+    // What NVIDIA's driver lets pass where it publishes no partitions.
+    let selectors = ["doctor", "-f", "../doctor-selectors.yaml", "--driver", "gpu.nvidia.com"];
+    golden("doctor-selectors", &selectors, "");
     golden("doctor-no-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-x"], "");
 }
 
@@ -188,6 +191,17 @@ fn explain_steering() {
     golden("steering-gated-allocate", &["allocate", "pod/gated", "-f", file], "");
     golden("steering-crowded-allocate", &["allocate", "pod/crowded", "-f", file], "");
     golden("steering-proposed-json", &["explain", "pod/proposed", "-f", file, "-o", "json"], "");
+}
+
+#[test]
+fn get() {
+    let file = "../partitions.yaml";
+    golden("get", &["get", "-f", file], "");
+    golden("get-wide", &["get", "devices", "-f", file, "-o", "wide", "--all"], "");
+    golden("get-claims", &["get", "claims", "-f", file, "-o", "wide"], "");
+    golden("get-shares", &["get", "-f", "../pools.yaml"], "");
+    golden("get-json", &["get", "devices", "-f", "../pools.yaml", "--node", "node-b", "-o", "json"], "");
+    golden("get-nothing", &["get", "claims", "-f", file, "-n", "nobody"], "");
 }
 
 #[test]
@@ -417,6 +431,10 @@ fn misuse_ends_with_2() {
         &["advise", "--min-observed", "soon"],
         &["pools", "-f", ".", "-o", "text"],
         &["ungate"],
+        &["migrate"],
+        &["migrate", "--from", "hami"],
+        &["get", "pods"],
+        &["get", "-w", "-f", "."],
         &["ungate", "pod", "--all"],
         &["ungate", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
     ] {

@@ -123,8 +123,37 @@ directory. */}}
 {{ $access }}
 {{- end }}
 
+{{- /* Values of other charts, which the schema lets through: what to write instead. */}}
+{{- define "tessera.refuseValuesOfOthers" -}}
+{{- $table := .Files.Get "files/values-of-others.yaml" | fromYaml -}}
+{{- $found := list -}}
+{{- range $path, $_ := $table -}}
+{{- $at := $.Values -}}
+{{- $there := true -}}
+{{- range $key := splitList "." $path -}}
+{{- if not $there -}}
+{{- else if and (kindIs "map" $at) (hasKey $at $key) }}{{ $at = get $at $key }}{{ else }}{{ $there = false }}{{ end -}}
+{{- end -}}
+{{- if $there }}{{ $found = append $found $path }}{{ end -}}
+{{- end -}}
+{{- $lines := list -}}
+{{- range $path := $found -}}
+{{- $part := false -}}
+{{- range $found }}{{ if hasPrefix (printf "%s." $path) . }}{{ $part = true }}{{ end }}{{ end -}}
+{{- if not $part }}{{ $lines = append $lines (printf "  %s: here it is %s" $path (get $table $path)) }}{{ end -}}
+{{- end -}}
+{{- $repository := .Values.image.repository -}}
+{{- if regexMatch "(^|/)(dra-driver-nvidia-gpu|k8s-dra-driver-gpu|k8s-device-plugin|gpu-operator)$|^nvcr[.]io/nvidia" $repository -}}
+{{- $lines = append $lines (printf "  image.repository: here it is the prefix of this chart's own images, to which /kubelet-plugin is added; %s is another driver's" $repository) -}}
+{{- end -}}
+{{- if $lines -}}
+{{- fail (printf "values of another chart (NVIDIA's DRA driver, its device plugin or the GPU Operator):\n%s\n`kubectl gpu migrate` writes the values of this chart for a cluster (docs/moving-in.md)" (join "\n" $lines)) -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Checks that the schema cannot express, or not with a clear message. */}}
 {{- define "tessera.validate" -}}
+{{- include "tessera.refuseValuesOfOthers" . -}}
 {{- range $name := list "driverRoot" "kubeletDirectory" "cdiDirectory" "sysfsRoot" "procRoot" -}}
 {{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}

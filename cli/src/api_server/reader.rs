@@ -5,7 +5,9 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -55,6 +57,7 @@ impl Reader {
                 Ok(objects)
             }
             Wanted::All { volumes, .. } => self.all(objects, volumes).await,
+            Wanted::Migration => self.all(objects, false).await,
         }
     }
 
@@ -71,15 +74,7 @@ impl Reader {
         };
         let namespace = self.namespace.clone();
         objects.claims = boxed(self.claims("count as free").await?);
-        objects.templates = self
-            .of_namespaces(
-                "resourceclaimtemplates.resource.k8s.io",
-                "list of ResourceClaimTemplates",
-                &ListParams::default(),
-                "",
-                "claims that would be made from templates cannot be told",
-            )
-            .await?;
+        objects.templates = self.templates("claims that would be made from templates cannot be told").await?;
         let pods = self
             .of_namespaces(
                 "pods",
@@ -98,6 +93,7 @@ impl Reader {
 
     async fn installation(&mut self, mut objects: Objects) -> Result<Objects, ClusterError> {
         objects.classes = self.classes().await?;
+        objects.templates = self.templates("selectors of templates are not checked").await?;
         objects.nodes = self.nodes("what is wrong with nodes themselves is not told").await?;
         objects.claims = boxed(self.claims("are not checked").await?);
         let namespace = self.namespace.clone();
@@ -116,6 +112,12 @@ impl Reader {
 
     async fn classes(&mut self) -> Result<BTreeMap<Key, DeviceClass>, ClusterError> {
         self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default()).await
+    }
+
+    /// Templates of claims; `so` is what follows where they may not be read.
+    async fn templates(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaimTemplate>, ClusterError> {
+        let resource = "resourceclaimtemplates.resource.k8s.io";
+        self.of_namespaces(resource, "list of ResourceClaimTemplates", &ListParams::default(), "", so).await
     }
 
     /// Nodes; `so` is what follows where they may not be read.

@@ -1,8 +1,7 @@
-//! Slices, devices, DeviceClasses and GpuPools.
+//! Slices, devices and GpuPools.
 
 use tessera_api::managed;
 
-use super::published::Unmatched;
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;
 
@@ -46,29 +45,6 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// DeviceClasses that no device matches.
-pub fn classes(facts: &Facts<'_>) -> Vec<Finding> {
-    let finding = |(class, why): (&super::published::Class, Unmatched<'_>)| {
-        let about = format!("DeviceClass {}", class.name);
-        match why {
-            Unmatched::Wrong(wrong) => error(
-                about,
-                format!("its selector is wrong: {wrong}"),
-                "correct it; kubectl gpu cel EXPRESSION tries one",
-            ),
-            Unmatched::Nothing => warning(
-                about,
-                "no device matches it: pods that ask for it wait",
-                format!(
-                    "kubectl gpu cel '{}' -v says which devices fail it and where",
-                    class.expressions.join(" && ")
-                ),
-            ),
-        }
-    };
-    facts.published.unmatched().map(finding).collect()
 }
 
 /// GpuPools that do not do what they should.

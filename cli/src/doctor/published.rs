@@ -20,8 +20,9 @@ pub struct Published {
     /// The drivers that publish devices of each node.
     drivers: BTreeMap<String, BTreeSet<String>>,
     classes: Vec<Class>,
-    /// Kinds of devices that were seen.
+    /// Kinds of devices that were seen, and the first of each.
     kinds: HashSet<u64>,
+    samples: Vec<Sample>,
 }
 
 /// A pool of the driver, of its newest generation.
@@ -60,19 +61,22 @@ pub struct Class {
     /// Its selectors.
     pub expressions: Vec<String>,
     /// Them compiled, or the first line of why they cannot be.
-    selectors: Result<Vec<Selector>, String>,
+    pub selectors: Result<Vec<Selector>, String>,
     /// Whether they ask what devices of one kind differ in.
     asks_for_own: bool,
-    is_matched: bool,
+    /// Whether all match any device.
+    pub is_matched: bool,
 }
 
-/// What is wrong with a class.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Unmatched<'p> {
-    /// A selector cannot be compiled, and why.
-    Wrong(&'p str),
-    /// No device matches.
-    Nothing,
+/// A device that stands for all of its kind.
+#[derive(Debug)]
+pub struct Sample {
+    /// Its driver.
+    pub driver: String,
+    /// Its node, or the words for several.
+    pub node: String,
+    /// The device.
+    pub device: Device,
 }
 
 impl Published {
@@ -93,7 +97,7 @@ impl Published {
             }
         }
         for device in spec.devices.iter().flatten() {
-            self.try_classes(&spec.driver, device);
+            self.take(slice, device);
         }
         if spec.driver != self.driver {
             return;
@@ -108,8 +112,13 @@ impl Published {
         }
     }
 
-    fn try_classes(&mut self, driver: &str, device: &Device) {
+    fn take(&mut self, slice: &ResourceSlice, device: &Device) {
+        let driver = slice.spec.driver.as_str();
         let is_new = self.kinds.insert(devices::kind(driver, device));
+        if is_new {
+            let node = devices::node(slice, device).to_owned();
+            self.samples.push(Sample { driver: driver.to_owned(), node, device: device.clone() });
+        }
         let untried = |class: &&mut Class| !class.is_matched && (is_new || class.asks_for_own);
         let mut evaluated = None;
         for class in self.classes.iter_mut().filter(untried) {
@@ -139,14 +148,14 @@ impl Published {
         self.pools.get(pool).is_some_and(|pool| pool.devices.contains(device))
     }
 
-    /// Classes that no device can be had of; none while nobody publishes any device.
-    pub fn unmatched(&self) -> impl Iterator<Item = (&Class, Unmatched<'_>)> {
-        let classes = self.classes.iter().filter(|_| !self.kinds.is_empty());
-        classes.filter_map(|class| match &class.selectors {
-            Err(wrong) => Some((class, Unmatched::Wrong(wrong))),
-            Ok(_) if class.is_matched => None,
-            Ok(_) => Some((class, Unmatched::Nothing)),
-        })
+    /// Classes that are about the driver.
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// One device of each kind, of all drivers.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
     }
 }
 
@@ -250,11 +259,9 @@ mod tests {
     fn each_device_is_tried_where_a_class_asks_for_one() {
         let slices = [slice("a", 1, &json!([card("gpu-01-00", "1"), card("gpu-02-00", "2")]))];
         let second = "device.attributes['d'].uuid == '2'";
-        assert_eq!(published(second, &slices).unmatched().count(), 0);
+        assert!(published(second, &slices).classes()[0].is_matched);
         let third = published("device.attributes['d'].uuid == '3'", &slices);
-        assert!(matches!(third.unmatched().next(), Some((_, Unmatched::Nothing))));
-        let wrong = published("nonsense(", &slices);
-        assert!(matches!(wrong.unmatched().next(), Some((_, Unmatched::Wrong(_)))));
-        assert_eq!(published(second, &[]).unmatched().count(), 0, "nobody publishes yet");
+        assert!(!third.classes()[0].is_matched && third.samples().len() == 1);
+        assert!(published("nonsense(", &slices).classes()[0].selectors.is_err());
     }
 }

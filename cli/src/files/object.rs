@@ -13,6 +13,7 @@ use tessera_cluster::Key;
 use super::document::{Document, Step};
 use super::{FileError, Loaded};
 use crate::defaults;
+use crate::foreign::Foreign;
 use crate::quantities;
 
 /// Adds the object of a document, or the objects of its list.
@@ -138,6 +139,12 @@ impl Found<'_, '_> {
             (version, "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice" | "DeviceClass") => {
                 let reason = format!("{kind} is not known in {version}; use resource.k8s.io/v1");
                 Err(self.error(&[Step::Key("apiVersion".to_owned())], reason))
+            }
+            (version, kind) if loaded.foreign.is_some() && Foreign::has(version, kind) => {
+                if let Some(foreign) = &mut loaded.foreign {
+                    foreign.add(kind, namespace, self.value);
+                }
+                Ok(())
             }
             (version, _) => {
                 unused.push(format!("{kind} ({version})"));

@@ -6,6 +6,7 @@ mod allocate;
 mod doctor;
 mod extended_resource;
 mod gate;
+mod migrate;
 mod pools;
 mod rights;
 mod topology;

@@ -9,6 +9,7 @@ mod device_classes;
 mod device_status;
 mod managed;
 mod monitoring;
+mod moving_in;
 mod mps_host;
 mod privileged;
 mod rights;

@@ -188,10 +188,7 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
 pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let asks = |pod: &Pod| cards_asked(pod) != Some(0) || names_a_claim(pod);
     let waits = |pod: &&Pod| {
-        node_name(pod).is_none()
-            && !has_ended(pod)
-            && pod.metadata.deletion_timestamp.is_none()
-            && asks(pod)
+        node_name(pod).is_none() && !has_ended(pod) && pod.metadata.deletion_timestamp.is_none() && asks(pod)
     };
     let mine = who(pod);
     let pods = || server.pods().map(|(_, pod)| pod);

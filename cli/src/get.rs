@@ -1,0 +1,200 @@
+//! Rows of `kubectl gpu get`: devices with who holds them, and claims with what they hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use serde::Serialize;
+use tessera_api::{DeviceName, PciBusId, attribute, capacity};
+use tessera_cluster::outcome::results;
+use tessera_cluster::{Objects, reference};
+
+use crate::devices::{self, Place};
+use crate::topology::Held;
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceRow {
+    /// Its node.
+    pub node: String,
+    /// Its name.
+    pub device: String,
+    /// `gpu`, `mig`, `mps`, `timeslice`.
+    #[serde(rename = "type")]
+    pub device_type: String,
+    /// Profile of a partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Product of the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    /// Its memory, as published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// The GpuPool that decides on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its UUID, of cards and of partitions that are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Keys and values of its taints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<String>,
+    /// Who holds it.
+    pub held: Vec<Held>,
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRow {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub claim: String,
+    /// `waits`, `allocated` (nobody uses it yet), `in use`.
+    pub state: &'static str,
+    /// The devices that it has.
+    pub devices: Vec<String>,
+    /// Their nodes.
+    pub nodes: Vec<String>,
+    /// Its users: usually pods of its namespace.
+    pub by: Vec<String>,
+    /// Classes that it asks for.
+    pub classes: Vec<String>,
+}
+
+/// The devices. Unless `all` are wanted, partitions that nobody holds are left out of cards that are offered as something else,
+/// too: a card has dozens of them.
+pub fn devices(objects: &Objects, node: Option<&str>, namespace: Option<&str>, all: bool) -> Vec<DeviceRow> {
+    let places = devices::devices(objects.slices.values());
+    let mut held: BTreeMap<(&str, &str, &str), Vec<(&ResourceClaim, _)>> = BTreeMap::new();
+    for claim in objects.claims.values().map(AsRef::as_ref) {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        for result in allocation.map(results).unwrap_or_default() {
+            let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
+            held.entry(id).or_default().push((claim, result));
+        }
+    }
+    let named =
+        || places.iter().filter_map(|place| Some((place, place.id.device.parse::<DeviceName>().ok()?)));
+    // Cards of which more than partitions is offered.
+    let undivided: BTreeSet<(&str, PciBusId)> = named()
+        .filter(|(_, name)| name.partition().is_none())
+        .map(|(place, name)| (place.node(), name.card()))
+        .collect();
+    let mut rows = Vec::new();
+    // Devices of other drivers have other names.
+    for (place, name) in named().filter(|(place, _)| node.is_none_or(|node| node == place.node())) {
+        let id = (place.id.driver.as_str(), place.id.pool.as_str(), place.id.device.as_str());
+        let holders = held.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let of_namespace = |claim: &ResourceClaim| {
+            namespace.is_none_or(|namespace| claim.metadata.namespace.as_deref() == Some(namespace))
+        };
+        let mut holders: Vec<Held> = holders
+            .iter()
+            .filter(|(claim, _)| of_namespace(claim))
+            .map(|(claim, result)| Held::of(claim, result, &name, place.device))
+            .collect();
+        holders.sort();
+        let is_one_of_many = name.partition().is_some() && undivided.contains(&(place.node(), name.card()));
+        let is_wanted = !holders.is_empty() || (namespace.is_none() && (all || !is_one_of_many));
+        if is_wanted {
+            rows.push(DeviceRow::of(place, holders));
+        }
+    }
+    rows.sort_by(|one, other| (&one.node, &one.device).cmp(&(&other.node, &other.device)));
+    rows
+}
+
+impl DeviceRow {
+    fn of(place: &Place<'_>, held: Vec<Held>) -> Self {
+        let attributes = place.device.attributes.as_ref();
+        let text = |name: &str| attributes.and_then(|all| all.get(name)?.string.clone());
+        let memory = place.device.capacity.as_ref().and_then(|all| all.get(capacity::MEMORY));
+        let taints = place.device.taints.iter().flatten().map(|taint| match taint.value.as_deref() {
+            Some(value) if !value.is_empty() => format!("{}={value}", taint.key),
+            _ => taint.key.clone(),
+        });
+        DeviceRow {
+            node: place.node().to_owned(),
+            device: place.id.device.clone(),
+            device_type: text(attribute::TYPE).unwrap_or_default(),
+            profile: text(attribute::PROFILE),
+            product: text(attribute::PRODUCT_NAME),
+            memory: memory.map(|memory| memory.value.0.clone()),
+            pool: text(attribute::GPU_POOL),
+            uuid: text(attribute::UUID),
+            taints: taints.collect(),
+            held,
+        }
+    }
+}
+
+/// The claims that hold devices of ours, and those that wait.
+pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) -> Vec<ClaimRow> {
+    let places = devices::devices(objects.slices.values());
+    let nodes: BTreeMap<(&str, &str, &str), &str> = places
+        .iter()
+        .filter(|place| place.id.device.parse::<DeviceName>().is_ok())
+        .map(|place| {
+            ((place.id.driver.as_str(), place.id.pool.as_str(), place.id.device.as_str()), place.node())
+        })
+        .collect();
+    let mut rows = Vec::new();
+    for claim in objects.claims.values().map(AsRef::as_ref) {
+        if namespace.is_some_and(|namespace| claim.metadata.namespace.as_deref() != Some(namespace)) {
+            continue;
+        }
+        let status = claim.status.as_ref();
+        let allocation = status.and_then(|status| status.allocation.as_ref());
+        let mut devices = Vec::new();
+        let mut on: Vec<String> = Vec::new();
+        for result in allocation.map(results).unwrap_or_default() {
+            let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
+            if let Some(place) = nodes.get(&id) {
+                devices.push(result.device.clone());
+                on.push((*place).to_owned());
+            }
+        }
+        on.sort();
+        on.dedup();
+        let is_others = allocation.is_some() && devices.is_empty();
+        if is_others || node.is_some_and(|node| !on.iter().any(|on| on == node)) {
+            continue;
+        }
+        let users = status.and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+        let state = match (allocation, users) {
+            (None, _) => "waits",
+            (Some(_), []) => "allocated",
+            (Some(_), _) => "in use",
+        };
+        let requests = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref()?.requests.as_deref());
+        let mut classes: Vec<String> = requests
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|request| {
+                let alternatives = request.first_available.iter().flatten();
+                let of_alternatives = alternatives.map(|alternative| alternative.device_class_name.clone());
+                request.exactly.iter().map(|exactly| exactly.device_class_name.clone()).chain(of_alternatives)
+            })
+            .collect();
+        classes.sort();
+        classes.dedup();
+        let name = reference(claim);
+        let (namespace, name) = name.split_once('/').unwrap_or(("", &name));
+        rows.push(ClaimRow {
+            namespace: namespace.to_owned(),
+            claim: name.to_owned(),
+            state,
+            devices,
+            nodes: on,
+            by: users
+                .iter()
+                .map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name))
+                .collect(),
+            classes,
+        });
+    }
+    rows
+}

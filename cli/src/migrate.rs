@@ -1,0 +1,173 @@
+//! From another driver to this one: its settings in our values, GpuPools and DeviceClasses, and the steps from node to node.
+
+mod device_plugin;
+mod gpu_operator;
+mod layouts;
+mod nvidia_dra;
+mod release;
+mod resources;
+mod sharing;
+mod steps;
+mod values;
+mod workloads;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tessera_api::gpu_pool::GpuPoolSpec;
+use tessera_cluster::Objects;
+
+use crate::arguments::Origin;
+use crate::foreign::Foreign;
+
+pub use steps::{Step, Steps};
+pub use workloads::Workload;
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// Nothing of the driver was found.
+    #[error(
+        "nothing of {driver} is there: no helm release of {charts}, and no {also}. With -f: give the Secrets of helm (kubectl get \
+         secrets -A -l owner=helm,status=deployed -o yaml), ConfigMaps, DaemonSets and nodes"
+    )]
+    Nothing {
+        /// The driver, in words.
+        driver: &'static str,
+        /// Its charts.
+        charts: String,
+        /// What else was looked for.
+        also: &'static str,
+    },
+    /// Several releases of one driver.
+    #[error("there are several: {}; say by -n NAMESPACE which is meant", .0.join("; "))]
+    Several(Vec<String>),
+    /// A Secret of helm cannot be read.
+    #[error("Secret {secret} is no release of helm: {reason}")]
+    Damaged {
+        /// `namespace/name`
+        secret: String,
+        /// Why.
+        reason: String,
+    },
+    /// A configuration cannot be read.
+    #[error("{place}: {reason}")]
+    Configuration {
+        /// ConfigMap and key.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'k> {
+    /// Nodes, pods, claims, classes.
+    pub objects: &'k Objects,
+    /// What the other driver left.
+    pub foreign: &'k Foreign,
+    /// The namespace to look in, where it was named.
+    pub namespace: Option<&'k str>,
+}
+
+/// Something that is not carried over, or is otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    /// What it is about: a value, a ConfigMap, a node.
+    pub about: String,
+    /// What becomes of it.
+    pub what: String,
+}
+
+/// All that there is to say.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Where from, in words.
+    pub from: &'static str,
+    /// What was found of it.
+    pub found: Vec<String>,
+    /// Values of our chart.
+    pub values: Value,
+    /// GpuPools.
+    pub pools: Vec<Value>,
+    /// DeviceClasses that the chart does not make.
+    pub classes: Vec<Value>,
+    /// What is not carried over, or is otherwise.
+    pub notes: Vec<Note>,
+    /// Who asks for cards, and what becomes of that.
+    pub workloads: Vec<Workload>,
+    /// What to do.
+    pub steps: Steps,
+}
+
+/// What is found on the way.
+#[derive(Debug, Default)]
+struct Draft {
+    found: Vec<String>,
+    values: values::OurValues,
+    pools: Vec<Value>,
+    classes: Vec<Value>,
+    notes: Vec<Note>,
+}
+
+impl Draft {
+    fn note(&mut self, about: impl Into<String>, what: impl Into<String>) {
+        let note = Note { about: about.into(), what: what.into() };
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Adds a pool, whose spec must be one.
+    fn pool(&mut self, name: &str, spec: Value) -> Result<(), MigrateError> {
+        GpuPoolSpec::decode(&spec).map_err(|error| MigrateError::Configuration {
+            place: format!("GpuPool {name}"),
+            reason: error.to_string(),
+        })?;
+        self.pools.push(json!({
+            "apiVersion": "gpu.tessera.dev/v1alpha1",
+            "kind": "GpuPool",
+            "metadata": { "name": name },
+            "spec": spec,
+        }));
+        Ok(())
+    }
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// See [`MigrateError`].
+pub fn plan(from: Origin, known: Known<'_>) -> Result<Plan, MigrateError> {
+    match from {
+        Origin::NvidiaDra => nvidia_dra::plan(known),
+        Origin::DevicePlugin => device_plugin::plan(known),
+        Origin::GpuOperator => gpu_operator::plan(known),
+    }
+}
+
+/// The labels of the nodes, by name.
+fn labels(known: Known<'_>) -> BTreeMap<&str, BTreeMap<&str, &str>> {
+    let nodes = known.objects.nodes.iter();
+    nodes
+        .map(|((_, name), node)| {
+            let labels = node.metadata.labels.iter().flatten();
+            (name.as_str(), labels.map(|(key, value)| (key.as_str(), value.as_str())).collect())
+        })
+        .collect()
+}
+
+/// A name of an object from any text: lower case, with dashes, at most 63 characters.
+fn object_name(text: &str) -> String {
+    let plain = text.chars().map(|letter| match letter.to_ascii_lowercase() {
+        letter if letter.is_ascii_alphanumeric() => letter,
+        _ => '-',
+    });
+    let plain: String = plain.take(63).collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() { "cards".to_owned() } else { plain.to_owned() }
+}

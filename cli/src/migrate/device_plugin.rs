@@ -1,0 +1,70 @@
+//! From NVIDIA's device plugin. What it has under which value: its chart, release 0.19
+//! (<https://github.com/NVIDIA/k8s-device-plugin/blob/main/deployments/helm/nvidia-device-plugin/values.yaml>).
+
+use tessera_api::DEFAULT_DRIVER_NAME;
+
+use super::release::{self, Charts};
+use super::sharing::Configurations;
+use super::steps::{self, Moving};
+use super::{Draft, Known, MigrateError, Plan, values, workloads};
+
+const CHARTS: Charts = Charts {
+    names: &["nvidia-device-plugin"],
+    image: "k8s-device-plugin",
+    container: "nvidia-device-plugin-ctr",
+};
+
+/// Makes the plan.
+pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
+    let release =
+        release::find(known.foreign, &CHARTS, known.namespace)?.ok_or_else(|| MigrateError::Nothing {
+            driver: "NVIDIA's device plugin",
+            charts: CHARTS.names.join(" or "),
+            also: "DaemonSet with its image (the GPU Operator's is told by --from gpu-operator)",
+        })?;
+    let mut draft = Draft { found: vec![release.told()], ..Draft::default() };
+    values::driver_root(&mut draft, &release, "nvidiaDriverRoot");
+    values::of_pods(&mut draft, &release, "");
+    let configurations = Configurations::read(known, &release.namespace, release.at("config"), &mut draft)?;
+    let resources = configurations.carry(known, release.text("migStrategy"), &mut draft)?;
+    let served = resources.carry(known, &mut draft);
+    for carried in ["config", "migStrategy", "deviceListStrategy", "deviceIDStrategy", "devicePlugin"] {
+        draft.values.carried(carried);
+    }
+    let has_discovery = release.is_on("gfd.enabled");
+    if has_discovery {
+        draft.note("gfd", "GPU Feature Discovery stays, with devicePlugin.enabled=false: pods may go on selecting nodes by its labels. Until the last step they are missing on nodes that have moved: it has the device plugin's nodeSelector");
+        draft.values.carried("gfd");
+        draft.values.carried("nfd");
+    }
+    if release.text("runtimeClassName").is_some() {
+        draft.note(
+            "runtimeClassName",
+            "not needed: the plugin opens the cards itself (deviceAccess, docs/installing.md)",
+        );
+        draft.values.carried("runtimeClassName");
+    }
+    values::rest(&mut draft, &release);
+    let moving = Moving {
+        driver: DEFAULT_DRIVER_NAME,
+        label_path: "nodeSelector",
+        release: &release,
+        classes: Vec::new(),
+        end: if has_discovery {
+            steps::End::Upgrade("devicePlugin.enabled=false")
+        } else {
+            steps::End::Uninstall
+        },
+    };
+    let steps = steps::of_release(known, &moving, &draft);
+    Ok(Plan {
+        from: "NVIDIA's device plugin",
+        found: draft.found,
+        values: draft.values.finish(),
+        pools: draft.pools,
+        classes: draft.classes,
+        notes: draft.notes,
+        workloads: workloads::of_resources(known, &served),
+        steps,
+    })
+}

@@ -1,0 +1,159 @@
+//! From NVIDIA's DRA driver. What it has under which value: its chart, release 0.5
+//! (<https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/main/deployments/helm/dra-driver-nvidia-gpu/values.yaml>).
+
+use serde_json::{Value, json};
+
+use super::release::{self, Charts, Release};
+use super::steps::{self, Moving};
+use super::{Draft, Known, MigrateError, Plan, values, workloads};
+
+/// Its name as a DRA driver, which ours takes so that claims stay as they are.
+const DRIVER: &str = "gpu.nvidia.com";
+
+const CHARTS: Charts = Charts {
+    names: &["dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu", "nvidia-dra-driver"],
+    image: "dra-driver",
+    container: "gpus",
+};
+
+/// Makes the plan.
+pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
+    let release =
+        release::find(known.foreign, &CHARTS, known.namespace)?.ok_or_else(|| MigrateError::Nothing {
+            driver: "NVIDIA's DRA driver",
+            charts: CHARTS.names.join(" or "),
+            also: "DaemonSet with its image",
+        })?;
+    let mut draft = Draft { found: vec![release.told()], ..Draft::default() };
+    draft.values.set(&["driverName"], DRIVER);
+    values::driver_root(&mut draft, &release, "nvidiaDriverRoot");
+    values::of_pods(&mut draft, &release, "kubeletPlugin.");
+    extended_resource(known, &mut draft);
+    gates(&release, &mut draft)?;
+    directories(&release, &mut draft);
+    if release.is_on("kubeletPlugin.networkPolicy.enabled") {
+        draft.values.set(&["networkPolicy", "enabled"], true);
+        draft.values.carried("kubeletPlugin.networkPolicy.enabled");
+    }
+    if let Some(level) = release.at("logVerbosity").and_then(number).filter(|level| *level >= 6) {
+        let ours = if level >= 7 { "trace" } else { "debug" };
+        draft.values.set(&["kubeletPlugin", "logLevel"], ours);
+    }
+    draft.values.carried("logVerbosity");
+    // Said where this driver refuses to start without them; here they have no meaning.
+    draft.values.carried("gpuResourcesEnabledOverride");
+    draft.values.carried("resources.gpus");
+    let has_domains = release.is_on("resources.computeDomains.enabled");
+    if has_domains {
+        draft.note("resources.computeDomains", "ComputeDomains stay with NVIDIA's chart, with resources.gpus.enabled=false; uninstall it where nobody uses them. Until the last step they are not served on nodes that have moved");
+    }
+    draft.values.carried("resources.computeDomains");
+    draft.values.carried("controller");
+    draft.note(
+        "taints of sick cards",
+        "the key is gpu.nvidia.com/unhealthy, with the values xid-79, lost, not-answering: tolerations of gpu.nvidia.com/xid may have to say so (docs/coming-from-nvidia.md)",
+    );
+    values::rest(&mut draft, &release);
+    let moving = Moving {
+        driver: DRIVER,
+        label_path: "kubeletPlugin.nodeSelector",
+        release: &release,
+        classes: classes(known),
+        end: match has_domains {
+            true => steps::End::Upgrade("resources.gpus.enabled=false"),
+            false => steps::End::Uninstall,
+        },
+    };
+    let steps = steps::of_release(known, &moving, &draft);
+    Ok(Plan {
+        from: "NVIDIA's DRA driver",
+        found: draft.found,
+        values: draft.values.finish(),
+        pools: draft.pools,
+        classes: draft.classes,
+        notes: draft.notes,
+        workloads: workloads::of_claims(known),
+        steps,
+    })
+}
+
+/// Numbers are texts in its values.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+/// Its class of cards stands for `nvidia.com/gpu` where the API server knows that.
+fn extended_resource(known: Known<'_>, draft: &mut Draft) {
+    let class = known.objects.classes.get(&(String::new(), DRIVER.to_owned()));
+    let named = class.and_then(|class| class.spec.as_ref()?.extended_resource_name.as_deref());
+    if let Some(name) = named {
+        draft.values.set(&["extendedResourceNames", "enabled"], true);
+        draft.values.set(&["extendedResourceNames", "gpu"], name);
+    }
+}
+
+/// Its classes that are in the cluster and that our chart makes under the same names.
+fn classes(known: Known<'_>) -> Vec<&str> {
+    let ours = [DRIVER, "mig.nvidia.com"];
+    let there = |name: &&str| known.objects.classes.contains_key(&(String::new(), (*name).to_owned()));
+    ours.into_iter().filter(there).collect()
+}
+
+fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
+    let gate = |name: &str| release.is_on(&format!("featureGates.{name}"));
+    if gate("MPSSupport") {
+        draft.values.set(&["sharing", "mps", "enabled"], true);
+    }
+    draft.values.carried("featureGates.MPSSupport");
+    draft.values.carried("featureGates.TimeSlicingSettings");
+    let shares = release.at("consumableShares").map(|value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    let shares =
+        shares.filter(|_| gate("ConsumableShares")).filter(|text| !matches!(text.as_str(), "" | "disabled"));
+    let mut offer = json!({});
+    if !gate("DynamicMIG") {
+        // Without it, that driver publishes cards and the partitions that are there; ours would make others, and classes that name
+        // the driver alone would get them.
+        offer["partitioning"] = json!({ "mode": "None" });
+        draft.note("partitions", "none are made on demand, as there without DynamicMIG: take offer.partitioning out of the GpuPool to have them");
+    }
+    draft.values.carried("featureGates.DynamicMIG");
+    if let Some(shares) = shares {
+        // A number of shares of a card that have no limits is what time-slices are.
+        let replicas = shares.parse::<u64>().ok().filter(|count| (2..=1024).contains(count));
+        if let Some(replicas) = replicas {
+            offer["sharing"] = json!({ "timeSlicing": { "replicas": replicas } });
+            draft.note("consumableShares", format!("cards are offered as {replicas} time-slices beside whole: claims ask by the class timeslice.{DRIVER}, where they asked for the capacity shares of a card (docs/coming-from-nvidia.md)"));
+        } else {
+            offer["sharing"] = json!({ "mps": {} });
+            draft.values.set(&["sharing", "mps", "enabled"], true);
+            draft.note("consumableShares", format!("{shares}: cards are offered as shares by MPS beside whole, with a limit on memory that holds: claims ask by the class mps.{DRIVER} and its capacity memory (docs/sharing.md)"));
+        }
+    }
+    draft.values.carried("consumableShares");
+    draft.values.carried("featureGates.ConsumableShares");
+    if offer.as_object().is_some_and(|offer| !offer.is_empty()) {
+        draft.pool("cards", json!({ "offer": offer }))?;
+    }
+    Ok(())
+}
+
+fn directories(release: &Release, draft: &mut Draft) {
+    for (path, below) in [
+        ("kubeletPlugin.kubeletPluginsDirectoryPath", "/plugins"),
+        ("kubeletPlugin.kubeletRegistrarDirectoryPath", "/plugins_registry"),
+    ] {
+        let Some(directory) = release.text(path) else { continue };
+        match directory.trim_end_matches('/').strip_suffix(below) {
+            Some("/var/lib/kubelet") => {}
+            Some(kubelet) if !kubelet.is_empty() => draft.values.set(&["kubeletDirectory"], kubelet),
+            _ => draft.note(
+                path,
+                format!("{directory} is not {below} of a kubelet's directory: set kubeletDirectory by hand"),
+            ),
+        }
+        draft.values.carried(path);
+    }
+}

@@ -1,0 +1,123 @@
+//! Extended resources, by which pods ask a device plugin, and the DeviceClasses that stand for them here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use tessera_api::DEFAULT_DRIVER_NAME;
+
+use super::sharing::GPU;
+use super::{Draft, Known, labels, object_name};
+
+/// The name that the chart gives time-slices.
+const SHARED: &str = "nvidia.com/gpu.shared";
+
+/// The names of partitions begin with this.
+const MIG: &str = "nvidia.com/mig-";
+
+/// Which types of devices each resource stands for.
+#[derive(Debug, Default)]
+pub struct Resources {
+    types: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Whether partitions have a resource for each profile.
+    pub is_mixed: bool,
+}
+
+impl Resources {
+    /// Pods that ask for `resource` may get a device of this type.
+    pub fn add(&mut self, resource: &str, device_type: &'static str) {
+        self.types.entry(resource.to_owned()).or_default().insert(device_type);
+    }
+
+    /// Values or DeviceClasses with these names; the names that are served then.
+    pub fn carry(&self, known: Known<'_>, draft: &mut Draft) -> BTreeMap<String, String> {
+        let profiles = if self.is_mixed { profiles(known) } else { BTreeSet::new() };
+        if self.is_mixed && profiles.is_empty() {
+            draft.note("MIG strategy mixed", "no node has partitions and no pod asks for some: name their profiles in extendedResourceNames.mig.profiles");
+        }
+        let is_what_the_chart_makes = self.types.iter().all(|(resource, types)| {
+            let only = |wanted: &str| types.len() == 1 && types.contains(wanted);
+            (resource == GPU && only("gpu")) || (resource == SHARED && only("timeslice"))
+        });
+        let mut served = BTreeMap::new();
+        if is_what_the_chart_makes {
+            draft.values.set(&["extendedResourceNames", "enabled"], true);
+            if !profiles.is_empty() {
+                draft.values.set(&["extendedResourceNames", "mig", "strategy"], "mixed");
+                let list: Vec<String> = profiles.iter().cloned().collect();
+                draft.values.set(&["extendedResourceNames", "mig", "profiles"], list);
+            }
+            served.insert(GPU.to_owned(), DEFAULT_DRIVER_NAME.to_owned());
+            served.insert(SHARED.to_owned(), format!("timeslice.{DEFAULT_DRIVER_NAME}"));
+            for profile in &profiles {
+                let label = profile.replace('+', ".");
+                served.insert(format!("{MIG}{label}"), format!("mig-{label}.{DEFAULT_DRIVER_NAME}"));
+            }
+            return served;
+        }
+        // Of several classes with one name the newest wins, so one class stands for all that a name is about.
+        draft.values.set(&["extendedResourceNames", "enabled"], false);
+        for (resource, types) in &self.types {
+            let quoted: Vec<String> = types.iter().map(|name| format!("{name:?}")).collect();
+            let expression = format!(
+                "device.driver == {DEFAULT_DRIVER_NAME:?} && device.attributes[{DEFAULT_DRIVER_NAME:?}].?type.orValue(\"\") in [{}]",
+                quoted.join(", ")
+            );
+            served.insert(resource.clone(), class(draft, resource, &expression));
+        }
+        for profile in &profiles {
+            let resource = format!("{MIG}{}", profile.replace('+', "."));
+            let expression = format!(
+                "device.driver == {DEFAULT_DRIVER_NAME:?} && device.attributes[{DEFAULT_DRIVER_NAME:?}].?type.orValue(\"\") == \"mig\" && \
+                 device.attributes[{DEFAULT_DRIVER_NAME:?}].?profile.orValue(\"\") == {profile:?}"
+            );
+            served.insert(resource.clone(), class(draft, &resource, &expression));
+        }
+        served
+    }
+}
+
+fn class(draft: &mut Draft, resource: &str, expression: &str) -> String {
+    let name = object_name(resource);
+    draft.classes.push(json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": { "name": name },
+        "spec": {
+            "extendedResourceName": resource,
+            "selectors": [{ "cel": { "expression": expression } }],
+        },
+    }));
+    name
+}
+
+/// The profiles of which nodes have partitions, or for which pods ask, as NVIDIA writes them.
+fn profiles(known: Known<'_>) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for labels in labels(known).values() {
+        let counted = labels.keys().filter_map(|key| key.strip_prefix(MIG)?.strip_suffix(".count"));
+        names.extend(counted.map(str::to_owned));
+    }
+    for node in known.objects.nodes.values() {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let there = allocatable.into_iter().flatten().filter(|(_, amount)| amount.0 != "0");
+        names.extend(there.filter_map(|(resource, _)| Some(resource.strip_prefix(MIG)?.to_owned())));
+    }
+    for pod in known.objects.pods.values() {
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+            let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+            names.extend(
+                limits.into_iter().flatten().filter_map(|(name, _)| Some(name.strip_prefix(MIG)?.to_owned())),
+            );
+        }
+    }
+    // What follows the memory has a plus in NVIDIA's own spelling, which resources cannot have.
+    names
+        .into_iter()
+        .filter_map(|name| {
+            let name = name.strip_suffix(".shared").unwrap_or(&name);
+            let at = name.find("gb")? + 2;
+            let (size, rest) = name.split_at(at);
+            Some(rest.strip_prefix('.').map_or_else(|| name.to_owned(), |media| format!("{size}+{media}")))
+        })
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! Values of our chart, and what becomes of each value of another.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::Draft;
+use super::release::{Release, at};
+
+/// What the chart answers to values of others; one table for both.
+const TABLE: &str = include_str!("../../../charts/tessera/files/values-of-others.yaml");
+
+/// Values that are made, and which of the other's values they are made of.
+#[derive(Debug, Default)]
+pub struct OurValues {
+    values: Map<String, Value>,
+    carried: BTreeSet<String>,
+}
+
+impl OurValues {
+    /// Sets a value, by its path of keys.
+    pub fn set(&mut self, path: &[&str], value: impl Into<Value>) {
+        let Some((last, above)) = path.split_last() else { return };
+        let mut at = &mut self.values;
+        for key in above {
+            let entry = at.entry((*key).to_owned()).or_insert_with(|| json!({}));
+            let Some(map) = entry.as_object_mut() else { return };
+            at = map;
+        }
+        at.insert((*last).to_owned(), value.into());
+    }
+
+    /// Marks a value of the other chart, and all below it, as carried over.
+    pub fn carried(&mut self, path: impl Into<String>) {
+        self.carried.insert(path.into());
+    }
+
+    /// All of them.
+    pub fn finish(self) -> Value {
+        Value::Object(self.values)
+    }
+
+    fn is_carried(&self, path: &str) -> bool {
+        self.carried.iter().any(|carried| is_within(path, carried))
+    }
+}
+
+fn is_within(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What the chart says of a value: of the longest path in the table that it is within.
+fn words(path: &str) -> Option<&'static str> {
+    let rows = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(": "));
+    let of_it = rows.filter(|(row, _)| is_within(path, row));
+    of_it.max_by_key(|(row, _)| row.len()).map(|(_, words)| words)
+}
+
+/// Values of pods that every chart has, below `prefix`.
+pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
+    let path = |key: &str| format!("{prefix}{key}");
+    // Ours tolerate everything.
+    draft.values.carried(path("tolerations"));
+    for key in ["nodeSelector", "affinity", "podAnnotations"] {
+        // Defaults of the other chart find nodes with cards; our plugin waits on a node without.
+        let said = at(&release.said, &path(key)).and_then(Value::as_object).filter(|map| !map.is_empty());
+        if let Some(said) = said {
+            draft.values.set(&["kubeletPlugin", key], said.clone());
+        }
+        draft.values.carried(path(key));
+    }
+    if let Some(class) = at(&release.said, &path("priorityClassName")).and_then(Value::as_str) {
+        if class != "system-node-critical" {
+            draft.values.set(&["kubeletPlugin", "priorityClassName"], class);
+        }
+        draft.values.carried(path("priorityClassName"));
+    }
+    let secrets = release.at("imagePullSecrets").and_then(Value::as_array).filter(|list| !list.is_empty());
+    if let Some(secrets) = secrets {
+        // Some charts take names, some take references.
+        let references = secrets.iter().map(|secret| match secret {
+            Value::String(name) => json!({ "name": name }),
+            reference => reference.clone(),
+        });
+        draft.values.set(&["image", "pullSecrets"], references.collect::<Vec<Value>>());
+        draft.values.carried("imagePullSecrets");
+        draft.note(
+            "imagePullSecrets",
+            "the Secrets are in the other namespace: make them in the namespace of this chart too, if its images need them",
+        );
+    }
+}
+
+/// The driver's root; `path` is where the other chart has it.
+pub fn driver_root(draft: &mut Draft, release: &Release, path: &str) {
+    if let Some(root) = release.text(path).filter(|root| *root != "/") {
+        draft.values.set(&["driverRoot"], root);
+    }
+    draft.values.carried(path);
+}
+
+/// Notes on everything that the user said and that is not carried over.
+pub fn rest(draft: &mut Draft, release: &Release) {
+    // Where its images are from is of no use to ours.
+    draft.values.carried("image");
+    let mut leaves = Vec::new();
+    collect(&release.said, String::new(), &mut leaves);
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    for leaf in &leaves {
+        if draft.values.is_carried(leaf) {
+            continue;
+        }
+        match words(leaf) {
+            // One line for all of a part that is answered by the same words.
+            Some(words) if told.insert(words) => draft.note(leaf, words),
+            Some(_) => {}
+            None => draft.note(leaf, "not known here, and not carried over"),
+        }
+    }
+}
+
+/// The paths of all values that are no maps. Nothing is said by null and empty ones.
+fn collect(value: &Value, path: String, leaves: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(value, below, leaves);
+            }
+        }
+        Value::Null => {}
+        Value::Array(list) if list.is_empty() => {}
+        Value::String(text) if text.is_empty() => {}
+        _ => leaves.push(path),
+    }
+}

@@ -1,0 +1,148 @@
+//! Who asks for cards, and what becomes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::resource::v1::DeviceClaim;
+use serde::Serialize;
+
+use super::Known;
+
+/// A workload, by the owner of its pods, or a claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Workload {
+    /// `team/ReplicaSet web-5d8`
+    pub name: String,
+    /// Its pods.
+    pub pods: usize,
+    /// What each asks for.
+    pub asks: String,
+    /// What it gets here.
+    pub becomes: String,
+}
+
+/// Pods that ask a device plugin. `served`: the DeviceClass that stands for each resource.
+pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<Workload> {
+    let mut found: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+    for ((namespace, name), pod) in &known.objects.pods {
+        // What is over asks for nothing.
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            continue;
+        }
+        let asked = resources(pod);
+        let becomes: BTreeSet<String> = asked
+            .keys()
+            .map(|resource| match served.get(resource) {
+                Some(class) => format!("unchanged: DeviceClass {class} stands for {resource}"),
+                None => format!("nothing serves {resource}: a DeviceClass with this extendedResourceName does (docs/installing.md)"),
+            })
+            .chain(sees_all(pod, asked.is_empty()))
+            .collect();
+        if becomes.is_empty() {
+            continue;
+        }
+        let asks: Vec<String> = asked.iter().map(|(resource, count)| format!("{count} {resource}")).collect();
+        let asks = if asks.is_empty() { "nothing".to_owned() } else { asks.join(", ") };
+        let becomes: Vec<String> = becomes.into_iter().collect();
+        *found.entry((owner(namespace, name, pod), asks, becomes.join("; "))).or_default() += 1;
+    }
+    found.into_iter().map(|((name, asks, becomes), pods)| Workload { name, pods, asks, becomes }).collect()
+}
+
+/// What a pod asks of NVIDIA's device plugin.
+pub fn resources(pod: &Pod) -> BTreeMap<String, String> {
+    let containers = containers(pod);
+    let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    let asked = limits.flatten().filter(|(name, amount)| name.starts_with("nvidia.com/") && amount.0 != "0");
+    asked.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
+}
+
+/// Containers that NVIDIA's runtime gives all cards to because they say so themselves.
+fn sees_all(pod: &Pod, asks_for_nothing: bool) -> Option<String> {
+    let mut variables = containers(pod).flat_map(|container| container.env.iter().flatten());
+    let says = variables.any(|variable| {
+        let value = variable.value.as_deref().unwrap_or_default();
+        variable.name == "NVIDIA_VISIBLE_DEVICES" && !matches!(value, "" | "void" | "none")
+    });
+    let is_drivers = pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet");
+    (says && asks_for_nothing && !is_drivers).then(|| {
+        "NVIDIA_VISIBLE_DEVICES gives it cards without asking, by NVIDIA's runtime: no driver counts that; let it ask for what it uses".to_owned()
+    })
+}
+
+fn owner(namespace: &str, name: &str, pod: &Pod) -> String {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    match owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first()) {
+        Some(owner) => format!("{namespace}/{} {}", owner.kind, owner.name),
+        None => format!("{namespace}/Pod {name}"),
+    }
+}
+
+/// Claims and templates for NVIDIA's DRA driver.
+pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
+    let mut found = Vec::new();
+    let mut add = |name: String, devices: Option<&DeviceClaim>| {
+        let Some(devices) = devices else { return };
+        let asked = classes(devices);
+        if asked.iter().any(|class| class.contains("nvidia.com")) {
+            let asks = asked.into_iter().collect::<Vec<_>>().join(", ");
+            found.push(Workload { name, pods: 0, asks, becomes: becomes(devices) });
+        }
+    };
+    for ((namespace, name), template) in &known.objects.templates {
+        let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
+        add(format!("{namespace}/ResourceClaimTemplate {name}"), spec.and_then(|spec| spec.devices.as_ref()));
+    }
+    for ((namespace, name), claim) in &known.objects.claims {
+        // Those of templates are told by their template.
+        let annotations = claim.metadata.annotations.as_ref();
+        if annotations.is_some_and(|all| all.contains_key("resource.kubernetes.io/pod-claim-name")) {
+            continue;
+        }
+        add(
+            format!("{namespace}/ResourceClaim {name}"),
+            claim.spec.as_ref().and_then(|spec| spec.devices.as_ref()),
+        );
+    }
+    found
+}
+
+fn classes(devices: &DeviceClaim) -> BTreeSet<String> {
+    let requests = devices.requests.iter().flatten();
+    let names = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().map(|exactly| exactly.device_class_name.clone());
+        exactly.chain(
+            request.first_available.iter().flatten().map(|alternative| alternative.device_class_name.clone()),
+        )
+    });
+    names.collect()
+}
+
+fn becomes(devices: &DeviceClaim) -> String {
+    let mut parts = Vec::new();
+    for class in classes(devices) {
+        if class.starts_with("vfio.") {
+            parts.push("cards for virtual machines are not offered".to_owned());
+        } else if class.starts_with("compute-domain") {
+            parts.push("unchanged: ComputeDomains stay with NVIDIA's chart".to_owned());
+        }
+    }
+    let text = serde_json::to_string(devices).unwrap_or_default();
+    if text.contains("\"shares\"") {
+        parts.push(
+            "it asks for the capacity shares of ConsumableShares: see what differs (docs/coming-from-nvidia.md)".to_owned(),
+        );
+    }
+    if text.contains(".uuid") {
+        parts.push(
+            "its selector reads uuid, which partitions made on demand have not: kubectl gpu doctor says where that fails".to_owned(),
+        );
+    }
+    if parts.is_empty() { "unchanged".to_owned() } else { parts.join("; ") }
+}
