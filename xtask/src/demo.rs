@@ -1,5 +1,7 @@
 //! `cargo xtask demo`: the main use case on a real cluster with emulated cards.
 
+mod elsewhere;
+mod kubectl;
 mod manifests;
 mod screen;
 mod stand_in;
@@ -8,6 +10,7 @@ mod view;
 
 use std::{
     env,
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -19,7 +22,10 @@ use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
 };
-use kube::{Api, Client, api::ListParams};
+use kube::{
+    Api, Client,
+    api::{ListParams, LogParams},
+};
 use serde::Serialize;
 use tessera_harness::{
     CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, TEST_IMAGE, Timings,
@@ -31,6 +37,7 @@ use tokio::time::sleep;
 use crate::cluster;
 
 use self::{
+    kubectl::Kubectl,
     manifests::{JOB, Manifest, PODS, SHARES},
     screen::{Screen, container_views},
     stand_in::StandIn,
@@ -51,6 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo                           eight emulated H100, eight kinds of pods, then everything is removed
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
+  cargo xtask demo --kubeconfig ~/.kube/config   on a cluster of yours without GPUs, as kind makes one (docs/trying.md)
   cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
@@ -64,6 +72,16 @@ pub struct DemoArguments {
     /// kube-scheduler places them alone, then steered. Needs root.
     #[arg(long, conflicts_with_all = ["hardware", "keep"])]
     steering: bool,
+    /// Play on the cluster that this file gives access to instead, with the kubectl and helm of the PATH: its nodes become emulated
+    /// machines until the demo ends. Nodes with real cards refuse that.
+    #[arg(long, value_name = "FILE", conflicts_with = "steering")]
+    kubeconfig: Option<PathBuf>,
+    /// Prefix of the images' names in that cluster, as of `cargo xtask image`.
+    #[arg(long, value_name = "NAME", default_value = "tessera", requires = "kubeconfig")]
+    repository: String,
+    /// Tag of the images.
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"), requires = "kubeconfig")]
+    tag: String,
     /// `text` for people; with `json` standard output is one line of JSON.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -81,6 +99,15 @@ struct Summary {
     nodes: usize,
     devices: usize,
     claims: Vec<ClaimUse>,
+}
+
+/// The images of the demo's pods.
+struct Images<'a> {
+    /// With the commands of the test image.
+    commands: &'a str,
+    /// With `cuda-sample`.
+    cuda_sample: &'a str,
+    pull_policy: &'a str,
 }
 
 /// The end of each step of the demo, counted from the start of the command.
@@ -111,6 +138,9 @@ impl Clock {
 /// When something does not work.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
+    if let Some(kubeconfig) = arguments.kubeconfig.clone() {
+        return elsewhere::run(clock, &arguments, &kubeconfig).await;
+    }
     if arguments.steering {
         return steering::run(clock, arguments.output).await;
     }
@@ -153,7 +183,9 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let devices = published(&client).await?;
     clock.reached("Tessera runs: the node's cards are published");
 
-    let submitted = submit(&cluster, &client, &mut clock, stand_in.as_ref()).await;
+    let kubectl = Kubectl::of(&cluster)?;
+    let images = Images { commands: TEST_IMAGE, cuda_sample: CUDA_SAMPLE_IMAGE, pull_policy: "Never" };
+    let submitted = submit(&kubectl, &client, &mut clock, stand_in.as_ref(), &images).await;
     let uses = submitted.with_context(|| match &stand_in {
         None => "the demo's pods".to_owned(),
         Some(stand_in) => format!("the demo's pods; of their claims failed: {:?}", stand_in.failures()),
@@ -170,9 +202,13 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
         cluster.shutdown().await.context("the cluster did not end cleanly")?;
         clock.reached("everything is removed");
     }
-    where_time_went(&clock);
-    if arguments.output == Output::Json {
-        println!("{}", serde_json::to_string(&summary)?);
+    conclude(&clock, arguments.output, &summary)
+}
+
+fn conclude(clock: &Clock, output: Output, summary: &Summary) -> Result<ExitCode> {
+    where_time_went(clock);
+    if output == Output::Json {
+        println!("{}", serde_json::to_string(summary)?);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -197,14 +233,15 @@ async fn published(client: &Client) -> Result<usize> {
 }
 
 async fn submit(
-    cluster: &Cluster,
+    kubectl: &Kubectl,
     client: &Client,
     clock: &mut Clock,
     stand_in: Option<&StandIn>,
+    images: &Images<'_>,
 ) -> Result<Vec<ClaimUse>> {
-    cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
+    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     let mut watch = Watch { client, screen: Screen::default(), memory: Memory::default() };
-    apply(cluster, &JOB).await?;
+    apply(kubectl, &JOB, images).await?;
     let uses = watch.until("the job to end", async |uses| job_over(client, uses).await).await?;
     clock.reached(if uses.iter().any(waits) {
         "the job with four cards waits: this machine cannot give it four"
@@ -215,7 +252,7 @@ async fn submit(
     let shares = stand_in.is_none().then_some(&SHARES);
     let manifests: Vec<&Manifest> = PODS.iter().chain(shares).collect();
     for manifest in &manifests {
-        apply(cluster, manifest).await?;
+        apply(kubectl, manifest, images).await?;
     }
     watch.screen = Screen::default();
     let all = 1 + manifests.iter().map(|manifest| manifest.pods()).sum::<usize>();
@@ -226,12 +263,13 @@ async fn submit(
         .await?;
     clock.reached("every pod that can run does");
 
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut views = Vec::new();
     for claim_use in uses.iter().filter(|claim_use| claim_use.node.is_some()) {
         let view = match stand_in {
             Some(stand_in) => stand_in.view(&claim_use.pod),
-            None => cluster
-                .logs_of(NAMESPACE, &claim_use.pod, None)
+            None => pods
+                .logs(&claim_use.pod, &LogParams::default())
                 .await
                 .ok()
                 .and_then(|log| ContainerView::from_log(&log)),
@@ -245,11 +283,11 @@ async fn submit(
     Ok(uses)
 }
 
-async fn apply(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
+async fn apply(kubectl: &Kubectl, manifest: &Manifest, images: &Images<'_>) -> Result<()> {
     eprintln!("kubectl apply -f {}   # {}", manifest.file, manifest.purpose);
-    let text = manifest.with_images(TEST_IMAGE, CUDA_SAMPLE_IMAGE);
+    let text = manifest.with_images(images);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
-    cluster.kubectl_with_input(&arguments, &text).await?;
+    kubectl.run_with_input(&arguments, &text).await?;
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! The manifests of the demo: files of `examples/`, as a user would write them.
 
+use super::Images;
+
 /// One file of `examples/`.
 pub struct Manifest {
     /// The file's path in the repository.
@@ -42,7 +44,10 @@ impl Manifest {
     }
 
     /// The content, with the containers' images filled in.
-    pub fn with_images(&self, image: &str, cuda_sample: &str) -> String {
-        self.text.replace("$(IMAGE)", image).replace("$(CUDA_SAMPLE_IMAGE)", cuda_sample)
+    pub fn with_images(&self, images: &Images<'_>) -> String {
+        self.text
+            .replace("$(IMAGE)", images.commands)
+            .replace("$(CUDA_SAMPLE_IMAGE)", images.cuda_sample)
+            .replace("imagePullPolicy: Never", &format!("imagePullPolicy: {}", images.pull_policy))
     }
 }
