@@ -3,6 +3,7 @@
 mod allocator;
 mod controller;
 mod doctor;
+mod gangs;
 mod mig;
 mod mig_order;
 mod mps;
@@ -32,6 +33,8 @@ enum What {
     Controller(controller::ControllerArguments),
     /// `kubectl gpu doctor` on a large cluster.
     Doctor(doctor::DoctorArguments),
+    /// Planning a gang on a large fleet, beside as many pods that are no gang.
+    Gangs(gangs::GangsArguments),
     /// The kubelet plugin alone, over its socket: making and destroying MIG partitions, all cards at once.
     Mig(mig::MigArguments),
     /// How much of the requested compute fits on MIG cards, by the order in which placements are tried.
@@ -57,6 +60,7 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Allocator(arguments) => allocator::run(&arguments),
         What::Controller(arguments) => controller::run(&arguments).await,
         What::Doctor(arguments) => doctor::run(&arguments).await,
+        What::Gangs(arguments) => gangs::run(&arguments),
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,

@@ -193,12 +193,14 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let mine = who(pod);
     let pods = || server.pods().map(|(_, pod)| pod);
     let own = order(pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
+    // What runs in part keeps nothing for the rest.
+    let is_begun = pods().any(|other| who(other) == mine && node_name(other).is_some());
     let others = grouped(pods().filter(waits));
     others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
         let order = order(pods.iter().copied());
         // Of gangs that ask for parts of cards nobody knows how many fit on a node.
         let may_reserve = |pod: &Pod| gang_of(pod).is_some() && cards_asked(pod).is_some();
-        let is_first = may_reserve(pod) && own < order;
+        let is_first = may_reserve(pod) && !is_begun && own < order;
         let is_reserved = may_reserve(pods[0]) && order.0 <= own.0 && !is_first;
         (around.placement.is_strict && order < own)
             || (around.placement.reserve_after.is_some() && is_reserved)
