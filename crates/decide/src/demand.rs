@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
+use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, ObjectError, Objects, key, outcome};
 
 /// What a pod needs of a node.
@@ -11,6 +12,8 @@ pub(crate) struct Demand {
     pub subject: Subject,
     /// The claims without devices, in the allocator's form.
     claims: Vec<Claim>,
+    /// CPU that it takes, in thousandths of a core.
+    pub cpu_milli: u64,
     /// Equal for pods that fit the same nodes for the same reasons.
     pub shape: String,
 }
@@ -21,7 +24,8 @@ impl Demand {
         let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         let claims = outcome::converted(&open)?;
         let shape = shape(pod, &subject);
-        Ok(Demand { claims, shape, subject })
+        let cpu_milli = Room::asked(pod).cpu_milli;
+        Ok(Demand { claims, cpu_milli, shape, subject })
     }
 
     /// What keeps the pod from being looked at, other than gates.

@@ -10,8 +10,8 @@ use tessera_cluster::Cluster;
 use tessera_inventory::Topology;
 
 use crate::Time;
-use crate::node_cards::{NodeCards, Parts};
-use crate::value::CardSets;
+use crate::node_cards::{CardUse, NodeCards, Parts};
+use crate::value::{CardSets, Packing, PlainCard, PlainNode};
 
 /// A node's number in the fleet; it stays the same while the process lives.
 pub(crate) type NodeIndex = u32;
@@ -35,6 +35,10 @@ pub(crate) struct Fleet {
     avoiding: BTreeSet<NodeIndex>,
     /// Pools whose queue is strict; `None` until somebody asks after a change of a report.
     strict: Option<BTreeSet<String>>,
+    /// What was learnt of the demand.
+    pub packing: Packing,
+    /// Changes of the fleet up to here are in the nodes' plain numbers.
+    plain_until: Option<usize>,
 }
 
 /// A node with cards of ours.
@@ -55,6 +59,8 @@ pub(crate) struct FleetNode {
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
     parts: Option<Parts>,
+    /// The node in plain numbers; `None` until somebody asks after a change.
+    plain: Option<PlainNode>,
 }
 
 impl FleetNode {
@@ -276,7 +282,9 @@ impl Fleet {
             avoided: BTreeMap::new(),
             cards: None,
             parts: None,
+            plain: None,
         });
+        self.packing.forget_shapes();
         self.by_name.insert(node.to_owned(), index);
         index
     }
@@ -284,7 +292,8 @@ impl Fleet {
     /// A node changed. One without cards of ours does not matter.
     pub fn mark(&mut self, node: &str) {
         let Some(index) = self.by_name.get(node).copied() else { return };
-        self.nodes[index as usize].cards = None;
+        let changed = &mut self.nodes[index as usize];
+        (changed.cards, changed.plain) = (None, None);
         self.changes.push(index);
         if self.changes.len() > 4 * self.nodes.len() + 1024 {
             self.forgotten += self.changes.len();
@@ -303,8 +312,9 @@ impl Fleet {
     /// All nodes changed.
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
-            (node.cards, node.parts) = (None, None);
+            (node.cards, node.parts, node.plain) = (None, None, None);
         }
+        self.packing.forget_shapes();
         self.forgotten += self.changes.len() + 1;
         self.changes.clear();
     }
@@ -337,6 +347,68 @@ impl Fleet {
     /// The number of a node.
     pub fn find(&self, node: &str) -> Option<NodeIndex> {
         self.by_name.get(node).copied()
+    }
+
+    /// Brings all nodes' plain numbers up to date, and their values with what was learnt since.
+    pub fn refresh(&mut self, cluster: &Cluster, driver: &str) {
+        let now = self.now();
+        if self.plain_until != Some(now) {
+            for index in 0..self.nodes.len() as NodeIndex {
+                self.make_plain(index, cluster, driver);
+            }
+            self.plain_until = Some(now);
+        }
+        if self.packing.is_due() {
+            let all = self.nodes.iter().filter_map(|node| node.plain.as_ref());
+            if self.packing.look(all) {
+                let all = self.nodes.iter_mut().filter_map(|node| node.plain.as_mut());
+                all.for_each(|node| node.revalue(&self.packing));
+            }
+        }
+    }
+
+    /// Brings a node's plain numbers up to date.
+    pub fn make_plain(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) {
+        if self.nodes[index as usize].plain.is_some() {
+            return;
+        }
+        self.cards(index, cluster, driver);
+        let node = &mut self.nodes[index as usize];
+        let object = cluster.objects().nodes.get(&(String::new(), node.name.clone()));
+        let plain = object.map_or_else(PlainNode::default, |object| {
+            let plain_card = |(address, card): (&PciBusId, &CardUse)| PlainCard {
+                address: *address,
+                model: self
+                    .packing
+                    .model(node.parts.as_ref().map_or("", |parts| parts.product_name(address))),
+                free: card.free(node.avoided.contains_key(address)),
+            };
+            let cards: Vec<PlainCard> =
+                node.cards.iter().flat_map(|cards| &cards.cards).map(plain_card).collect();
+            self.packing.node(&cards, cluster.room(object))
+        });
+        node.plain = Some(plain);
+    }
+
+    /// A node in plain numbers, as of [`Self::refresh`].
+    pub fn plain(&self, index: NodeIndex) -> &PlainNode {
+        static NONE: PlainNode = PlainNode::NONE;
+        self.nodes[index as usize].plain.as_ref().unwrap_or(&NONE)
+    }
+
+    /// The number of the model of a card.
+    pub fn model(&mut self, index: NodeIndex, card: &PciBusId) -> u8 {
+        let parts = self.nodes[index as usize].parts.as_ref();
+        self.packing.model(parts.map_or("", |parts| parts.product_name(card)))
+    }
+
+    /// What stays free of a node's cards, in the order of its plain numbers, when they are used so.
+    pub fn free_after(&self, index: NodeIndex, after: &NodeCards) -> Box<[u16]> {
+        let node = &self.nodes[index as usize];
+        let free = |card: PciBusId| {
+            after.cards.get(&card).map_or(0, |used| used.free(node.avoided.contains_key(&card)))
+        };
+        self.plain(index).cards().map(free).collect()
     }
 
     /// The use of a node's cards.

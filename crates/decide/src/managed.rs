@@ -14,7 +14,7 @@ use tessera_cluster::{PlacementLimits, outcome};
 
 use crate::fleet::{FleetNode, NodeIndex};
 use crate::ranking::View;
-use crate::value::NodeValue;
+use crate::value::{CardValues, NodeValue};
 
 /// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
 /// itself, so they cannot be; those with admin access take nothing.
@@ -70,10 +70,10 @@ pub(crate) struct Plan {
     pub room: u64,
 }
 
-/// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
+/// What the claims of a pod that takes so much CPU get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
 /// give. `None` where that does not fit, or where a pool demands better connected cards than are free.
 pub(crate) fn plan(
-    claims: &[Claim],
+    (claims, cpu_milli): (&[Claim], u64),
     are_managed: &[bool],
     node: &Node,
     index: NodeIndex,
@@ -90,6 +90,8 @@ pub(crate) fn plan(
     let policy = policy(fleet_node, &cards);
     let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
     let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
+    let (packing, plain) = (&view.fleet.packing, view.fleet.plain(index));
+    let value = value.with_values(CardValues { packing, node: plain, cpu_milli });
     let may_give = |device: DeviceRef<'_>| {
         let name = device.name().parse::<DeviceName>();
         device.driver_name() == view.driver

@@ -37,11 +37,21 @@ pub(crate) struct Ranking {
     /// Changes of the fleet up to here are in it.
     seen: Option<usize>,
     best: BTreeSet<(Score, NodeIndex)>,
-    scores: Vec<Option<Score>>,
+    scores: Vec<Option<Ranked>>,
+    /// Which values the scores are by, see [`crate::value::Packing::version`].
+    version: u64,
     blocked: BTreeMap<NodeIndex, Blocked>,
     /// Nodes where kube-scheduler would end the attempt, with its error.
     fatal: BTreeMap<NodeIndex, String>,
     asked_at: u64,
+}
+
+/// A node that can take it.
+#[derive(Debug)]
+struct Ranked {
+    score: Score,
+    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them; `None` where nodes are not ranked by that.
+    free: Option<Box<[u16]>>,
 }
 
 /// Rankings that are kept; the one that was not asked for longest goes.
@@ -65,6 +75,8 @@ pub(crate) struct Fit {
     pub allocations: Vec<AllocationResult>,
     /// Which of them this controller writes.
     pub is_managed: Vec<bool>,
+    /// Thousandths of the node's cards that stay free, where nodes are ranked by that.
+    free: Option<Box<[u16]>>,
 }
 
 impl Rankings {
@@ -78,6 +90,7 @@ impl Rankings {
                 self.by_shape.remove(&oldest);
             }
         }
+        view.fleet.refresh(view.cluster, view.driver);
         let ranking = self.by_shape.entry(shape).or_default();
         ranking.asked_at = self.questions;
         ranking.update(demand, way, view);
@@ -97,17 +110,18 @@ impl Ranking {
             Some(changed) => changed.iter().copied().collect(),
             None => (0..view.fleet.len() as NodeIndex).collect(),
         };
-        self.scores.resize(view.fleet.len(), None);
+        self.scores.resize_with(view.fleet.len(), || None);
+        self.revalue(demand, view.fleet);
         for index in nodes {
-            if let Some(score) = self.scores[index as usize].take() {
-                self.best.remove(&(score, index));
+            if let Some(ranked) = self.scores[index as usize].take() {
+                self.best.remove(&(ranked.score, index));
             }
             self.blocked.remove(&index);
             self.fatal.remove(&index);
             match fit(demand, way, index, view) {
                 Ok(Ok(fit)) => {
-                    self.scores[index as usize] = Some(fit.score);
                     self.best.insert((fit.score, index));
+                    self.scores[index as usize] = Some(Ranked { score: fit.score, free: fit.free });
                 }
                 Ok(Err(blocked)) => {
                     self.blocked.insert(index, blocked);
@@ -118,6 +132,24 @@ impl Ranking {
             }
         }
         self.seen = Some(view.fleet.now());
+    }
+
+    /// What nodes are worth was computed anew: the same nodes in another order.
+    fn revalue(&mut self, demand: &Demand, fleet: &Fleet) {
+        if self.version == fleet.packing.version() {
+            return;
+        }
+        self.version = fleet.packing.version();
+        for (index, ranked) in self.scores.iter_mut().enumerate() {
+            let Some(ranked) = ranked else { continue };
+            if let Some(free) = &ranked.free {
+                let node = fleet.plain(index as NodeIndex);
+                ranked.score = ranked.score.with_cost(fleet.packing.cost(node, free, demand.cpu_milli));
+            }
+        }
+        let all = self.scores.iter().enumerate();
+        let scored = all.filter_map(|(index, ranked)| Some((ranked.as_ref()?.score, index as NodeIndex)));
+        self.best = scored.collect();
     }
 
     /// The nodes that can take it, best first.
@@ -194,7 +226,10 @@ pub(crate) fn fit(
             let planned = view.cluster.plan(node, &claims, view.asker);
             planned.map(|planned| planned.map(|allocations| Plan { allocations, room: 0 }))
         }
-        Way::Managed => managed::plan(&claims, &is_managed, node, index, view),
+        Way::Managed => {
+            view.fleet.make_plain(index, view.cluster, view.driver);
+            managed::plan((&claims, demand.cpu_milli), &is_managed, node, index, view)
+        }
     };
     let Plan { allocations, room } = match planned {
         Ok(Some(plan)) => plan,
@@ -207,18 +242,20 @@ pub(crate) fn fit(
     if let Some(refusal) = pod.and_then(|pod| view.cluster.shortage(pod, node)) {
         return Ok(Err(Blocked::Room(refusal.to_string())));
     }
-    let before = view.fleet.cards(index, view.cluster, view.driver).clone();
-    let mut after = before.clone();
+    let mut after = view.fleet.cards(index, view.cluster, view.driver).clone();
     after.add(view.cluster, &allocations, view.driver);
+    view.fleet.make_plain(index, view.cluster, view.driver);
     let node = view.fleet.node(index);
-    let score = Score::of(&Candidate {
+    let free = view.fleet.free_after(index, &after);
+    let candidate = Candidate {
         report: node.report.as_ref().map(|(_, report)| report),
         node,
-        before: &before,
         after: &after,
         claims: &claims,
         allocations: &allocations,
         room,
-    });
-    Ok(Ok(Fit { score, allocations, is_managed }))
+        cost: view.fleet.packing.cost(view.fleet.plain(index), &free, demand.cpu_milli),
+    };
+    let (score, free) = (Score::of(&candidate), candidate.is_packed().then_some(free));
+    Ok(Ok(Fit { score, allocations, is_managed, free }))
 }
