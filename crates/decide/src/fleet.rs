@@ -45,6 +45,8 @@ pub(crate) struct Fleet {
 #[derive(Debug)]
 pub(crate) struct FleetNode {
     pub name: String,
+    /// Number of its changes.
+    pub generation: u64,
     /// What its plugin reports, with the name of the slice that says it.
     pub report: Option<(String, NodeReport)>,
     /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
@@ -275,6 +277,7 @@ impl Fleet {
         let index = self.nodes.len() as NodeIndex;
         self.nodes.push(FleetNode {
             name: node.to_owned(),
+            generation: 0,
             report: None,
             topology: OnceCell::new(),
             sets: OnceCell::new(),
@@ -294,10 +297,12 @@ impl Fleet {
         let Some(index) = self.by_name.get(node).copied() else { return };
         let changed = &mut self.nodes[index as usize];
         (changed.cards, changed.plain) = (None, None);
+        changed.generation += 1;
         self.changes.push(index);
-        if self.changes.len() > 4 * self.nodes.len() + 1024 {
-            self.forgotten += self.changes.len();
-            self.changes.clear();
+        if self.changes.len() > 8 * self.nodes.len() + 2048 {
+            let oldest = self.changes.len() / 2;
+            self.forgotten += oldest;
+            self.changes.drain(..oldest);
         }
     }
 
@@ -313,6 +318,7 @@ impl Fleet {
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
             (node.cards, node.parts, node.plain) = (None, None, None);
+            node.generation += 1;
         }
         self.packing.forget_shapes();
         self.forgotten += self.changes.len() + 1;

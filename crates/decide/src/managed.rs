@@ -70,10 +70,10 @@ pub(crate) struct Plan {
     pub room: u64,
 }
 
-/// What the claims of a pod that takes so much CPU get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
+/// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
 /// give. `None` where that does not fit, or where a pool demands better connected cards than are free.
 pub(crate) fn plan(
-    (claims, cpu_milli): (&[Claim], u64),
+    claims: &[Claim],
     are_managed: &[bool],
     node: &Node,
     index: NodeIndex,
@@ -91,11 +91,10 @@ pub(crate) fn plan(
     let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
     let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
     let (packing, plain) = (&view.fleet.packing, view.fleet.plain(index));
-    let value = value.with_values(CardValues { packing, node: plain, cpu_milli });
+    let value = value.with_values(CardValues { packing, node: plain });
     let may_give = |device: DeviceRef<'_>| {
-        let name = device.name().parse::<DeviceName>();
-        device.driver_name() == view.driver
-            && name.is_ok_and(|name| cards.contains(&name.card()) && !fleet_node.is_avoided(&name.card()))
+        let card = value.card(device.name()).filter(|_| device.driver_name() == view.driver);
+        card.is_some_and(|card| cards.contains(&card) && !fleet_node.is_avoided(&card))
     };
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
     let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;
@@ -104,7 +103,9 @@ pub(crate) fn plan(
         return Ok(None);
     }
     let room = placed.cost.room;
-    let Some(others) = view.cluster.plan(node, &others, view.asker)? else { return Ok(None) };
+    let others =
+        if others.is_empty() { Some(Vec::new()) } else { view.cluster.plan(node, &others, view.asker)? };
+    let Some(others) = others else { return Ok(None) };
     let (mut ours, mut others) = (placed.allocations.into_iter(), others.into_iter());
     let next = |is_managed: &bool| if *is_managed { ours.next() } else { others.next() };
     let allocations: Option<Vec<AllocationResult>> = are_managed.iter().map(next).collect();

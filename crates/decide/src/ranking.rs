@@ -1,8 +1,11 @@
 //! The nodes for one shape of demand, best first, kept up to date by what changed since the last question.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::error::AllocateError;
 use tessera_cluster::{Asker, Cluster, outcome};
@@ -10,6 +13,7 @@ use tessera_cluster::{Asker, Cluster, outcome};
 use crate::Time;
 use crate::blocked::{self, Blocked};
 use crate::demand::Demand;
+use crate::device_fits::{DeviceFits, OfClaims};
 use crate::fleet::{Fleet, NodeIndex};
 use crate::managed::{self, Plan};
 use crate::score::{Candidate, Score};
@@ -19,6 +23,7 @@ use crate::value::RequestMix;
 #[derive(Debug, Default)]
 pub(crate) struct Rankings {
     by_shape: HashMap<(Way, String), Ranking>,
+    devices: DeviceFits,
     questions: u64,
 }
 
@@ -47,8 +52,8 @@ pub(crate) struct Ranking {
 }
 
 /// A node that can take it.
-#[derive(Debug)]
-struct Ranked {
+#[derive(Debug, Clone)]
+pub(crate) struct Ranked {
     score: Score,
     /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them; `None` where nodes are not ranked by that.
     free: Option<Box<[u16]>>,
@@ -93,18 +98,19 @@ impl Rankings {
         view.fleet.refresh(view.cluster, view.driver);
         let ranking = self.by_shape.entry(shape).or_default();
         ranking.asked_at = self.questions;
-        ranking.update(demand, way, view);
+        ranking.update(demand, way, self.devices.of(demand, way), view);
         ranking
     }
 
     /// Classes or other objects changed on which every answer may depend.
     pub fn clear(&mut self) {
         self.by_shape.clear();
+        self.devices.clear();
     }
 }
 
 impl Ranking {
-    fn update(&mut self, demand: &Demand, way: Way, view: &mut View<'_>) {
+    fn update(&mut self, demand: &Demand, way: Way, known: &mut OfClaims, view: &mut View<'_>) {
         let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
         let nodes: BTreeSet<NodeIndex> = match changed {
             Some(changed) => changed.iter().copied().collect(),
@@ -118,16 +124,16 @@ impl Ranking {
             }
             self.blocked.remove(&index);
             self.fatal.remove(&index);
-            match fit(demand, way, index, view) {
-                Ok(Ok(fit)) => {
-                    self.best.insert((fit.score, index));
-                    self.scores[index as usize] = Some(Ranked { score: fit.score, free: fit.free });
+            match rank(demand, way, index, known, view) {
+                Ok(Ok(ranked)) => {
+                    self.best.insert((ranked.score, index));
+                    self.scores[index as usize] = Some(ranked);
                 }
                 Ok(Err(blocked)) => {
                     self.blocked.insert(index, blocked);
                 }
                 Err(error) => {
-                    self.fatal.insert(index, error.to_string());
+                    self.fatal.insert(index, error);
                 }
             }
         }
@@ -196,6 +202,44 @@ impl Ranking {
     }
 }
 
+/// How a node suits the demand, or why the pod cannot run there; what its claims get is taken from `known` if it is known.
+///
+/// # Errors
+/// kube-scheduler would end its attempt with this error, whatever other nodes say.
+fn rank(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    known: &mut OfClaims,
+    view: &mut View<'_>,
+) -> Result<Result<Ranked, Blocked>, String> {
+    let cluster = view.cluster;
+    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
+    else {
+        return Ok(Err(Blocked::NoNode));
+    };
+    if !known.asks_for_any(demand, way, index, view).map_err(|error| error.to_string())? {
+        return Ok(Err(Blocked::NotManaged));
+    }
+    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
+        return Ok(Err(Blocked::refused(&refusal)));
+    }
+    let found = known.found(demand, way, index, view).cloned().unwrap_or(Ok(Err(Blocked::Devices)))?;
+    let mut ranked = match found {
+        Ok(ranked) => ranked,
+        Err(blocked) => return Ok(Err(blocked)),
+    };
+    if let Some(blocked) = no_room(demand, node, view) {
+        return Ok(Err(blocked));
+    }
+    if let Some(free) = &ranked.free {
+        view.fleet.make_plain(index, view.cluster, view.driver);
+        let cost = view.fleet.packing.cost(view.fleet.plain(index), free, demand.cpu_milli);
+        ranked.score = ranked.score.with_cost(cost);
+    }
+    Ok(Ok(ranked))
+}
+
 /// What the pod would get on the node, or why it cannot run there.
 ///
 /// # Errors
@@ -206,20 +250,64 @@ pub(crate) fn fit(
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Result<Fit, Blocked>, AllocateError> {
+    let cluster = view.cluster;
+    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
+    else {
+        return Ok(Err(Blocked::NoNode));
+    };
+    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
+        return Ok(Err(Blocked::refused(&refusal)));
+    }
+    let is_managed = are_managed(demand, way, index, view)?;
+    let fit = fit_devices(demand, way, index, is_managed, view)?;
+    Ok(fit.and_then(|fit| no_room(demand, node, view).map_or(Ok(fit), Err)))
+}
+
+/// Whether the node lacks room besides devices.
+fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<Blocked> {
+    let pod: Option<&Pod> = demand.subject.pod.as_ref();
+    let refusal = pod.and_then(|pod| view.cluster.shortage(pod, node))?;
+    Some(Blocked::Room(refusal.to_string()))
+}
+
+/// By claim: whether this controller would allocate it on the node.
+///
+/// # Errors
+/// As [`fit`].
+pub(crate) fn are_managed(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Result<Vec<bool>, AllocateError> {
+    let name = view.fleet.node(index).name.clone();
+    let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else { return Ok(Vec::new()) };
+    let (wanted, claims) = demand.on(node);
+    match way {
+        Way::Native => Ok(vec![false; claims.len()]),
+        Way::Managed => managed::claims(&wanted, &claims, node, index, view),
+    }
+}
+
+/// What the pod's claims would get on the node, whether there is room besides or not, or why they cannot. `is_managed` is that of
+/// [`are_managed`].
+///
+/// # Errors
+/// As [`fit`].
+pub(crate) fn fit_devices(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    is_managed: Vec<bool>,
+    view: &mut View<'_>,
+) -> Result<Result<Fit, Blocked>, AllocateError> {
     let name = view.fleet.node(index).name.clone();
     let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else {
         return Ok(Err(Blocked::NoNode));
     };
-    let (wanted, claims) = demand.on(node);
-    let is_managed = match way {
-        Way::Native => vec![false; claims.len()],
-        Way::Managed => managed::claims(&wanted, &claims, node, index, view)?,
-    };
+    let (_, claims) = demand.on(node);
     if way == Way::Managed && !is_managed.contains(&true) {
         return Ok(Err(Blocked::NotManaged));
-    }
-    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
-        return Ok(Err(Blocked::refused(&refusal)));
     }
     let planned = match way {
         Way::Native => {
@@ -228,7 +316,7 @@ pub(crate) fn fit(
         }
         Way::Managed => {
             view.fleet.make_plain(index, view.cluster, view.driver);
-            managed::plan((&claims, demand.cpu_milli), &is_managed, node, index, view)
+            managed::plan(&claims, &is_managed, node, index, view)
         }
     };
     let Plan { allocations, room } = match planned {
@@ -238,15 +326,11 @@ pub(crate) fn fit(
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
         Err(error) => return Err(error),
     };
-    let pod: Option<&Pod> = demand.subject.pod.as_ref();
-    if let Some(refusal) = pod.and_then(|pod| view.cluster.shortage(pod, node)) {
-        return Ok(Err(Blocked::Room(refusal.to_string())));
-    }
     let mut after = view.fleet.cards(index, view.cluster, view.driver).clone();
     after.add(view.cluster, &allocations, view.driver);
     view.fleet.make_plain(index, view.cluster, view.driver);
-    let node = view.fleet.node(index);
     let free = view.fleet.free_after(index, &after);
+    let node = view.fleet.node(index);
     let candidate = Candidate {
         report: node.report.as_ref().map(|(_, report)| report),
         node,
@@ -258,4 +342,11 @@ pub(crate) fn fit(
     };
     let (score, free) = (Score::of(&candidate), candidate.is_packed().then_some(free));
     Ok(Ok(Fit { score, allocations, is_managed, free }))
+}
+
+impl Fit {
+    /// How the node suits.
+    pub fn ranked(self) -> Ranked {
+        Ranked { score: self.score, free: self.free }
+    }
 }

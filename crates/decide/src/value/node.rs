@@ -105,6 +105,12 @@ impl<'n> NodeValue<'n> {
         Self { values: Some(values), ..self }
     }
 
+    /// The card of a device of the driver; `None` for a name that is not one of ours.
+    #[must_use]
+    pub fn card(&self, device: &str) -> Option<PciBusId> {
+        self.parts.get(device).map(|part| part.card)
+    }
+
     /// What the picked devices cost together. Those with admin access cost nothing.
     #[must_use]
     pub fn cost(&self, picks: &[Pick<'_>]) -> DevicesCost {

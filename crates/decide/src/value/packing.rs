@@ -203,8 +203,6 @@ pub struct CardValues<'p> {
     pub packing: &'p Packing,
     /// The node.
     pub node: &'p PlainNode,
-    /// CPU that the pod takes.
-    pub cpu_milli: u64,
 }
 
 impl CardValues<'_> {
@@ -213,6 +211,7 @@ impl CardValues<'_> {
         let of =
             |(card, free): (&PciBusId, u16)| free.saturating_sub(u16::try_from(taken(card)).unwrap_or(WHOLE));
         let free: Vec<u16> = self.node.cards.iter().zip(self.node.free()).map(of).collect();
-        self.packing.cost(self.node, &free, self.cpu_milli)
+        // What the pod takes of the CPU is the same for all cards.
+        self.packing.cost(self.node, &free, 0)
     }
 }

@@ -96,7 +96,8 @@ pub fn of_node(index: usize, node: &Node) -> Vec<Object> {
         cards.clone().map(|card| (address(card).to_string(), in_pool.clone())).collect();
     let report = json!({ "cards": reported, "otherPairs": "SYS" }).to_string();
     let device = |card: usize, kind: &str| {
-        let name = if kind == "gpu" { DeviceName::Card(address(card)) } else { DeviceName::Mps(address(card)) };
+        let name =
+            if kind == "gpu" { DeviceName::Card(address(card)) } else { DeviceName::Mps(address(card)) };
         json!({
             "name": name.to_string(),
             "attributes": { "type": { "string": kind }, "productName": { "string": model_name(node.model()) } },
@@ -156,7 +157,9 @@ impl Pods {
     pub fn pod(&mut self, name: &str, demand: &Demand) -> Pod {
         let mut pod = self.kind(demand).1.clone();
         (pod.metadata.name, pod.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
-        for claim in pod.status.iter_mut().flat_map(|status| status.resource_claim_statuses.iter_mut().flatten()) {
+        for claim in
+            pod.status.iter_mut().flat_map(|status| status.resource_claim_statuses.iter_mut().flatten())
+        {
             claim.resource_claim_name = Some(claim_name(name));
         }
         pod
@@ -169,7 +172,8 @@ impl Pods {
 
 /// The claim for the cards, or the share, of a demand.
 fn claim(demand: &Demand) -> Value {
-    let mut exactly = json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": demand.cards() });
+    let mut exactly =
+        json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": demand.cards() });
     if demand.is_share() {
         let percent = demand.size() as u64;
         // Rounded down, as the plugin's default is, so that equal shares fit whenever their compute does.
@@ -194,8 +198,10 @@ fn claim(demand: &Demand) -> Value {
 
 fn pod(demand: &Demand) -> Value {
     let has_cards = demand.cards() > 0;
-    let requests = json!({ "cpu": format!("{}m", demand.cpu_milli()), "memory": format!("{}Mi", demand.memory_mib()) });
-    let claims = if has_cards { json!([{ "name": "c", "resourceClaimTemplateName": "t" }]) } else { json!([]) };
+    let requests =
+        json!({ "cpu": format!("{}m", demand.cpu_milli()), "memory": format!("{}Mi", demand.memory_mib()) });
+    let claims =
+        if has_cards { json!([{ "name": "c", "resourceClaimTemplateName": "t" }]) } else { json!([]) };
     let statuses = if has_cards { json!([{ "name": "c", "resourceClaimName": "c" }]) } else { json!([]) };
     json!({
         "metadata": { "name": "p", "namespace": NAMESPACE },
