@@ -14,6 +14,8 @@ mod overlaps;
 mod pod;
 mod pools;
 mod preempt;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};

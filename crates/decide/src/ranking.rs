@@ -1,8 +1,5 @@
 //! The nodes for one shape of demand, best first, kept up to date by what changed since the last question.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
