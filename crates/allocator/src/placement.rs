@@ -15,14 +15,15 @@ mod sets;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use crate::claim::{Claim, Classes};
+use crate::amount::Nanos;
+use crate::claim::{Claim, Classes, DeviceRequest};
 use crate::error::AllocateError;
 use crate::features::{Features, UpstreamBugs};
 use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
-use crate::validity::{Assignment, Basis};
+use crate::validity::{self, Assignment, Basis};
 
 use sets::Sets;
 
@@ -54,8 +55,22 @@ pub struct Pick<'i> {
     pub request: usize,
     /// Whether the request has admin access, which takes nothing from others.
     pub has_admin_access: bool,
+    /// What is asked for.
+    pub ask: &'i DeviceRequest,
     /// The device.
     pub device: DeviceRef<'i>,
+}
+
+impl Pick<'_> {
+    /// The amount that the request takes of a capacity of the device, in billionths; `None` where the device has no such capacity, or
+    /// not that much may be taken of it.
+    #[must_use]
+    pub fn consumed(&self, capacity: &str) -> Option<Nanos> {
+        let asked = self.ask.capacity.iter().flatten().find(|(name, _)| name == capacity);
+        let capacity = self.device.capacity_named(capacity)?;
+        let amount = validity::consumed(asked.map(|(_, amount)| amount), capacity, false).ok()??;
+        Some(amount.nanos())
+    }
 }
 
 /// An assignment.

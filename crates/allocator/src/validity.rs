@@ -20,6 +20,7 @@ mod take;
 
 pub(crate) use assignment::{Assignment, NO, Picked, Undo};
 pub(crate) use basis::Basis;
+pub(crate) use capacity::consumed;
 pub(crate) use constraints::ConstraintState;
 pub(crate) use pools::Pool;
 pub(crate) use slot::{MOST_RESULTS, Slot};

@@ -167,15 +167,24 @@ impl Cluster {
         driver: &str,
         asker: &mut Asker,
     ) -> Option<Vec<String>> {
+        let allocations = self.would_allocate(node, claims, asker)?;
+        let results = allocations.iter().flat_map(crate::outcome::results);
+        let own = results.filter(|result| result.driver == driver);
+        Some(own.map(|result| result.device.clone()).collect())
+    }
+
+    /// What the claims would get on the node if nothing were held, of managed cards, too. `None` where they would not fit even then.
+    pub fn would_allocate(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        asker: &mut Asker,
+    ) -> Option<Vec<AllocationResult>> {
         let held = Held::new();
         let mut placement = Placement::new(&self.inventory, &held, &self.classes);
         placement.tolerated = &[tessera_api::managed::TAINT_KEY];
-        let placed = placement
-            .place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, |_| 0)
-            .ok()??;
-        let results = placed.allocations.iter().flat_map(crate::outcome::results);
-        let own = results.filter(|result| result.driver == driver);
-        Some(own.map(|result| result.device.clone()).collect())
+        let placed = placement.place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, |_| 0);
+        Some(placed.ok()??.allocations)
     }
 
     /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.

@@ -71,7 +71,48 @@ impl Usage {
     }
 }
 
+/// CPU in thousandths of a core and memory in MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Thousandths of a core.
+    pub cpu_milli: u64,
+    /// MiB.
+    pub memory_mib: u64,
+}
+
+impl Room {
+    /// Of amounts in billionths, rounded up.
+    fn of(cpu: i128, memory: i128) -> Self {
+        let units = |amount: i128, unit: i128| {
+            u64::try_from(amount.max(0).saturating_add(unit - 1) / unit).unwrap_or(u64::MAX)
+        };
+        Self { cpu_milli: units(cpu, NANO / 1000), memory_mib: units(memory, NANO << 20) }
+    }
+
+    /// What a pod asks for, as kube-scheduler counts it.
+    #[must_use]
+    pub fn asked(pod: &Pod) -> Self {
+        let requests = requests(pod);
+        let of = |name: &str| requests.get(name).copied().unwrap_or(0);
+        Self::of(of("cpu"), of("memory"))
+    }
+}
+
 impl Cluster {
+    /// What a node has besides devices, and what of it is free with what runs there and what is assumed to. Without a limit where the
+    /// node names none.
+    pub fn room(&self, node: &Node) -> (Room, Room) {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let usage = self.usages.by_node.get(node.metadata.name.as_deref().unwrap_or_default());
+        let of = |name: &str| {
+            let all = allocatable.and_then(|all| all.get(name)).map(nanos);
+            let used = usage.and_then(|usage| usage.requested.get(name)).copied().unwrap_or(0);
+            all.map_or((i128::MAX, i128::MAX), |all| (all, all.saturating_sub(used)))
+        };
+        let (cpu, memory) = (of("cpu"), of("memory"));
+        (Room::of(cpu.0, memory.0), Room::of(cpu.1, memory.1))
+    }
+
     /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is, or
     /// if it runs there. Of resources that neither the node nor Kubernetes itself names, nothing is said.
     pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {

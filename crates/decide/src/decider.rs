@@ -1,5 +1,6 @@
 //! The loop itself.
 
+mod arrivals;
 mod claim;
 mod clear;
 mod fleet_view;
@@ -15,12 +16,15 @@ mod pod;
 mod pools;
 mod preempt;
 mod ranked;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
+use arrivals::Arrivals;
 use preempt::Preempting;
 
 use crate::Time;
@@ -113,6 +117,7 @@ pub struct Decider {
     heal_after: Time,
     healing: Healing,
     mix: RequestMix,
+    arrivals: Arrivals,
     /// Pods for which something is being written.
     in_flight: BTreeSet<PodReference>,
     /// Claims whose devices are being taken back.
@@ -181,6 +186,7 @@ impl Decider {
             heal_after: HEAL_AFTER,
             healing: Healing::default(),
             mix: RequestMix::default(),
+            arrivals: Arrivals::default(),
             in_flight: BTreeSet::new(),
             clearing: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
@@ -251,6 +257,7 @@ impl Decider {
 
     /// What is to be done now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
+        self.count_arrivals();
         self.adopt();
         self.assume_anew();
         let mut intents = self.prepare_term(now);

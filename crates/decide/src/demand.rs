@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
+use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, ObjectError, Objects, key, outcome};
 
 /// What a pod needs of a node.
@@ -11,8 +12,12 @@ pub(crate) struct Demand {
     pub subject: Subject,
     /// The claims without devices, in the allocator's form.
     claims: Vec<Claim>,
+    /// CPU that it takes, in thousandths of a core.
+    pub cpu_milli: u64,
     /// Equal for pods that fit the same nodes for the same reasons.
     pub shape: String,
+    /// Equal for pods whose claims get the same.
+    pub claims_shape: String,
 }
 
 impl Demand {
@@ -20,8 +25,10 @@ impl Demand {
         let subject = subject::of_pod(objects, pod);
         let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         let claims = outcome::converted(&open)?;
-        let shape = shape(pod, &subject);
-        Ok(Demand { claims, shape, subject })
+        let claims_shape = claims_shape(&subject);
+        let shape = format!("{}\n{claims_shape}", pod_shape(pod));
+        let cpu_milli = Room::asked(pod).cpu_milli;
+        Ok(Demand { claims, cpu_milli, shape, claims_shape, subject })
     }
 
     /// What keeps the pod from being looked at, other than gates.
@@ -84,8 +91,8 @@ impl Demand {
     }
 }
 
-/// Everything that node checks and the allocator read.
-fn shape(pod: &Pod, subject: &Subject) -> String {
+/// Everything that node checks read of the pod itself.
+fn pod_shape(pod: &Pod) -> String {
     let spec = pod.spec.clone().unwrap_or_default();
     let spec = PodSpec {
         active_deadline_seconds: None,
@@ -102,6 +109,12 @@ fn shape(pod: &Pod, subject: &Subject) -> String {
     if spec.volumes.is_some() {
         parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.name));
     }
+    parts.join("\n")
+}
+
+/// Everything that the allocator reads.
+fn claims_shape(subject: &Subject) -> String {
+    let mut parts = Vec::new();
     for wanted in &subject.claims {
         let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
             || wanted.claim.metadata.owner_references.is_some();

@@ -1,5 +1,7 @@
 //! The nodes with cards of ours, and which of them changed.
 
+mod plain;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +13,7 @@ use tessera_inventory::Topology;
 
 use crate::Time;
 use crate::node_cards::{NodeCards, Parts};
-use crate::value::CardSets;
+use crate::value::{CardSets, Packing, PlainNode};
 
 /// A node's number in the fleet; it stays the same while the process lives.
 pub(crate) type NodeIndex = u32;
@@ -35,12 +37,18 @@ pub(crate) struct Fleet {
     avoiding: BTreeSet<NodeIndex>,
     /// Pools whose queue is strict; `None` until somebody asks after a change of a report.
     strict: Option<BTreeSet<String>>,
+    /// What was learnt of the demand.
+    pub packing: Packing,
+    /// Changes of the fleet up to here are in the nodes' plain numbers.
+    plain_until: Option<usize>,
 }
 
 /// A node with cards of ours.
 #[derive(Debug)]
 pub(crate) struct FleetNode {
     pub name: String,
+    /// Number of its changes.
+    pub generation: u64,
     /// What its plugin reports, with the name of the slice that says it.
     pub report: Option<(String, NodeReport)>,
     /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
@@ -55,6 +63,8 @@ pub(crate) struct FleetNode {
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
     parts: Option<Parts>,
+    /// The node in plain numbers; `None` until somebody asks after a change.
+    plain: Option<PlainNode>,
 }
 
 impl FleetNode {
@@ -269,6 +279,7 @@ impl Fleet {
         let index = self.nodes.len() as NodeIndex;
         self.nodes.push(FleetNode {
             name: node.to_owned(),
+            generation: 0,
             report: None,
             topology: OnceCell::new(),
             sets: OnceCell::new(),
@@ -276,7 +287,9 @@ impl Fleet {
             avoided: BTreeMap::new(),
             cards: None,
             parts: None,
+            plain: None,
         });
+        self.packing.forget_shapes();
         self.by_name.insert(node.to_owned(), index);
         index
     }
@@ -284,11 +297,14 @@ impl Fleet {
     /// A node changed. One without cards of ours does not matter.
     pub fn mark(&mut self, node: &str) {
         let Some(index) = self.by_name.get(node).copied() else { return };
-        self.nodes[index as usize].cards = None;
+        let changed = &mut self.nodes[index as usize];
+        (changed.cards, changed.plain) = (None, None);
+        changed.generation += 1;
         self.changes.push(index);
-        if self.changes.len() > 4 * self.nodes.len() + 1024 {
-            self.forgotten += self.changes.len();
-            self.changes.clear();
+        if self.changes.len() > 8 * self.nodes.len() + 2048 {
+            let oldest = self.changes.len() / 2;
+            self.forgotten += oldest;
+            self.changes.drain(..oldest);
         }
     }
 
@@ -303,8 +319,10 @@ impl Fleet {
     /// All nodes changed.
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
-            (node.cards, node.parts) = (None, None);
+            (node.cards, node.parts, node.plain) = (None, None, None);
+            node.generation += 1;
         }
+        self.packing.forget_shapes();
         self.forgotten += self.changes.len() + 1;
         self.changes.clear();
     }

@@ -15,6 +15,7 @@
 mod blocked;
 mod decider;
 mod demand;
+mod device_fits;
 mod distance;
 mod fleet;
 mod gangs;

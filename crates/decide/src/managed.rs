@@ -14,7 +14,7 @@ use tessera_cluster::{PlacementLimits, outcome};
 
 use crate::fleet::{FleetNode, NodeIndex};
 use crate::ranking::View;
-use crate::value::NodeValue;
+use crate::value::{CardValues, NodeValue};
 
 /// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
 /// itself, so they cannot be; those with admin access take nothing.
@@ -90,10 +90,11 @@ pub(crate) fn plan(
     let policy = policy(fleet_node, &cards);
     let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
     let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
+    let (packing, plain) = (&view.fleet.packing, view.fleet.plain(index));
+    let value = value.with_values(CardValues { packing, node: plain });
     let may_give = |device: DeviceRef<'_>| {
-        let name = device.name().parse::<DeviceName>();
-        device.driver_name() == view.driver
-            && name.is_ok_and(|name| cards.contains(&name.card()) && !fleet_node.is_avoided(&name.card()))
+        let card = value.card(device.name()).filter(|_| device.driver_name() == view.driver);
+        card.is_some_and(|card| cards.contains(&card) && !fleet_node.is_avoided(&card))
     };
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
     let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;
@@ -102,7 +103,9 @@ pub(crate) fn plan(
         return Ok(None);
     }
     let room = placed.cost.room;
-    let Some(others) = view.cluster.plan(node, &others, view.asker)? else { return Ok(None) };
+    let others =
+        if others.is_empty() { Some(Vec::new()) } else { view.cluster.plan(node, &others, view.asker)? };
+    let Some(others) = others else { return Ok(None) };
     let (mut ours, mut others) = (placed.allocations.into_iter(), others.into_iter());
     let next = |is_managed: &bool| if *is_managed { ours.next() } else { others.next() };
     let allocations: Option<Vec<AllocationResult>> = are_managed.iter().map(next).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, capacity, counter, managed};
+use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, attribute, capacity, counter, managed};
 use tessera_cluster::{Cluster, outcome};
 
 use crate::value::CardState;
@@ -34,7 +34,11 @@ pub(crate) struct CardUse {
 /// What the devices of a node take of their cards, in the order of the inventory; `None` for one that is not ours. It
 /// changes only with the node's slices, and reading names takes longer than all else.
 #[derive(Debug)]
-pub(crate) struct Parts(Vec<Option<Part>>);
+pub(crate) struct Parts {
+    of_devices: Vec<Option<Part>>,
+    /// By card.
+    product_names: BTreeMap<PciBusId, String>,
+}
 
 /// What a device takes of its card.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +53,27 @@ impl Parts {
     /// The parts of a node.
     pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
         let devices = cluster.inventory().devices_of_node(node);
-        let own = |device: DeviceRef<'_>| (device.driver_name() == driver).then(|| part(device)).flatten();
-        Parts(devices.map(own).collect())
+        let mut product_names = BTreeMap::new();
+        let own = |device: DeviceRef<'_>| {
+            let part = (device.driver_name() == driver).then(|| part(device)).flatten()?;
+            product_names.entry(part.card).or_insert_with(|| {
+                device.text_attribute(attribute::PRODUCT_NAME).unwrap_or_default().to_owned()
+            });
+            Some(part)
+        };
+        let of_devices = devices.map(own).collect();
+        Parts { of_devices, product_names }
     }
 }
 
 impl CardUse {
+    /// Thousandths that can be given out; none where no free device may be allocated.
+    pub fn free(&self, is_avoided: bool) -> u16 {
+        let is_usable = self.is_allocatable && !is_avoided;
+        // At most WHOLE.
+        if is_usable { (WHOLE - self.used.min(WHOLE)) as u16 } else { 0 }
+    }
+
     /// Whether a device takes all of the card.
     pub fn is_all(&self, slices: u64) -> bool {
         slices == self.slices.0
@@ -72,9 +91,14 @@ impl CardUse {
 }
 
 impl Parts {
+    /// The model of a card; empty where its devices do not say it.
+    pub fn product_name(&self, card: &PciBusId) -> &str {
+        self.product_names.get(card).map_or("", String::as_str)
+    }
+
     /// The card of each device of the node, in the order of the inventory, with the slices that the device takes of it.
     pub fn cards(&self) -> impl Iterator<Item = Option<(PciBusId, u64)>> {
-        self.0.iter().map(|part| part.map(|part| (part.card, part.slices)))
+        self.of_devices.iter().map(|part| part.map(|part| (part.card, part.slices)))
     }
 }
 
@@ -82,7 +106,7 @@ impl NodeCards {
     /// The cards of a node by what is held of its devices.
     pub fn of(cluster: &Cluster, node: &str, parts: &Parts) -> Self {
         let mut all = NodeCards::default();
-        let both = cluster.inventory().devices_of_node(node).zip(&parts.0);
+        let both = cluster.inventory().devices_of_node(node).zip(&parts.of_devices);
         let parts: Vec<(DeviceRef<'_>, Part)> =
             both.filter_map(|(device, part)| Some((device, (*part)?))).collect();
         for (_, part) in &parts {
@@ -117,6 +141,12 @@ impl NodeCards {
     pub fn states(&self) -> BTreeMap<PciBusId, CardState> {
         let state = |card: &CardUse| CardState { used: card.used, slices: card.slices.1 };
         self.cards.iter().map(|(pci, card)| (*pci, state(card))).collect()
+    }
+
+    /// The same cards with nothing held.
+    pub fn emptied(&self) -> Self {
+        let empty = |card: &CardUse| CardUse { used: 0, slices: (card.slices.0, 0), ..card.clone() };
+        NodeCards { cards: self.cards.iter().map(|(address, card)| (*address, empty(card))).collect() }
     }
 
     /// Cards of which nothing is held.
@@ -176,7 +206,7 @@ fn worth(slices: u64, all: u64) -> u32 {
 }
 
 /// Thousandths of a shared card, by the capacity of which shares take most; `taken` in billionths, by name.
-fn share(device: DeviceRef<'_>, taken: impl Fn(&str) -> i128) -> u32 {
+pub(crate) fn share(device: DeviceRef<'_>, taken: impl Fn(&str) -> i128) -> u32 {
     let part = |name: &str| {
         let all = device.capacity(name).filter(|all| *all > 0)?;
         u32::try_from(taken(name).max(0).saturating_mul(i128::from(WHOLE)) / all).ok()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::error::AllocateError;
 use tessera_cluster::{Asker, Cluster, outcome};
@@ -10,6 +10,7 @@ use tessera_cluster::{Asker, Cluster, outcome};
 use crate::Time;
 use crate::blocked::{self, Blocked};
 use crate::demand::Demand;
+use crate::device_fits::{DeviceFits, OfClaims};
 use crate::fleet::{Fleet, NodeIndex};
 use crate::managed::{self, Plan};
 use crate::score::{Candidate, Score};
@@ -19,6 +20,7 @@ use crate::value::RequestMix;
 #[derive(Debug, Default)]
 pub(crate) struct Rankings {
     by_shape: HashMap<(Way, String), Ranking>,
+    devices: DeviceFits,
     questions: u64,
 }
 
@@ -37,11 +39,21 @@ pub(crate) struct Ranking {
     /// Changes of the fleet up to here are in it.
     seen: Option<usize>,
     best: BTreeSet<(Score, NodeIndex)>,
-    scores: Vec<Option<Score>>,
+    scores: Vec<Option<Ranked>>,
+    /// Which values the scores are by, see [`crate::value::Packing::version`].
+    version: u64,
     blocked: BTreeMap<NodeIndex, Blocked>,
     /// Nodes where kube-scheduler would end the attempt, with its error.
     fatal: BTreeMap<NodeIndex, String>,
     asked_at: u64,
+}
+
+/// A node that can take it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ranked {
+    score: Score,
+    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them; `None` where nodes are not ranked by that.
+    free: Option<Box<[u16]>>,
 }
 
 /// Rankings that are kept; the one that was not asked for longest goes.
@@ -65,6 +77,8 @@ pub(crate) struct Fit {
     pub allocations: Vec<AllocationResult>,
     /// Which of them this controller writes.
     pub is_managed: Vec<bool>,
+    /// Thousandths of the node's cards that stay free, where nodes are ranked by that.
+    free: Option<Box<[u16]>>,
 }
 
 impl Rankings {
@@ -78,46 +92,67 @@ impl Rankings {
                 self.by_shape.remove(&oldest);
             }
         }
+        view.fleet.refresh(view.cluster, view.driver);
         let ranking = self.by_shape.entry(shape).or_default();
         ranking.asked_at = self.questions;
-        ranking.update(demand, way, view);
+        ranking.update(demand, way, self.devices.of(demand, way), view);
         ranking
     }
 
     /// Classes or other objects changed on which every answer may depend.
     pub fn clear(&mut self) {
         self.by_shape.clear();
+        self.devices.clear();
     }
 }
 
 impl Ranking {
-    fn update(&mut self, demand: &Demand, way: Way, view: &mut View<'_>) {
+    fn update(&mut self, demand: &Demand, way: Way, known: &mut OfClaims, view: &mut View<'_>) {
         let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
         let nodes: BTreeSet<NodeIndex> = match changed {
             Some(changed) => changed.iter().copied().collect(),
             None => (0..view.fleet.len() as NodeIndex).collect(),
         };
-        self.scores.resize(view.fleet.len(), None);
+        self.scores.resize_with(view.fleet.len(), || None);
+        self.revalue(demand, view.fleet);
         for index in nodes {
-            if let Some(score) = self.scores[index as usize].take() {
-                self.best.remove(&(score, index));
+            if let Some(ranked) = self.scores[index as usize].take() {
+                self.best.remove(&(ranked.score, index));
             }
             self.blocked.remove(&index);
             self.fatal.remove(&index);
-            match fit(demand, way, index, view) {
-                Ok(Ok(fit)) => {
-                    self.scores[index as usize] = Some(fit.score);
-                    self.best.insert((fit.score, index));
+            match rank(demand, way, index, known, view) {
+                Ok(Ok(ranked)) => {
+                    self.best.insert((ranked.score, index));
+                    self.scores[index as usize] = Some(ranked);
                 }
                 Ok(Err(blocked)) => {
                     self.blocked.insert(index, blocked);
                 }
                 Err(error) => {
-                    self.fatal.insert(index, error.to_string());
+                    self.fatal.insert(index, error);
                 }
             }
         }
         self.seen = Some(view.fleet.now());
+    }
+
+    /// What nodes are worth was computed anew: the same nodes in another order.
+    fn revalue(&mut self, demand: &Demand, fleet: &Fleet) {
+        if self.version == fleet.packing.version() {
+            return;
+        }
+        self.version = fleet.packing.version();
+        for (index, ranked) in self.scores.iter_mut().enumerate() {
+            let Some(ranked) = ranked else { continue };
+            if let Some(free) = &ranked.free {
+                let node = fleet.plain(index as NodeIndex);
+                ranked.score = ranked.score.with_cost(fleet.packing.cost(node, free, demand.cpu_milli));
+            }
+        }
+        let all = self.scores.iter().enumerate();
+        let scored = all.filter_map(|(index, ranked)| Some((ranked.as_ref()?.score, index as NodeIndex)));
+        self.best = scored.collect();
     }
 
     /// The nodes that can take it, best first.
@@ -164,6 +199,44 @@ impl Ranking {
     }
 }
 
+/// How a node suits the demand, or why the pod cannot run there; what its claims get is taken from `known` if it is known.
+///
+/// # Errors
+/// kube-scheduler would end its attempt with this error, whatever other nodes say.
+fn rank(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    known: &mut OfClaims,
+    view: &mut View<'_>,
+) -> Result<Result<Ranked, Blocked>, String> {
+    let cluster = view.cluster;
+    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
+    else {
+        return Ok(Err(Blocked::NoNode));
+    };
+    if !known.asks_for_any(demand, way, index, view).map_err(|error| error.to_string())? {
+        return Ok(Err(Blocked::NotManaged));
+    }
+    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
+        return Ok(Err(Blocked::refused(&refusal)));
+    }
+    let found = known.found(demand, way, index, view).cloned().unwrap_or(Ok(Err(Blocked::Devices)))?;
+    let mut ranked = match found {
+        Ok(ranked) => ranked,
+        Err(blocked) => return Ok(Err(blocked)),
+    };
+    if let Some(blocked) = no_room(demand, node, view) {
+        return Ok(Err(blocked));
+    }
+    if let Some(free) = &ranked.free {
+        view.fleet.make_plain(index, view.cluster, view.driver);
+        let cost = view.fleet.packing.cost(view.fleet.plain(index), free, demand.cpu_milli);
+        ranked.score = ranked.score.with_cost(cost);
+    }
+    Ok(Ok(ranked))
+}
+
 /// What the pod would get on the node, or why it cannot run there.
 ///
 /// # Errors
@@ -174,27 +247,74 @@ pub(crate) fn fit(
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Result<Fit, Blocked>, AllocateError> {
+    let cluster = view.cluster;
+    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
+    else {
+        return Ok(Err(Blocked::NoNode));
+    };
+    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
+        return Ok(Err(Blocked::refused(&refusal)));
+    }
+    let is_managed = are_managed(demand, way, index, view)?;
+    let fit = fit_devices(demand, way, index, is_managed, view)?;
+    Ok(fit.and_then(|fit| no_room(demand, node, view).map_or(Ok(fit), Err)))
+}
+
+/// Whether the node lacks room besides devices.
+fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<Blocked> {
+    let pod: Option<&Pod> = demand.subject.pod.as_ref();
+    let refusal = pod.and_then(|pod| view.cluster.shortage(pod, node))?;
+    Some(Blocked::Room(refusal.to_string()))
+}
+
+/// By claim: whether this controller would allocate it on the node.
+///
+/// # Errors
+/// As [`fit`].
+pub(crate) fn are_managed(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Result<Vec<bool>, AllocateError> {
+    let name = view.fleet.node(index).name.clone();
+    let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else { return Ok(Vec::new()) };
+    let (wanted, claims) = demand.on(node);
+    match way {
+        Way::Native => Ok(vec![false; claims.len()]),
+        Way::Managed => managed::claims(&wanted, &claims, node, index, view),
+    }
+}
+
+/// What the pod's claims would get on the node, whether there is room besides or not, or why they cannot. `is_managed` is that of
+/// [`are_managed`].
+///
+/// # Errors
+/// As [`fit`].
+pub(crate) fn fit_devices(
+    demand: &Demand,
+    way: Way,
+    index: NodeIndex,
+    is_managed: Vec<bool>,
+    view: &mut View<'_>,
+) -> Result<Result<Fit, Blocked>, AllocateError> {
     let name = view.fleet.node(index).name.clone();
     let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else {
         return Ok(Err(Blocked::NoNode));
     };
-    let (wanted, claims) = demand.on(node);
-    let is_managed = match way {
-        Way::Native => vec![false; claims.len()],
-        Way::Managed => managed::claims(&wanted, &claims, node, index, view)?,
-    };
+    let (_, claims) = demand.on(node);
     if way == Way::Managed && !is_managed.contains(&true) {
         return Ok(Err(Blocked::NotManaged));
-    }
-    if let Some(refusal) = outcome::refusal(&demand.subject, node) {
-        return Ok(Err(Blocked::refused(&refusal)));
     }
     let planned = match way {
         Way::Native => {
             let planned = view.cluster.plan(node, &claims, view.asker);
             planned.map(|planned| planned.map(|allocations| Plan { allocations, room: 0 }))
         }
-        Way::Managed => managed::plan(&claims, &is_managed, node, index, view),
+        Way::Managed => {
+            view.fleet.make_plain(index, view.cluster, view.driver);
+            managed::plan(&claims, &is_managed, node, index, view)
+        }
     };
     let Plan { allocations, room } = match planned {
         Ok(Some(plan)) => plan,
@@ -203,22 +323,27 @@ pub(crate) fn fit(
         Ok(None) | Err(AllocateError::InvalidPools) => return Ok(Err(Blocked::Devices)),
         Err(error) => return Err(error),
     };
-    let pod: Option<&Pod> = demand.subject.pod.as_ref();
-    if let Some(refusal) = pod.and_then(|pod| view.cluster.shortage(pod, node)) {
-        return Ok(Err(Blocked::Room(refusal.to_string())));
-    }
-    let before = view.fleet.cards(index, view.cluster, view.driver).clone();
-    let mut after = before.clone();
+    let mut after = view.fleet.cards(index, view.cluster, view.driver).clone();
     after.add(view.cluster, &allocations, view.driver);
+    view.fleet.make_plain(index, view.cluster, view.driver);
+    let free = view.fleet.free_after(index, &after);
     let node = view.fleet.node(index);
-    let score = Score::of(&Candidate {
+    let candidate = Candidate {
         report: node.report.as_ref().map(|(_, report)| report),
         node,
-        before: &before,
         after: &after,
         claims: &claims,
         allocations: &allocations,
         room,
-    });
-    Ok(Ok(Fit { score, allocations, is_managed }))
+        cost: view.fleet.packing.cost(view.fleet.plain(index), &free, demand.cpu_milli),
+    };
+    let (score, free) = (Score::of(&candidate), candidate.is_packed().then_some(free));
+    Ok(Ok(Fit { score, allocations, is_managed, free }))
+}
+
+impl Fit {
+    /// How the node suits.
+    pub fn ranked(self) -> Ranked {
+        Ranked { score: self.score, free: self.free }
+    }
 }

@@ -3,13 +3,14 @@
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_api::gpu_pool::{Allocation, Placement, Strategy, TopologyPolicy};
+use tessera_api::node_report::CardReport;
 use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
 use tessera_cluster::outcome;
 use tessera_inventory::Topology;
 
 use crate::fleet::FleetNode;
 use crate::node_cards::NodeCards;
-use crate::value::ring_class;
+use crate::value::{Cost, ring_class};
 
 /// What a pod on a node costs; the least is best. Fields in the order of their weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,24 +23,26 @@ pub(crate) struct Score {
     quality: u16,
     /// With Pack: what managed partitions take of the room for others.
     room: u64,
-    /// With Pack: how much less a large request can get here. With Spread: how much of the node is in use.
-    loss: u64,
+    /// With Pack: what the node can take less of the demand, see [`crate::value::Packing`]. With Spread: how much of the node is in use.
+    loss: Cost,
     /// Thousandths of the cards in use that stay free.
     left: u32,
     /// Free cards that stay.
     free: u32,
 }
 
-/// A node before and after, to be scored.
+/// A node with what a pod would get there, to be scored.
 pub(crate) struct Candidate<'c> {
     pub report: Option<&'c NodeReport>,
     pub node: &'c FleetNode,
-    pub before: &'c NodeCards,
+    /// Its cards after that.
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
     pub allocations: &'c [AllocationResult],
     /// What managed partitions take of the room for others.
     pub room: u64,
+    /// What the node can take less of the demand.
+    pub cost: Cost,
 }
 
 impl Score {
@@ -49,19 +52,16 @@ impl Score {
     }
 
     pub fn of(candidate: &Candidate<'_>) -> Self {
-        let Candidate { report, before, after, .. } = *candidate;
+        let after = candidate.after;
         let whole = candidate.whole_cards();
-        let first = candidate.first_card();
-        let card = report.zip(first).and_then(|(report, card)| report.cards.get(&card));
+        let card = candidate.first_report();
         let default = Placement::default();
         let placement = card.map_or(&default, |card| &card.placement);
-        let (free, free_after) = (u64::from(before.free()), u64::from(after.free()));
         let loss = match placement.strategy {
-            // Convex: a card that is the first to go from a large free set costs more than the last one of a small set.
-            Strategy::Pack => free * free - (free_after * free_after).min(free * free),
+            Strategy::Pack => candidate.cost,
             Strategy::Spread => {
-                let all = u64::try_from(after.cards.len()).unwrap_or(u64::MAX).max(1);
-                u64::from(after.used()) / all
+                let all = i64::try_from(after.cards.len()).unwrap_or(i64::MAX).max(1);
+                i64::from(after.used()) / all
             }
         };
         let partly = |card: &&crate::node_cards::CardUse| card.used > 0;
@@ -86,6 +86,12 @@ impl Score {
 }
 
 impl Score {
+    /// The same with what the node can take less of the demand, after that was computed anew. Only for a [packed](Candidate::is_packed)
+    /// one.
+    pub fn with_cost(self, cost: Cost) -> Self {
+        Self { loss: cost, ..self }
+    }
+
     /// Whether two nodes suit equally, however much of them is in use.
     pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
         let suits = |score: &Self| (score.is_native, score.preference, score.quality);
@@ -94,12 +100,19 @@ impl Score {
 }
 
 impl Candidate<'_> {
-    fn names(&self) -> impl Iterator<Item = DeviceName> {
-        self.allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok())
+    /// Whether the pool of the devices packs.
+    pub fn is_packed(&self) -> bool {
+        self.first_report().is_none_or(|card| card.placement.strategy == Strategy::Pack)
     }
 
-    fn first_card(&self) -> Option<PciBusId> {
-        self.names().next().map(|name| name.card())
+    /// What is reported of the first card of which a device is.
+    fn first_report(&self) -> Option<&CardReport> {
+        let first = self.names().next()?.card();
+        self.report?.cards.get(&first)
+    }
+
+    fn names(&self) -> impl Iterator<Item = DeviceName> {
+        self.allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok())
     }
 
     /// The whole cards among the devices.

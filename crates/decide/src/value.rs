@@ -1,15 +1,18 @@
-//! What it costs to give devices of a node: which of them to take, where the controller chooses itself.
+//! What it costs to give devices of a node, in three terms: sets of cards by the links between them ([`CardSets`]), partitions by what
+//! they leave room for ([`Partitions`], [`RequestMix`]), and whole cards and shares by what the node can then still take of the
+//! demand ([`Packing`]).
 //!
-//! Whole cards by the links between them ([`CardSets`]), partitions by what they leave room for ([`Partitions`],
-//! [`RequestMix`]), shares by what is open already. [`NodeValue`] puts these together for the devices of one node, as the
-//! cost that [`tessera_allocator::placement`] asks for.
+//! Nodes are ranked by all three; [`NodeValue`] puts them together for the devices of one node, as the cost that
+//! [`tessera_allocator::placement`] asks for.
 
 mod cards;
 mod node;
+mod packing;
 mod partitions;
 mod request_mix;
 
 pub use cards::{CardSets, CardsCost, ring_class};
 pub use node::{CardState, DevicesCost, NodeValue};
+pub use packing::{CardValues, Cost, Packing, PlainCard, PlainNode};
 pub use partitions::Partitions;
 pub use request_mix::RequestMix;

@@ -7,8 +7,8 @@
 //! - [`Stranding`]: less what will be left without CPU when the node is filled up.
 //! - [`Reservations`]: more for room that pods for several cards, or for certain models, will need and find scarce.
 //!
-//! A fourth, small term keeps few nodes open. [`NodeValuePacking`] puts them together and learns the mix of the demand as it
-//! arrives and leaves. Nothing depends on names; among equals the first node is taken.
+//! A fourth, small term keeps few nodes open. [`Learned`] puts them together and learns the mix of the demand as it arrives and
+//! leaves; [`NodeValuePacking`] chooses by it among nodes that are plain numbers, as the decision loop does among its own. Nothing depends on names; among equals the first node is taken.
 //!
 //! Nodes and demands are plain numbers here: nothing of Kubernetes, no I/O, no clock, no randomness. All floating-point
 //! operations are those of IEEE 754 or the crate `libm`, so every platform comes to the same choice.
@@ -16,6 +16,7 @@
 mod card_prices;
 mod cost_table;
 mod demand;
+mod learned;
 mod mix;
 mod node;
 mod packing;
@@ -27,6 +28,7 @@ mod weights;
 pub use card_prices::{CardPrices, SIZES};
 pub use cost_table::{CostTable, Place};
 pub use demand::{Demand, InvalidDemand, ModelSet};
+pub use learned::Learned;
 pub use mix::Mix;
 pub use node::{Cards, InvalidNode, Node};
 pub use packing::NodeValuePacking;

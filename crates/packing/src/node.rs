@@ -90,6 +90,33 @@ impl Node {
         Ok(Self { kind, cpu_milli, memory_mib, free })
     }
 
+    /// A node of which something is in use: `free` thousandths of each card; of CPU in thousandths of a core and of memory in MiB what
+    /// is free, and all.
+    ///
+    /// # Errors
+    /// As [`Node::new`].
+    pub fn in_use(
+        model: u8,
+        free: &[u16],
+        cpu_milli: (u64, u64),
+        memory_mib: (u64, u64),
+    ) -> Result<Self, InvalidNode> {
+        let empty = Self::new(model, free.len() as u64, cpu_milli.1, memory_mib.1)?;
+        let memory_mib = memory_mib.0.min(memory_mib.1);
+        Ok(Self { memory_mib, ..empty.with(free, cpu_milli.0.min(cpu_milli.1)) })
+    }
+
+    /// The same with so many thousandths of its cards and so much CPU free. Of more cards than it has, the first count; of fewer, the
+    /// others stay as they are.
+    #[must_use]
+    pub fn with(&self, free: &[u16], cpu_milli: u64) -> Self {
+        let mut node = Self { cpu_milli, ..self.clone() };
+        for (card, free) in node.free[..usize::from(self.kind.cards)].iter_mut().zip(free) {
+            *card = (*free).min(WHOLE);
+        }
+        node
+    }
+
     pub(crate) const fn kind(&self) -> &NodeKind {
         &self.kind
     }

@@ -1,5 +1,6 @@
 //! What is computed once for a mix.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::node::NodeKind;
@@ -9,6 +10,7 @@ use crate::{CardPrices, Demand, Mix, ModelSet, Node, Reservations, SIZES, Strand
 #[derive(Clone, Debug)]
 pub struct Kinds {
     kinds: Vec<NodeKind>,
+    known: HashSet<NodeKind>,
     models: u8,
     most_cards: usize,
     most_cpu_milli: u64,
@@ -16,10 +18,11 @@ pub struct Kinds {
 
 impl Kinds {
     /// Of these nodes, those met first first.
-    pub fn of(nodes: &[Node]) -> Self {
+    pub fn of<'n>(nodes: impl Iterator<Item = &'n Node>) -> Self {
         let mut kinds: Vec<NodeKind> = Vec::new();
+        let mut known: HashSet<NodeKind> = HashSet::new();
         for node in nodes {
-            if !kinds.contains(node.kind()) {
+            if known.insert(*node.kind()) {
                 kinds.push(*node.kind());
             }
         }
@@ -27,8 +30,14 @@ impl Kinds {
             models: kinds.iter().map(|kind| kind.model + 1).max().unwrap_or_default(),
             most_cards: kinds.iter().map(|kind| usize::from(kind.cards)).max().unwrap_or_default(),
             most_cpu_milli: kinds.iter().map(|kind| kind.cpu_milli).max().unwrap_or_default(),
+            known,
             kinds,
         }
+    }
+
+    /// Whether the node is of one of them.
+    pub fn contains(&self, node: &Node) -> bool {
+        self.known.contains(node.kind())
     }
 }
 
@@ -59,7 +68,7 @@ impl Plan {
         }
         let mut made: Vec<(Vec<bool>, Arc<CardPlan>)> = Vec::new();
         let mut of_model = Vec::new();
-        for model in 0..kinds.models {
+        for model in 0..kinds.models.max(1) {
             let accepts: Vec<bool> = lists.iter().map(|list| list.has(model)).collect();
             let known = made.iter().find(|(known, _)| *known == accepts).map(|(_, plan)| Arc::clone(plan));
             let plan = known.unwrap_or_else(|| {
@@ -75,14 +84,19 @@ impl Plan {
         Self { of_model, reservations }
     }
 
-    /// Prices of cards of a model that a node of the fleet has.
+    /// Prices of cards of a model.
     pub fn prices(&self, model: u8) -> &CardPrices {
-        &self.of_model[usize::from(model)].prices
+        &self.of(model).prices
     }
 
-    /// What is stranded on nodes with cards of a model that a node of the fleet has.
+    /// What is stranded on nodes with cards of a model.
     pub fn stranding(&self, model: u8) -> &Stranding {
-        &self.of_model[usize::from(model)].stranding
+        &self.of(model).stranding
+    }
+
+    /// For a model that came after the plan: as for the first one. There is always one.
+    fn of(&self, model: u8) -> &CardPlan {
+        self.of_model.get(usize::from(model)).unwrap_or(&self.of_model[0])
     }
 }
 

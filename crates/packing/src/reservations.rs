@@ -75,12 +75,15 @@ impl Reservations {
 
     /// Prices by what is left: the more pods may still come before the free cards are taken, and the fewer rooms are there
     /// for those of them that need one, the dearer. Returns whether any changed.
-    pub fn reprice(&mut self, nodes: &[Node]) -> bool {
-        let free: u64 = nodes.iter().map(Node::free).sum();
+    pub fn reprice<'n>(&mut self, nodes: impl Iterator<Item = &'n Node> + Clone) -> bool {
+        if self.scarce.is_empty() {
+            return false;
+        }
+        let free: u64 = nodes.clone().map(Node::free).sum();
         let pods = free as f64 / 1000.0 / self.mean;
         let mut is_changed = false;
         for room in &mut self.scarce {
-            let left: u64 = nodes.iter().map(|node| rooms(&room.demand, node)).sum();
+            let left: u64 = nodes.clone().map(|node| rooms(&room.demand, node)).sum();
             let left = left as f64;
             let needed = pods * room.part;
             let deviations = (left + 0.5 - needed) / (needed.sqrt().max(0.5) * SPREAD);
@@ -149,14 +152,14 @@ mod tests {
         }
         mix.arrived(&eight);
         let mut reservations = Reservations::new(&mix, &kinds, |_| &prices);
-        assert!(reservations.reprice(&nodes));
+        assert!(reservations.reprice(nodes.iter()));
         let at_first = reservations.value(&nodes[0], 8.0);
         for node in &mut nodes[1..] {
             assert!(node.take(&one, Cards::one(0)));
         }
-        assert!(reservations.reprice(&nodes));
+        assert!(reservations.reprice(nodes.iter()));
         assert!(reservations.value(&nodes[0], 8.0) > at_first);
         assert_eq!(reservations.value(&nodes[1], 7.0), 0.0, "no room for eight");
-        assert!(!reservations.reprice(&nodes));
+        assert!(!reservations.reprice(nodes.iter()));
     }
 }

@@ -41,6 +41,9 @@ impl Stranding {
         let items: Vec<(Item, f64)> = items.into_iter().map(|(item, amount)| (item, amount / all)).collect();
         let cores = (cpu_milli / 1000).min(MOST_CORES) as usize + 1;
         let mut table = Self { cards, cores, expected: vec![0.0; (cards * STEPS + 1) * cores] };
+        if items.is_empty() {
+            return table;
+        }
         for value in 1..=cards * STEPS {
             for cores in 0..table.cores {
                 table.expected[value * table.cores + cores] = table.one(&items, value, cores);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
-use tessera_packing::{Node, NodeValuePacking};
-use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Steady, Trace};
+use tessera_packing::Node;
+use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Random, Steady, Trace};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +25,8 @@ struct Options {
     steady_seeds: Vec<u64>,
     /// Nodes of the fleet on which decisions are timed; 0 for none.
     decision_nodes: usize,
+    /// Decisions of the loop to time: it takes longer than the policy alone.
+    loop_decisions: usize,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -64,14 +66,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if let Some(name) = options.traces.first().filter(|_| options.decision_nodes > 0) {
         let trace = read(&options, name)?;
-        let mut took = decisions(&trace, options.decision_nodes)?;
-        took.sort_unstable();
-        let at = |thousandth: usize| took[(took.len() - 1) * thousandth / 1000].as_secs_f64() * 1e6;
-        let line = json!({
-            "kind": "decisions", "nodes": options.decision_nodes, "decisions": took.len(), "p50_us": at(500), "p99_us": at(990),
-            "max_us": at(1000),
-        });
-        println!("{line}");
+        for (policy, most) in
+            [(PolicyName::TesseraBare, usize::MAX), (PolicyName::Tessera, options.loop_decisions)]
+        {
+            let mut took = decisions(&trace, options.decision_nodes, policy, most)?;
+            took.sort_unstable();
+            let at =
+                |thousandth: usize| took[(took.len().max(1) - 1) * thousandth / 1000].as_secs_f64() * 1e6;
+            let line = json!({
+                "kind": "decisions", "policy": policy.name(), "nodes": options.decision_nodes, "decisions": took.len(),
+                "p50_us": at(500), "p99_us": at(990), "max_us": at(1000),
+            });
+            println!("{line}");
+        }
     }
     Ok(())
 }
@@ -86,21 +93,27 @@ fn read(options: &Options, name: &str) -> Result<Trace, Box<dyn Error>> {
 }
 
 /// How long each choice takes, with what has to be brought up to date after it, while a fleet of the trace's nodes, repeated,
-/// fills up with its pods, repeated.
-fn decisions(trace: &Trace, nodes: usize) -> Result<Vec<Duration>, Box<dyn Error>> {
+/// fills up with its pods, repeated; at most so many.
+fn decisions(
+    trace: &Trace,
+    nodes: usize,
+    policy: PolicyName,
+    most: usize,
+) -> Result<Vec<Duration>, Box<dyn Error>> {
     let arrivals = Arrivals::up_to(trace, 1, LOADS[2])?;
     let mut nodes: Vec<Node> = arrivals.nodes.iter().cycle().take(nodes).cloned().collect();
-    let count = arrivals.pods.len() * nodes.len() / trace.nodes().len();
-    let mut packing = NodeValuePacking::new(&nodes);
+    let count = (arrivals.pods.len() * nodes.len() / trace.nodes().len()).min(most);
+    let mut policy = policy.start(trace, &nodes);
+    let mut random = Random::new(1);
     let mut took = Vec::with_capacity(count);
     for pod in arrivals.pods.iter().cycle().take(count) {
         let demand = trace.demand(*pod);
         let start = Instant::now();
-        if let Some(place) = packing.choose(&nodes, demand) {
+        if let Some(place) = policy.choose(&nodes, demand, &mut random) {
             if !nodes[place.node].take(demand, place.cards) {
                 return Err("it chose what is not free".into());
             }
-            packing.changed(&nodes, place.node);
+            policy.placed(&nodes, &place, demand);
         }
         took.push(start.elapsed());
     }

@@ -11,6 +11,7 @@ mod kai;
 mod kube_scheduler;
 mod random_fit;
 mod scored;
+mod tessera;
 mod tessera_bare;
 
 use std::fmt;
@@ -41,6 +42,8 @@ pub trait Policy {
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyName {
+    /// The decision loop of the controller, with the product's rules.
+    Tessera,
     /// The policy alone: [`tessera_packing::NodeValuePacking`], learning the mix.
     TesseraBare,
     /// FGD (Weng et al., ATC 2023) as published, with the true mix.
@@ -79,7 +82,8 @@ pub struct UnknownPolicy {
 
 impl PolicyName {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
+        Self::Tessera,
         Self::TesseraBare,
         Self::Fgd,
         Self::FgdBestFit,
@@ -99,6 +103,7 @@ impl PolicyName {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Tessera => "tessera",
             Self::TesseraBare => "tessera-bare",
             Self::Fgd => "fgd",
             Self::FgdBestFit => "fgd-best-fit",
@@ -123,6 +128,7 @@ impl PolicyName {
     #[must_use]
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
         match self {
+            Self::Tessera => Box::new(tessera::Tessera::new(nodes)),
             Self::TesseraBare => Box::new(tessera_bare::TesseraBare::new(nodes)),
             Self::Fgd => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::First, nodes.len())),
             Self::FgdBestFit => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::BestFit, nodes.len())),

@@ -52,6 +52,9 @@ pub struct PackingArguments {
     /// Nodes of the fleet on which decisions are timed; 0 for none.
     #[arg(long, default_value_t = 5_000)]
     decision_nodes: usize,
+    /// Decisions of the loop that are timed on it.
+    #[arg(long, default_value_t = 10_000)]
+    loop_decisions: usize,
     /// `json` prints one line for each result instead of tables.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
@@ -70,6 +73,7 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
         steady_seeds,
         steady_loads,
         decision_nodes,
+        loop_decisions,
         output,
     } = arguments;
     ensure!(*seeds > 0, "--seeds must be more than 0");
@@ -90,7 +94,7 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
     let options = json!({
         "directory": directory, "traces": traces, "policies": policies, "seeds": from(*seeds),
         "steady_loads": steady_loads, "steady_policies": report::STEADY.map(PolicyName::name), "steady_seeds": from(*steady_seeds),
-        "decision_nodes": decision_nodes,
+        "decision_nodes": decision_nodes, "loop_decisions": loop_decisions,
     });
     let mut child = Command::new(&program)
         .arg(options.to_string())
@@ -99,7 +103,7 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
         .with_context(|| format!("start {}", program.display()))?;
     let filling = traces.len() as u64 * seeds * policies.len() as u64;
     let steady = (traces.len() * steady_loads.len() * report::STEADY.len()) as u64 * steady_seeds;
-    let progress = ProgressBar::new(filling + steady + u64::from(*decision_nodes > 0));
+    let progress = ProgressBar::new(filling + steady + 2 * u64::from(*decision_nodes > 0));
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} simulated, {elapsed}")?);
     let mut lines: Vec<Line> = Vec::new();
     for line in BufReader::new(child.stdout.take().context("standard output is a pipe")?).lines() {

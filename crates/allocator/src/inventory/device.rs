@@ -155,10 +155,11 @@ impl<'i> DeviceRef<'i> {
 
     /// The amount of a capacity as published, in billionths.
     pub fn capacity(&self, name: &str) -> Option<Nanos> {
-        let mut capacities = self.capacities();
-        capacities
-            .find(|capacity| self.inventory.text(capacity.name) == name)
-            .map(|capacity| capacity.amount.nanos())
+        Some(self.capacity_named(name)?.amount.nanos())
+    }
+
+    pub(crate) fn capacity_named(&self, name: &str) -> Option<&'i Capacity> {
+        self.capacities().find(|capacity| self.inventory.text(capacity.name) == name)
     }
 
     pub(crate) fn shape_index(&self) -> u32 {

@@ -242,6 +242,7 @@ fn pick<'a>(assignment: &Assignment<'a, '_>, picked: Picked) -> Pick<'a> {
         claim: slot.claim as usize,
         request: slot.request as usize,
         has_admin_access: slot.admin_access,
+        ask: slot.ask,
         device: assignment.device(picked.candidate),
     }
 }

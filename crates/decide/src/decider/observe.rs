@@ -131,6 +131,7 @@ impl Decider {
                 if let Some(node) = self.node_of_pod(key) {
                     self.fleet.mark(&node);
                 }
+                self.see_departure(key);
                 self.forget_nominated(key);
                 self.forget_steer(key);
                 if self.waiting.remove(key).is_some() {
@@ -234,6 +235,7 @@ impl Decider {
     }
 
     fn see_claim_of(&mut self, now: Time, pod: &Key) {
+        self.see_claims_of_arrival(pod);
         if self.waiting.contains_key(pod) {
             self.queue.insert(pod.clone());
         }
@@ -292,6 +294,7 @@ impl Decider {
         self.adopted.remove(key);
         let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
         self.gangs.set(key, gang.map(|member| member.gang));
+        self.see_arrival(key, pod);
         if let Some(noted) =
             pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION))
         {

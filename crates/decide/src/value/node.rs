@@ -1,6 +1,6 @@
 //! The cost of any devices of one node.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use tessera_allocator::inventory::DeviceRef;
 use tessera_allocator::placement::Pick;
@@ -9,8 +9,8 @@ use tessera_api::{DeviceName, DeviceType, PciBusId};
 use tessera_inventory::topology::CardSet;
 
 use super::cards::{CardSets, CardsCost};
-use super::{Partitions, RequestMix};
-use crate::node_cards::{WHOLE, memory_slices};
+use super::{CardValues, Cost, Partitions, RequestMix};
+use crate::node_cards::{WHOLE, memory_slices, share};
 
 /// What is held of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,9 @@ pub struct DevicesCost {
     pub cards: Option<CardsCost>,
     /// What the partitions take of the room for others, in halves of a compute slice; see [`Partitions`].
     pub room: u64,
-    /// Of the shares: thousandths of cards left beside them.
+    /// What the shares take of what the node can still take of the demand; see [`CardValues`].
+    pub value: Cost,
+    /// For shares that cost the same: thousandths of cards left beside them.
     pub shares: u64,
     /// For partitions that cost the same: how far from the end of their cards they are, in memory slices.
     pub before_end: u64,
@@ -39,6 +41,8 @@ pub struct DevicesCost {
 struct Part {
     card: PciBusId,
     kind: DeviceType,
+    /// Or a share of one.
+    is_partition: bool,
     slices: u64,
 }
 
@@ -52,6 +56,7 @@ pub struct NodeValue<'n> {
     parts: HashMap<&'n str, Part>,
     partitions: HashMap<PciBusId, Partitions>,
     driver: &'n str,
+    values: Option<CardValues<'n>>,
 }
 
 impl<'n> NodeValue<'n> {
@@ -72,7 +77,9 @@ impl<'n> NodeValue<'n> {
             if let DeviceName::Partition(partition) = &name {
                 placements.entry(name.card()).or_default().push((partition.profile.clone(), slices));
             }
-            parts.insert(device.name(), Part { card: name.card(), kind: name.device_type(), slices });
+            let is_partition = matches!(name, DeviceName::Partition(_) | DeviceName::PartitionMps(_));
+            let part = Part { card: name.card(), kind: name.device_type(), is_partition, slices };
+            parts.insert(device.name(), part);
         }
         let is_free = |card: &PciBusId| states.get(card).is_none_or(|state| state.used == 0);
         Self {
@@ -88,7 +95,20 @@ impl<'n> NodeValue<'n> {
                 .map(|(card, placements)| (card, Partitions::new(placements, mix)))
                 .collect(),
             driver,
+            values: None,
         }
+    }
+
+    /// With what shares of the node's cards are worth; without, the fullest card is best.
+    #[must_use]
+    pub fn with_values(self, values: CardValues<'n>) -> Self {
+        Self { values: Some(values), ..self }
+    }
+
+    /// The card of a device of the driver; `None` for a name that is not one of ours.
+    #[must_use]
+    pub fn card(&self, device: &str) -> Option<PciBusId> {
+        self.parts.get(device).map(|part| part.card)
     }
 
     /// What the picked devices cost together. Those with admin access cost nothing.
@@ -98,7 +118,7 @@ impl<'n> NodeValue<'n> {
         let mut shares = 0;
         let mut before_end = 0;
         let mut taken: BTreeMap<PciBusId, u64> = BTreeMap::new();
-        let mut shared = BTreeSet::new();
+        let mut shared: BTreeMap<PciBusId, u32> = BTreeMap::new();
         for pick in picks.iter().filter(|pick| !pick.has_admin_access) {
             if pick.device.driver_name() != self.driver {
                 continue;
@@ -109,18 +129,26 @@ impl<'n> NodeValue<'n> {
                 DeviceType::Gpu => whole.push(part.card),
                 DeviceType::Mig => before_end += u64::from(part.slices.leading_zeros()),
                 _ => {
-                    if shared.insert(part.card) {
+                    let more = share(pick.device, |name| pick.consumed(name).unwrap_or(0));
+                    let all = shared.entry(part.card).or_insert_with(|| {
                         shares += u64::from(WHOLE.saturating_sub(state.used));
-                    }
+                        0
+                    });
+                    *all += more;
                 }
             }
-            *taken.entry(part.card).or_default() |= part.slices;
+            if part.is_partition {
+                *taken.entry(part.card).or_default() |= part.slices;
+            }
         }
         let room = taken.iter().filter_map(|(card, slices)| {
             let used = self.states.get(card).map_or(0, |state| state.slices);
             Some(self.partitions.get(card)?.loss(used, *slices))
         });
-        DevicesCost { room: room.sum(), cards: self.cards_cost(&whole), shares, before_end }
+        let room = room.sum();
+        let taken = |card: &PciBusId| shared.get(card).copied().unwrap_or(0);
+        let value = self.values.filter(|_| !shared.is_empty()).map_or(0, |values| values.cost(taken));
+        DevicesCost { room, cards: self.cards_cost(&whole), value, shares, before_end }
     }
 
     fn cards_cost(&self, whole: &[PciBusId]) -> Option<CardsCost> {

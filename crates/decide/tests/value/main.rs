@@ -8,6 +8,7 @@ mod devices;
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 mod node;
+mod packing;
 mod partitions;
 
 use tessera_api::NodeReport;

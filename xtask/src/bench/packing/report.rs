@@ -31,7 +31,7 @@ pub enum Line {
     /// One run with departures.
     Steady { trace: String, policy: String, load: f64, allocated: f64, refused: f64 },
     /// Durations of choices.
-    Decisions { nodes: usize, decisions: usize, p50_us: f64, p99_us: f64, max_us: f64 },
+    Decisions { policy: String, nodes: usize, decisions: usize, p50_us: f64, p99_us: f64, max_us: f64 },
 }
 
 /// Prints the tables.
@@ -56,11 +56,13 @@ pub fn print(traces: &[String], lines: &[Line]) {
         PolicyName::TesseraBare,
         aims(traces, lines)
     );
-    let seconds = of(lines, |line| match line {
-        Line::Filling { policy, seconds, .. } if policy == PolicyName::TesseraBare.name() => Some(*seconds),
-        _ => None,
-    });
-    println!("A run of {}: {:.2} s\n", PolicyName::TesseraBare, seconds.mean);
+    for ours in [PolicyName::TesseraBare, PolicyName::Tessera] {
+        let seconds = of(lines, |line| match line {
+            Line::Filling { policy, seconds, .. } if policy == ours.name() => Some(*seconds),
+            _ => None,
+        });
+        println!("A run of {ours}: {:.2} s\n", seconds.mean);
+    }
     if lines.iter().any(|line| matches!(line, Line::Steady { .. })) {
         println!(
             "Pods leave again; offered load in percent of the cards. Percent of the cards asked for that were refused, and in \
@@ -69,9 +71,9 @@ pub fn print(traces: &[String], lines: &[Line]) {
         );
     }
     for line in lines {
-        if let Line::Decisions { nodes, decisions, p50_us, p99_us, max_us } = line {
+        if let Line::Decisions { policy, nodes, decisions, p50_us, p99_us, max_us } = line {
             println!(
-                "{decisions} decisions on {nodes} nodes: p50 {p50_us:.1} µs, p99 {p99_us:.1} µs, longest {max_us:.0} µs"
+                "{policy}: {decisions} decisions on {nodes} nodes: p50 {p50_us:.1} µs, p99 {p99_us:.1} µs, longest {max_us:.0} µs"
             );
         }
     }

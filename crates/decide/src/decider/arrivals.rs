@@ -1,0 +1,207 @@
+//! Learns what is asked for, from the pods that come and go: those that wait, and those that others placed.
+//!
+//! Each pod counts once, when its claims are first known. So a controller that starts again learns from the pods that are there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::AllocationResult;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
+use serde_json::json;
+use tessera_allocator::claim::Claim;
+use tessera_api::PciBusId;
+use tessera_cluster::subject::{self, PodObstacle, Wanted};
+use tessera_cluster::usage::Room;
+use tessera_cluster::{Key, node_fit, outcome};
+use tessera_packing::{Demand, ModelSet, WHOLE};
+
+use super::Decider;
+use super::pod::{has_ended, is_gated, node_name};
+use crate::fleet::NodeIndex;
+use crate::node_cards::NodeCards;
+
+/// Nodes of a model that are asked whether they could take a pod, the first ones first.
+const NODES_OF_MODEL: usize = 4;
+
+/// Which pods were counted.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    /// To be counted.
+    open: BTreeSet<Key>,
+    counted: BTreeMap<Key, Counted>,
+}
+
+/// A pod that was counted.
+#[derive(Debug)]
+struct Counted {
+    uid: String,
+    /// It was seen on a node.
+    has_run: bool,
+}
+
+impl Decider {
+    /// A pod was seen.
+    pub(super) fn see_arrival(&mut self, key: &Key, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let is_other = self.arrivals.counted.get(key).is_some_and(|counted| counted.uid != uid);
+        if is_other || has_ended(pod) {
+            self.see_departure(key);
+        }
+        if has_ended(pod) || !asks_for_devices(pod) {
+            return;
+        }
+        match self.arrivals.counted.get_mut(key) {
+            Some(counted) => counted.has_run |= node_name(pod).is_some(),
+            None => drop(self.arrivals.open.insert(key.clone())),
+        }
+    }
+
+    /// A pod is gone, or will need its devices no more.
+    pub(super) fn see_departure(&mut self, key: &Key) {
+        self.arrivals.open.remove(key);
+        if self.arrivals.counted.remove(key).is_some_and(|counted| counted.has_run) {
+            self.fleet.packing.departed();
+        }
+    }
+
+    /// A pod's claims changed.
+    pub(super) fn see_claims_of_arrival(&mut self, key: &Key) {
+        if !self.arrivals.counted.contains_key(key)
+            && let Some(pod) = self.cluster.objects().pods.get(key).cloned()
+        {
+            self.see_arrival(key, &pod);
+        }
+    }
+
+    /// Counts pods that were not counted, those that were made first first.
+    pub(super) fn count_arrivals(&mut self) {
+        if self.fleet.len() == 0 || self.arrivals.open.is_empty() {
+            return;
+        }
+        let objects = self.cluster.objects();
+        let created = |key: Key| {
+            let created = objects.pods.get(&key).and_then(|pod| pod.metadata.creation_timestamp.clone());
+            (created, key)
+        };
+        let mut open: Vec<(Option<Timestamp>, Key)> =
+            std::mem::take(&mut self.arrivals.open).into_iter().map(created).collect();
+        open.sort();
+        for (_, key) in open {
+            let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
+            // One whose claims do not exist yet is seen again with them.
+            if let Some(demands) = self.asked_by(&pod) {
+                self.fleet.packing.arrived(&demands);
+                let uid = pod.metadata.uid.clone().unwrap_or_default();
+                let counted = Counted { uid, has_run: node_name(&pod).is_some() };
+                self.arrivals.counted.insert(key, counted);
+            }
+        }
+    }
+
+    /// What a pod asks for, one for each card where these are parts of several; nothing where no node has such devices. `None` where its
+    /// claims are not known.
+    fn asked_by(&mut self, pod: &Pod) -> Option<Vec<Demand>> {
+        let subject = subject::of_pod(self.cluster.objects(), pod);
+        let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
+        if subject.claims.is_empty() || !subject.obstacles.iter().all(is_gate) {
+            return None;
+        }
+        let wanted: Vec<&Wanted> = subject.claims.iter().collect();
+        // Whichever node it is on, others could have taken it.
+        let mut pod = subject.pod.clone()?;
+        pod.spec.get_or_insert_default().node_name = None;
+        let room = Room::asked(&pod);
+        let shape = shape(&pod, room, &wanted);
+        if let Some(known) = self.fleet.packing.known(&shape) {
+            return Some(known);
+        }
+        let claims = outcome::converted(&wanted).ok()?;
+        let demands = self.demands(&pod, room, &claims);
+        self.fleet.packing.remember(shape, demands.clone());
+        Some(demands)
+    }
+
+    /// What the claims would take of empty nodes of each model.
+    fn demands(&mut self, pod: &Pod, room: Room, claims: &[Claim]) -> Vec<Demand> {
+        self.fleet.refresh(&self.cluster, &self.driver);
+        let mut asked_of = HashMap::<u8, usize>::new();
+        let (mut models, mut count) = (ModelSet::NONE, 0);
+        let mut parts: Vec<u16> = Vec::new();
+        for index in 0..self.fleet.len() as NodeIndex {
+            let of_node: Vec<u8> = self.fleet.plain(index).models().collect();
+            let is_open = |model: &u8| {
+                !models.has(*model) && asked_of.get(model).is_none_or(|asked| *asked < NODES_OF_MODEL)
+            };
+            if !of_node.iter().any(is_open) {
+                continue;
+            }
+            let name = self.fleet.node(index).name.clone();
+            let Some(node) = self.cluster.objects().nodes.get(&(String::new(), name)) else { continue };
+            if node_fit::refusal(pod, node).is_some() {
+                continue;
+            }
+            of_node.iter().for_each(|model| *asked_of.entry(*model).or_default() += 1);
+            let Some(allocations) = self.cluster.would_allocate(node, claims, &mut self.asker) else {
+                continue;
+            };
+            let taken = self.taken_when_empty(index, &allocations);
+            let new = taken.iter().filter(|(model, _)| !models.has(*model));
+            let found: Vec<u8> = new.map(|(model, _)| *model).collect();
+            for model in found {
+                models = models.with(model);
+                count += 1;
+            }
+            let mut of_cards: Vec<u16> = taken.into_iter().map(|(_, part)| part).collect();
+            of_cards.sort_unstable();
+            // Of models of different sizes, where the same memory is more of a card.
+            parts = parts.max(of_cards);
+        }
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        let models = if count >= self.fleet.packing.models() { ModelSet::ANY } else { models };
+        let demand = |share: u64, cards: u64, part: u16| {
+            let cpu_milli = room.cpu_milli / share.max(1);
+            Demand::new(cpu_milli, room.memory_mib / share.max(1), cards, part.into(), models).ok()
+        };
+        let cards = parts.len() as u64;
+        if parts.iter().all(|part| *part == WHOLE) {
+            demand(1, cards, WHOLE).into_iter().collect()
+        } else {
+            parts.into_iter().filter_map(|part| demand(cards, 1, part)).collect()
+        }
+    }
+
+    /// What allocations take of the cards of a node of which nothing is held, by card: the model, and thousandths.
+    fn taken_when_empty(&mut self, index: NodeIndex, allocations: &[AllocationResult]) -> Vec<(u8, u16)> {
+        let mut cards: NodeCards = self.fleet.cards(index, &self.cluster, &self.driver).emptied();
+        cards.add(&self.cluster, allocations, &self.driver);
+        let mut model = |card: &PciBusId| self.fleet.model(index, card);
+        let used = cards.cards.iter().filter(|(_, card)| card.used > 0);
+        used.map(|(address, card)| (model(address), u16::try_from(card.used).unwrap_or(WHOLE))).collect()
+    }
+}
+
+/// Whether it may ask for devices by claims.
+fn asks_for_devices(pod: &Pod) -> bool {
+    let names_claims =
+        pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
+    let has_extended =
+        pod.status.as_ref().is_some_and(|status| status.extended_resource_claim_status.is_some());
+    names_claims || has_extended || is_gated(pod)
+}
+
+/// Everything that decides which devices of which nodes it may have.
+fn shape(pod: &Pod, room: Room, wanted: &[&Wanted]) -> String {
+    let spec = pod.spec.as_ref();
+    let claims: Vec<_> = wanted.iter().map(|wanted| &wanted.claim.spec).collect();
+    json!([
+        room.cpu_milli,
+        room.memory_mib,
+        spec.and_then(|spec| spec.node_selector.as_ref()),
+        spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref()),
+        spec.and_then(|spec| spec.tolerations.as_ref()),
+        claims,
+    ])
+    .to_string()
+}

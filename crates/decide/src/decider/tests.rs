@@ -1,0 +1,252 @@
+//! What is kept of nodes between questions is what would be found anew, and what is learnt is learnt again.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tessera_cluster::{Kind, Object};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Decider, Observation};
+use crate::demand::Demand;
+use crate::fleet::NodeIndex;
+use crate::ranking::{Rankings, View, Way};
+use crate::score::Score;
+use crate::{Intent, Time};
+
+const DRIVER: &str = "gpu.tessera.dev";
+const NODES: usize = 6;
+const CARDS: usize = 4;
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn card(number: usize) -> String {
+    format!("gpu-{:02x}-00", number + 1)
+}
+
+/// A node with whole cards and shares of them by MPS.
+fn node(number: usize) -> Vec<Object> {
+    let name = format!("n{number}");
+    let counters = json!({ "memory-slice-0": { "value": "1" } });
+    let set = |number| format!("{}-counter-set", card(number));
+    let sets: Vec<Value> =
+        (0..CARDS).map(|number| json!({ "name": set(number), "counters": counters })).collect();
+    let device = |number: usize, suffix: &str, kind: &str| {
+        json!({ "name": format!("{}{suffix}", card(number)), "attributes": { "type": { "string": kind } },
+            "consumesCounters": [{ "counterSet": set(number), "counters": counters }] })
+    };
+    let share = |number: usize| {
+        let mut share = device(number, "-mps", "mps");
+        share["allowMultipleAllocations"] = json!(true);
+        share["capacity"] = json!({ "compute": { "value": "100", "requestPolicy": { "default": "1" } } });
+        share
+    };
+    let devices: Vec<Value> =
+        (0..CARDS).map(|number| device(number, "", "gpu")).chain((0..CARDS).map(share)).collect();
+    let cards: serde_json::Map<String, Value> = (0..CARDS)
+        .map(|number| {
+            (format!("0000:{:02x}:00.0", number + 1), json!({ "pool": "p", "allocation": "Steered" }))
+        })
+        .collect();
+    let report = json!({ "cards": cards, "otherPairs": "SYS" }).to_string();
+    let slice = |suffix: &str, annotations: Value, contents: (&str, Vec<Value>)| {
+        let mut spec = json!({ "driver": DRIVER, "nodeName": name,
+            "pool": { "name": name, "generation": 1, "resourceSliceCount": 2 } });
+        spec[contents.0] = contents.1.into();
+        let metadata = json!({ "name": format!("{name}-{suffix}"), "annotations": annotations });
+        read::<k8s_openapi::api::resource::v1::ResourceSlice>(json!({ "metadata": metadata, "spec": spec }))
+            .into()
+    };
+    let object = json!({ "metadata": { "name": name },
+        "status": { "allocatable": { "cpu": format!("{}", 16 * (1 + number % 3)) } } });
+    vec![
+        read::<k8s_openapi::api::core::v1::Node>(object).into(),
+        slice("0", json!({ "gpu.tessera.dev/node-report": report }), ("sharedCounters", sets)),
+        slice("1", json!({}), ("devices", devices)),
+    ]
+}
+
+fn claim(pod: &str, kind: usize) -> Value {
+    let exactly = match kind {
+        0..3 => {
+            json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": ([1, 2, 4][kind]) })
+        }
+        _ => json!({ "deviceClassName": "mps", "allocationMode": "ExactCount", "count": 1,
+            "capacity": { "requests": { "compute": (["30", "60", "40"][kind - 3]) } } }),
+    };
+    json!({
+        "metadata": { "name": format!("{pod}-c"), "namespace": "n",
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod }] },
+        "spec": { "devices": { "requests": [{ "name": "r", "exactly": exactly }] } },
+    })
+}
+
+const KINDS: usize = 5;
+
+fn pod(name: &str, cpu: usize, node: Option<&str>) -> Value {
+    let gates = if node.is_some() { json!([]) } else { json!([{ "name": "gpu.tessera.dev/steering" }]) };
+    json!({
+        "metadata": { "name": name, "namespace": "n", "uid": name },
+        "spec": { "schedulingGates": gates, "nodeName": node,
+            "containers": [{ "name": "c", "resources": { "requests": { "cpu": format!("{cpu}") } } }],
+            "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] },
+        "status": { "resourceClaimStatuses": [{ "name": "c", "resourceClaimName": format!("{name}-c") }] },
+    })
+}
+
+struct Scene {
+    decider: Decider,
+    live: Vec<(String, usize)>,
+}
+
+impl Scene {
+    fn apply(&mut self, object: impl Into<Object>) {
+        self.decider.observe(Time::ZERO, Observation::Applied(Box::new(object.into()))).unwrap();
+    }
+
+    fn ask(&mut self, name: &str, kind: usize, cpu: usize) {
+        self.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(claim(name, kind)));
+        self.apply(read::<Pod>(pod(name, cpu, None)));
+    }
+
+    fn end(&mut self, name: &str) {
+        for (kind, name) in [(Kind::Pod, name.to_owned()), (Kind::ResourceClaim, format!("{name}-c"))] {
+            self.decider.observe(Time::ZERO, Observation::Deleted(kind, ("n".to_owned(), name))).unwrap();
+        }
+    }
+
+    /// A pod comes; where there is a node for it, it is bound there.
+    fn run(&mut self, name: &str, kind: usize, cpu: usize) {
+        self.ask(name, kind, cpu);
+        let intents = self.decider.decide(Time::ZERO);
+        let node = intents.into_iter().find_map(|intent| match intent {
+            Intent::Steer { pod, node, .. } if pod.key.1 == name => Some(node),
+            _ => None,
+        });
+        let Some(node) = node else { return self.end(name) };
+        let key = ("n".to_owned(), name.to_owned());
+        let found = self.decider.cluster.objects().pods.get(&key).cloned().unwrap();
+        let demand = Demand::of(self.decider.cluster.objects(), &found).unwrap();
+        // It does not take its own devices from itself.
+        self.decider.cluster.forget(&key);
+        let object = self.decider.cluster.objects().nodes.get(&(String::new(), node.clone())).unwrap();
+        let (_, claims) = demand.on(object);
+        let plan = self.decider.cluster.plan(object, &claims, &mut self.decider.asker).unwrap().unwrap();
+        let mut allocated: k8s_openapi::api::resource::v1::ResourceClaim = read(claim(name, kind));
+        allocated.status = Some(read(json!({ "allocation": plan[0] })));
+        self.apply(allocated);
+        self.apply(read::<Pod>(pod(name, cpu, Some(&node))));
+        self.live.push((name.to_owned(), kind));
+    }
+
+    /// Best nodes first, and why others are blocked.
+    fn ranking(
+        &mut self,
+        demand: &Demand,
+        rankings: Option<&mut Rankings>,
+    ) -> (Vec<(Score, NodeIndex)>, String) {
+        let Decider { cluster, asker, fleet, driver, mix, rankings: kept, .. } = &mut self.decider;
+        let mut view = View { cluster, fleet, asker, driver, handed_over: None, mix };
+        let ranking = rankings.unwrap_or(kept).of(demand, Way::Native, &mut view);
+        (ranking.best().collect(), ranking.sentence(0))
+    }
+}
+
+/// By a number that looks random.
+fn below(state: &mut u64, most: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize % most
+}
+
+impl Scene {
+    fn with_nodes(nodes: usize) -> Self {
+        let mut shares = 0;
+        let share_id = move || {
+            shares += 1;
+            format!("00000000-0000-4000-8000-{shares:012x}")
+        };
+        let mut scene = Scene { decider: Decider::new(DRIVER, share_id), live: Vec::new() };
+        for kind in ["gpu", "mps"] {
+            let expression = format!("device.attributes['{DRIVER}'].type == '{kind}'");
+            let class = json!({ "metadata": { "name": kind },
+                "spec": { "selectors": [{ "cel": { "expression": expression } }] } });
+            scene.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class));
+        }
+        (0..nodes).flat_map(node).for_each(|object| scene.apply(object));
+        scene
+    }
+
+    /// A pod that runs with a share of a card, as a controller finds it that has just started.
+    fn found(&mut self, name: &str, kind: usize, node: usize, number: usize) {
+        let node = format!("n{node}");
+        let mut claim = claim(name, kind);
+        let compute =
+            claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]["compute"].clone();
+        claim["status"] = json!({ "allocation": { "devices": { "results": [{ "request": "r", "driver": DRIVER,
+            "pool": node, "device": format!("{}-mps", card(number)), "shareID": format!("00000000-0000-4000-8000-{:012}", name.len()),
+            "consumedCapacity": { "compute": compute } }] } } });
+        self.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(claim));
+        self.apply(read::<Pod>(pod(name, 1, Some(&node))));
+    }
+
+    /// Where a pod is sent.
+    fn node_for(&mut self, name: &str, kind: usize) -> Option<String> {
+        self.ask(name, kind, 1);
+        self.decider.decide(Time::ZERO).into_iter().find_map(|intent| match intent {
+            Intent::Steer { pod, node, .. } if pod.key.1 == name => Some(node),
+            _ => None,
+        })
+    }
+}
+
+/// A share of 30 goes where 40 or 70 of a card are free. As long as nobody is known to want 40, the first is a remainder; once
+/// pods are there that do, it is room for one, and of the 70 the 40 stay.
+#[test]
+fn a_controller_that_starts_learns_from_the_pods_that_are_there() {
+    for knows in [false, true] {
+        let mut scene = Scene::with_nodes(10);
+        scene.found("a", 4, 0, 0);
+        scene.found("b", 3, 1, 0);
+        for number in (0..32).filter(|_| knows) {
+            scene.found(&format!("sixty-{number}"), 4, 2 + number / CARDS, number % CARDS);
+            scene.found(&format!("forty-{number}"), 5, 2 + number / CARDS, number % CARDS);
+        }
+        assert_eq!(scene.node_for("p", 3).as_deref(), Some(if knows { "n1" } else { "n0" }));
+    }
+}
+
+#[test]
+fn what_is_kept_is_what_would_be_found_anew() {
+    let mut scene = Scene::with_nodes(NODES);
+    let mut random = 7;
+    let mut compared = 0;
+    let mut revalued = 0;
+    for event in 0..400 {
+        let version = scene.decider.fleet.packing.version();
+        if below(&mut random, 5) < 3 || scene.live.is_empty() {
+            let (kind, cpu) = (below(&mut random, KINDS), 1 + below(&mut random, 6));
+            scene.run(&format!("p{event}"), kind, cpu);
+        } else {
+            let place = below(&mut random, scene.live.len());
+            let (name, _) = scene.live.swap_remove(place);
+            scene.end(&name);
+        }
+        revalued += usize::from(scene.decider.fleet.packing.version() != version);
+        if event % 10 != 9 {
+            continue;
+        }
+        for kind in 0..KINDS {
+            let name = format!("probe{event}");
+            scene.ask(&name, kind, 1 + kind);
+            let key = ("n".to_owned(), name.clone());
+            let found = scene.decider.cluster.objects().pods.get(&key).cloned().unwrap();
+            let demand = Demand::of(scene.decider.cluster.objects(), &found).unwrap();
+            let kept = scene.ranking(&demand, None);
+            assert_eq!(kept, scene.ranking(&demand, Some(&mut Rankings::default())), "event {event}");
+            compared += kept.0.len();
+            scene.end(&name);
+        }
+    }
+    assert!(compared > 100 && revalued >= 3, "{compared} {revalued}");
+}

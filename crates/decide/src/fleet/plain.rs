@@ -1,0 +1,72 @@
+//! The nodes in plain numbers, with their values by what was learnt of the demand.
+
+use tessera_api::PciBusId;
+use tessera_cluster::Cluster;
+
+use super::{Fleet, NodeIndex};
+use crate::node_cards::{CardUse, NodeCards};
+use crate::value::{PlainCard, PlainNode};
+
+impl Fleet {
+    /// Brings all nodes' plain numbers up to date, and their values with what was learnt since.
+    pub fn refresh(&mut self, cluster: &Cluster, driver: &str) {
+        let now = self.now();
+        if self.plain_until != Some(now) {
+            for index in 0..self.nodes.len() as NodeIndex {
+                self.make_plain(index, cluster, driver);
+            }
+            self.plain_until = Some(now);
+        }
+        if self.packing.is_due() {
+            let all = self.nodes.iter().filter_map(|node| node.plain.as_ref());
+            if self.packing.look(all) {
+                let all = self.nodes.iter_mut().filter_map(|node| node.plain.as_mut());
+                all.for_each(|node| node.revalue(&self.packing));
+            }
+        }
+    }
+
+    /// Brings a node's plain numbers up to date.
+    pub fn make_plain(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) {
+        if self.nodes[index as usize].plain.is_some() {
+            return;
+        }
+        self.cards(index, cluster, driver);
+        let node = &mut self.nodes[index as usize];
+        let object = cluster.objects().nodes.get(&(String::new(), node.name.clone()));
+        let plain = object.map_or_else(PlainNode::default, |object| {
+            let plain_card = |(address, card): (&PciBusId, &CardUse)| PlainCard {
+                address: *address,
+                model: self
+                    .packing
+                    .model(node.parts.as_ref().map_or("", |parts| parts.product_name(address))),
+                free: card.free(node.avoided.contains_key(address)),
+            };
+            let cards: Vec<PlainCard> =
+                node.cards.iter().flat_map(|cards| &cards.cards).map(plain_card).collect();
+            self.packing.node(&cards, cluster.room(object))
+        });
+        node.plain = Some(plain);
+    }
+
+    /// A node in plain numbers, as of [`Self::refresh`].
+    pub fn plain(&self, index: NodeIndex) -> &PlainNode {
+        static NONE: PlainNode = PlainNode::NONE;
+        self.nodes[index as usize].plain.as_ref().unwrap_or(&NONE)
+    }
+
+    /// The number of the model of a card.
+    pub fn model(&mut self, index: NodeIndex, card: &PciBusId) -> u8 {
+        let parts = self.nodes[index as usize].parts.as_ref();
+        self.packing.model(parts.map_or("", |parts| parts.product_name(card)))
+    }
+
+    /// What stays free of a node's cards, in the order of its plain numbers, when they are used so.
+    pub fn free_after(&self, index: NodeIndex, after: &NodeCards) -> Box<[u16]> {
+        let node = &self.nodes[index as usize];
+        let free = |card: PciBusId| {
+            after.cards.get(&card).map_or(0, |used| used.free(node.avoided.contains_key(&card)))
+        };
+        self.plain(index).cards().map(free).collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! Ours as it is: every pod goes through the decision loop of the controller ([`tessera_decide::Decider`]), with cards of a managed pool,
+//! and what the loop allocates is written, bound and seen before the next pod comes.
+//!
+//! Pods without cards the controller leaves to kube-scheduler, and so does this.
+
+mod objects;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
+use tessera_api::DeviceName;
+use tessera_cluster::{Kind, Object, outcome};
+use tessera_decide::{Decider, Intent, Observation, Time};
+use tessera_packing::{Cards, Demand, Node, Place};
+
+use super::Policy;
+use super::kube_scheduler::KubeScheduler;
+use crate::Random;
+use objects::{DRIVER, Pods};
+
+/// Long after all cards were tainted, so that they count as handed over by kube-scheduler.
+const BEGIN: Time = Duration::from_secs(3600);
+
+/// Between two arrivals.
+const STEP: Time = Duration::from_secs(10);
+
+/// The decision loop over a simulated cluster.
+pub struct Tessera {
+    decider: Decider,
+    now: Time,
+    nodes: HashMap<String, usize>,
+    others: KubeScheduler,
+    pods: Pods,
+    /// The number of the next pod.
+    next: u64,
+    /// What the pod that was chosen for last is to get.
+    chosen: Option<(String, AllocationResult)>,
+    /// Who has what.
+    running: HashMap<(usize, Cards, Demand), Vec<String>>,
+}
+
+impl Tessera {
+    /// On these nodes.
+    pub fn new(nodes: &[Node]) -> Self {
+        let mut shares: u64 = 0;
+        let share_id = move || {
+            shares += 1;
+            format!("00000000-0000-4000-8000-{shares:012x}")
+        };
+        let mut tessera = Self {
+            decider: Decider::new(DRIVER, share_id),
+            now: Time::ZERO,
+            nodes: (0..nodes.len()).map(|index| (objects::node_name(index), index)).collect(),
+            others: KubeScheduler::default(),
+            pods: Pods::default(),
+            next: 0,
+            chosen: None,
+            running: HashMap::new(),
+        };
+        objects::classes().into_iter().for_each(|class| tessera.apply(class));
+        for (index, node) in nodes.iter().enumerate() {
+            objects::of_node(index, node).into_iter().for_each(|object| tessera.apply(object));
+        }
+        tessera.now = BEGIN;
+        tessera.decider.lead(BEGIN, objects::EPOCH);
+        // Asks for all claims; there are none.
+        tessera.decider.decide(BEGIN);
+        tessera.observe(Observation::ClaimsListed { asked_at: BEGIN });
+        tessera
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        let observed = self.decider.observe(self.now, observation);
+        debug_assert!(observed.is_ok(), "{observed:?}");
+    }
+
+    fn apply(&mut self, object: impl Into<Object>) {
+        self.observe(Observation::Applied(Box::new(object.into())));
+    }
+
+    fn delete(&mut self, pod: &str) {
+        self.observe(Observation::Deleted(Kind::Pod, objects::key(pod)));
+        self.observe(Observation::Deleted(Kind::ResourceClaim, objects::key(&objects::claim_name(pod))));
+    }
+
+    /// The node and the cards of an allocation.
+    fn place(&self, node: &str, allocation: &AllocationResult) -> Option<Place> {
+        let names = outcome::results(allocation).iter().map(|result| result.device.parse::<DeviceName>());
+        let cards = names.map(|name| objects::card(name.ok()?.card())).collect::<Option<Cards>>()?;
+        Some(Place { node: *self.nodes.get(node)?, cards })
+    }
+}
+
+impl Policy for Tessera {
+    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
+        self.now += STEP;
+        let name = format!("p{:09}", self.next);
+        self.next += 1;
+        if demand.cards() == 0 {
+            let place = self.others.choose(nodes, demand, random)?;
+            self.chosen = Some((name, AllocationResult::default()));
+            return Some(place);
+        }
+        let (claim, pod) = (self.pods.claim(&name, demand), self.pods.pod(&name, demand));
+        self.apply(claim);
+        self.apply(pod);
+        let intents = self.decider.decide(self.now);
+        let allocated = intents.into_iter().find_map(|intent| match intent {
+            Intent::Allocate { pod, node, claims, .. } if pod.key.1 == name => {
+                Some((pod, node, claims.into_iter().next()?.allocation))
+            }
+            _ => None,
+        });
+        let Some((pod, node, allocation)) = allocated else {
+            self.delete(&name);
+            return None;
+        };
+        let versions = vec![(objects::key(&objects::claim_name(&name)), objects::WRITTEN.to_owned())];
+        self.observe(Observation::Carried { pod, is_done: true, versions });
+        let place = self.place(&node, &allocation);
+        self.chosen = Some((name, allocation));
+        place
+    }
+
+    fn placed(&mut self, _nodes: &[Node], place: &Place, demand: &Demand) {
+        let Some((name, allocation)) = self.chosen.take() else { return };
+        if demand.cards() > 0 {
+            let mut claim = self.pods.claim(&name, demand);
+            claim.metadata.resource_version = Some(objects::WRITTEN.to_owned());
+            claim.status = Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() });
+            self.apply(claim);
+        }
+        let mut pod = self.pods.pod(&name, demand);
+        pod.spec.get_or_insert_default().node_name = Some(objects::node_name(place.node));
+        self.apply(pod);
+        self.running.entry((place.node, place.cards, *demand)).or_default().push(name);
+    }
+
+    fn departed(&mut self, _nodes: &[Node], place: &Place, demand: &Demand) {
+        let running = self.running.get_mut(&(place.node, place.cards, *demand));
+        if let Some(name) = running.and_then(Vec::pop) {
+            self.delete(&name);
+        }
+    }
+}
