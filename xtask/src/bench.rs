@@ -4,6 +4,7 @@ mod allocator;
 mod controller;
 mod doctor;
 mod gangs;
+mod http;
 mod mig;
 mod mig_order;
 mod mps;
@@ -47,7 +48,7 @@ enum What {
     Prepare(prepare::PrepareArguments),
     /// Which whole cards claims get while others come and go: ring bandwidth and waiting time beside go-gpuallocator's.
     Sets(sets::SetsArguments),
-    /// The kubelet plugin's look at what cards do: its processor time.
+    /// What the kubelet plugin takes at rest and while claims come and go, and what it answers to scrapes.
     Usage(usage::UsageArguments),
 }
 

@@ -15,6 +15,9 @@ use super::controller::stand_in::StandIn;
 /// Longer than that it is not waited for.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Between two looks at the program's memory.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Arguments of `cargo xtask bench doctor`.
 #[derive(Args)]
 pub struct DoctorArguments {
@@ -50,7 +53,7 @@ pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         "users": [{ "name": "u", "user": {} }],
     });
     std::fs::write(&kubeconfig, config.to_string())?;
-    let mut took = Vec::new();
+    let (mut took, mut most_mib) = (Vec::new(), 0.0_f64);
     let mut findings = 0;
     let processor_before = of_children()?;
     for _ in 0..arguments.rounds {
@@ -60,10 +63,18 @@ pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
             .args(["doctor", "-o", "json", "-f", "deviceclasses", "--kubeconfig"])
             .arg(&kubeconfig)
             .current_dir(workspace::root())
+            .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(PATIENCE, running).await.context("doctor does not end")??;
+            .spawn()?;
+        let process = running.id().context("it has ended")?;
+        let mut waiting = std::pin::pin!(tokio::time::timeout(PATIENCE, running.wait_with_output()));
+        let output = loop {
+            tokio::select! {
+                output = &mut waiting => break output.context("doctor does not end")??,
+                () = tokio::time::sleep(LOOK) => most_mib = most_mib.max(most_resident_mib(process).unwrap_or_default()),
+            }
+        };
         took.push(begun.elapsed().as_secs_f64());
         let found: Vec<serde_json::Value> =
             serde_json::from_slice(&output.stdout).context("doctor's findings")?;
@@ -77,12 +88,20 @@ pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     );
     let processor = (of_children()? - processor_before).as_secs_f64() / f64::from(arguments.rounds);
     println!(
-        "doctor takes {:.1} s, at most {:.1} s of {} runs, {processor:.1} s of processor time each, and finds {findings}",
+        "doctor takes {:.1} s, at most {:.1} s of {} runs, {processor:.1} s of processor time each, {most_mib:.0} MiB, and finds {findings}",
         took[took.len() / 2],
         took[took.len() - 1],
         took.len()
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// The most that has been resident of a process, in MiB; `None` once it has ended.
+fn most_resident_mib(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib / 1024.0)
 }
 
 /// Processor time of children that have ended, user and system.

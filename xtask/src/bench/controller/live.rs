@@ -58,7 +58,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// # Errors
 /// When a pod is not bound, or something else does not work.
 pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
-    Controller::build()?;
+    let program = Controller::build(arguments.unoptimised)?;
     let kinds: &[PodKind] = if arguments.managed { &pods::MANAGED } else { &pods::STEERED };
     let audit = Audit::prepare()?;
     let mut options = ClusterOptions::scheduler_tier(0);
@@ -73,7 +73,7 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         if arguments.managed { &fleet::MANAGED } else { &fleet::STEERED },
     )
     .await?;
-    let controller = Controller::start(&audit.kubeconfig(&cluster).await?)?;
+    let controller = Controller::start(&program, &audit.kubeconfig(&cluster).await?, ["127.0.0.1:0"; 2])?;
     let leads_since = Instant::now();
     let pause = Duration::from_millis(arguments.pause);
     pods::start(&cluster, "warm", kinds, WARM, pause).await?;

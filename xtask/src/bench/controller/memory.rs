@@ -1,5 +1,6 @@
 //! The memory of the controller's program on a large fleet.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -9,6 +10,7 @@ use serde_json::json;
 use super::objects::Objects;
 use super::process::Controller;
 use super::stand_in::StandIn;
+use crate::bench::http::{self, Scrapes};
 
 /// Pods that wait for a proposal.
 const WAITING: usize = 100;
@@ -18,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// How long the program is left alone before its memory is read, so that it has told pools' status and Events.
 const REST: Duration = Duration::from_secs(15);
+
+/// How long the program is watched at rest: several rounds in which it asks all plugins, and a minute's point of the history.
+const WATCH: Duration = Duration::from_secs(75);
 
 /// What was measured.
 #[derive(Serialize)]
@@ -38,6 +43,18 @@ pub struct Memory {
     pub processor_s: f64,
     /// Resident memory, at rest.
     pub resident_mib: f64,
+    /// Processor time at rest, as a share of a core, while all plugins are asked every 15 s.
+    pub at_rest: f64,
+    /// Resident memory after that.
+    pub resident_told_mib: f64,
+    /// Answers at `/metrics`.
+    pub metrics: Scrapes,
+    /// The fleet page's: as HTML, and as JSON. Within some seconds the same view of the fleet is told again.
+    pub page: Scrapes,
+    /// See [`Memory::page`].
+    pub json: Scrapes,
+    /// The longest that decisions waited for a view of the fleet, at a time: an upper bound, by the metric's buckets.
+    pub view_step_ms: f64,
     /// The most that was resident.
     pub most_resident_mib: f64,
 }
@@ -46,8 +63,8 @@ pub struct Memory {
 ///
 /// # Errors
 /// When it does not come so far.
-pub async fn measure(nodes: usize) -> Result<Memory> {
-    Controller::build()?;
+pub async fn measure(nodes: usize, unoptimised: bool) -> Result<Memory> {
+    let program = Controller::build(unoptimised)?;
     let objects = Objects::new(nodes, WAITING)?;
     let (devices, running) = (objects.devices(), objects.running());
     let mut stand_in = StandIn::start(objects).await?;
@@ -63,11 +80,21 @@ pub async fn measure(nodes: usize) -> Result<Memory> {
     std::fs::write(&kubeconfig, config.to_string())?;
     eprintln!("the controller reads {nodes} nodes with {devices} devices");
     let begun = Instant::now();
-    let controller = Controller::start(&kubeconfig)?;
+    let addresses = [free_address()?, free_address()?];
+    let controller = Controller::start(&program, &kubeconfig, [&addresses[0], &addresses[1]])?;
     let all = stand_in.lifted.wait_for(|lifted| *lifted >= WAITING);
     tokio::time::timeout(PATIENCE, all).await.context("not every pod got its proposal")??;
     let (all_proposed_s, processor_s) = (begun.elapsed().as_secs_f64(), controller.processor_ms()? / 1e3);
     tokio::time::sleep(REST).await;
+    let resident_mib = controller.resident_mib()?;
+    let before = controller.processor_ms()?;
+    tokio::time::sleep(WATCH).await;
+    let at_rest = (controller.processor_ms()? - before) / 1e3 / WATCH.as_secs_f64();
+    let resident_told_mib = controller.resident_mib()?;
+    let page = http::scrapes(&addresses[1], "/").await?;
+    let json = http::scrapes(&addresses[1], tessera_api::fleet_view::PATH).await?;
+    let metrics = http::scrapes(&addresses[0], "/metrics").await?;
+    let text = http::get(&addresses[0], "/metrics").await?;
     Ok(Memory {
         nodes,
         devices,
@@ -76,7 +103,27 @@ pub async fn measure(nodes: usize) -> Result<Memory> {
         listed_mib: stand_in.listed_mib(),
         all_proposed_s,
         processor_s,
-        resident_mib: controller.resident_mib()?,
+        resident_mib,
+        at_rest,
+        resident_told_mib,
+        metrics,
+        page,
+        json,
+        view_step_ms: longest(&text, "tessera_controller_fleet_view_step_seconds").context("no views")? * 1e3,
         most_resident_mib: controller.most_resident_mib()?,
     })
+}
+
+/// An address of the loopback with a port that is free now.
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// The end of the first bucket of a histogram that has all that was observed.
+fn longest(text: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();
+    let count = text.lines().find(|line| line.starts_with(&format!("{name}_count"))).and_then(value)?;
+    let mut buckets = text.lines().filter(|line| line.starts_with(&format!("{name}_bucket")));
+    let full = buckets.find(|line| value(line) == Some(count))?;
+    full.split("le=\"").nth(1)?.split('"').next()?.parse().ok()
 }

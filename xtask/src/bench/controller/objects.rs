@@ -1,11 +1,15 @@
 //! The objects of a large fleet, each made when it is asked for: together they are more than a gigabyte.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tessera_api::DEFAULT_DRIVER_NAME as DRIVER;
+use tessera_api::DeviceName;
 use tessera_api::facts::ComputeCapability;
 use tessera_api::offer::PlacementOrder;
 use tessera_api::steering::GATE;
+use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
 use tessera_inventory::pool::Contents;
 
 use crate::bench::mig_order::model::Model;
@@ -43,6 +47,8 @@ pub enum Kind {
     Node,
     /// Of running pods, then waiting ones.
     Pod,
+    /// A pod of the kubelet plugin for each node.
+    Plugin,
     /// One for each pod.
     ResourceClaim,
     /// As the plugin publishes them.
@@ -110,7 +116,7 @@ impl Objects {
     pub fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::DeviceClass | Kind::GpuPool => 1,
-            Kind::Node => self.nodes,
+            Kind::Node | Kind::Plugin => self.nodes,
             Kind::Pod | Kind::ResourceClaim => self.running() + self.waiting,
             Kind::ResourceSlice => self.nodes * self.slices.len(),
         }
@@ -131,12 +137,65 @@ impl Objects {
             Kind::Node => json!({ "metadata": metadata(&node(number)), "status": {
                 "allocatable": { "cpu": "192", "memory": "2Ti", "pods": "110" } } })
             .to_string(),
-            Kind::Pod => self.pod(number),
+            Kind::Pod | Kind::Plugin => self.pod(number),
             Kind::ResourceClaim => self.claim(number),
             Kind::ResourceSlice => {
                 self.slices[number % self.slices.len()].join(&own(number / self.slices.len()))
             }
         }
+    }
+
+    /// The pod of a node's kubelet plugin, which answers at this address.
+    pub fn plugin(&self, number: usize, address: SocketAddr) -> String {
+        let ports = json!([{ "name": "http", "containerPort": address.port() }]);
+        json!({
+            "metadata": { "name": format!("plugin-{number}"), "namespace": "tessera-system", "resourceVersion": "1" },
+            "spec": { "nodeName": node(number), "containers": [{ "name": "plugin", "ports": ports }] },
+            "status": { "phase": "Running", "podIP": address.ip() },
+        })
+        .to_string()
+    }
+
+    /// What the plugin of a node says of its cards and claims; the claims have the names of the first node's.
+    ///
+    /// # Errors
+    /// When that cannot be made.
+    pub fn usage(&self) -> Result<NodeUsage> {
+        let card = CardUsage {
+            uuid: format!("GPU-{OWN}-0000-4000-8000-000000000000"),
+            product_name: "NVIDIA H100 80GB HBM3".to_owned(),
+            memory_total_mib: 81_559,
+            memory_used_mib: Some(40_000),
+            sm_activity: Some(0.25),
+            power_watts: Some(350.0),
+            temperature_celsius: Some(55.0),
+            processes: Some(1),
+        };
+        let mut usage = NodeUsage { at: 1, ..NodeUsage::default() };
+        for device in &self.cards {
+            let name: DeviceName = device.parse()?;
+            usage.cards.insert(name.card(), card.clone());
+        }
+        for (number, device) in self.cards.iter().take(HELD).enumerate() {
+            let name = format!("pod-{number}");
+            let device = DeviceUsage {
+                device: device.clone(),
+                memory_granted_mib: 81_079,
+                sm_granted: Some(1.0),
+                memory_used_mib: Some(40_000),
+                sm_activity: Some(0.25),
+            };
+            let (name, uid) = (format!("{name}-c"), format!("{name}-c"));
+            let claim = ClaimUsage {
+                namespace: "work".to_owned(),
+                name,
+                uid,
+                devices: vec![device],
+                ..ClaimUsage::default()
+            };
+            usage.claims.push(claim);
+        }
+        Ok(usage)
     }
 
     /// The number of a pod by its name.

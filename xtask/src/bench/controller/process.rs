@@ -1,6 +1,6 @@
 //! The controller as a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -12,26 +12,34 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Builds it as the image has it.
-    pub fn build() -> Result<()> {
-        Ok(workspace::build(&["--profile", "node", "-p", "tessera-controller", "--bin", "controller"])?)
+    /// Builds it as the image has it, or as tests build it, and says where it is.
+    pub fn build(unoptimised: bool) -> Result<PathBuf> {
+        let (profile, folder) = if unoptimised { ("dev", "debug") } else { ("node", "node") };
+        workspace::build(&["--profile", profile, "-p", "tessera-controller", "--bin", "controller"])?;
+        Ok(workspace::target()?.join(folder).join("controller"))
     }
 
-    /// Starts it; it must have been built.
-    pub fn start(kubeconfig: &Path) -> Result<Self> {
-        let program = workspace::target()?.join("node/controller");
-        let child = Command::new(&program)
+    /// Starts it. `addresses` are for metrics and for the fleet page.
+    pub fn start(program: &Path, kubeconfig: &Path, addresses: [&str; 2]) -> Result<Self> {
+        let child = Command::new(program)
             // As in the chart.
             .env("MALLOC_ARENA_MAX", "1")
             .args([
                 "--http-address",
-                "127.0.0.1:0",
+                addresses[0],
                 "--fleet-address",
-                "127.0.0.1:0",
+                addresses[1],
                 "--pod-name",
                 "bench",
                 "--log-level",
                 "warn",
+            ])
+            // As in the chart; only the stand-in has such pods.
+            .args([
+                "--namespace",
+                "tessera-system",
+                "--plugins",
+                "app.kubernetes.io/component=kubelet-plugin",
             ])
             // Nobody was given the cards before.
             .args(["--handover", "1"])

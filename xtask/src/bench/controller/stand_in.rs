@@ -34,6 +34,9 @@ pub struct StandIn {
 
 struct Served {
     objects: Objects,
+    address: SocketAddr,
+    /// What each plugin answers; their pods are all here.
+    usage: String,
     lifted: watch::Sender<usize>,
     version: AtomicU64,
     bytes: AtomicU64,
@@ -47,9 +50,10 @@ impl StandIn {
     pub async fn start(objects: Objects) -> Result<Self> {
         let (sender, lifted) = watch::channel(0);
         let (version, bytes) = (AtomicU64::new(1), AtomicU64::new(0));
-        let served = Arc::new(Served { objects, lifted: sender, version, bytes });
         let port = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = port.local_addr()?;
+        let usage = serde_json::to_string(&objects.usage()?)?;
+        let served = Arc::new(Served { objects, address, usage, lifted: sender, version, bytes });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&served));
         tokio::spawn(async move { axum::serve(port, router).await });
         Ok(Self { address, lifted, served })
@@ -79,7 +83,14 @@ async fn answer(State(served): State<Arc<Served>>, method: Method, uri: Uri, bod
 
 impl Served {
     fn read(&self, uri: &Uri) -> Result<(StatusCode, Body)> {
+        if uri.path() == tessera_api::usage::PATH {
+            return Ok((StatusCode::OK, Body::from(self.usage.clone())));
+        }
         let (kind, version) = match uri.path() {
+            // Only the plugins' are asked for in a namespace.
+            path if path.starts_with("/api/v1/namespaces/") && path.ends_with("/pods") => {
+                (Some(Kind::Plugin), "v1")
+            }
             "/api/v1/nodes" => (Some(Kind::Node), "v1"),
             "/api/v1/pods" => (Some(Kind::Pod), "v1"),
             "/api/v1/persistentvolumes" | "/api/v1/persistentvolumeclaims" => (None, "v1"),
@@ -111,7 +122,10 @@ impl Served {
             if position > 0 {
                 text.push(',');
             }
-            text.extend(kind.map(|kind| self.objects.object(kind, number)));
+            text.extend(kind.map(|kind| match kind {
+                Kind::Plugin => self.objects.plugin(number, self.address),
+                kind => self.objects.object(kind, number),
+            }));
         }
         text.push_str("]}");
         self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);

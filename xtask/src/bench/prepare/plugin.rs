@@ -23,12 +23,10 @@ use tessera_harness::{
     workspace,
 };
 
+use tokio::time::sleep;
+
 use super::metrics::Metrics;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::sleep,
-};
+use crate::bench::http::{self, Scrapes};
 
 /// The node the plugin runs for.
 pub const NODE: &str = "bench";
@@ -223,11 +221,12 @@ impl RunningPlugin {
 
     /// The plugin's metrics.
     pub async fn metrics(&self) -> Result<Metrics> {
-        let mut stream = TcpStream::connect(&self.address).await?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Metrics::parse(&text)
+        Metrics::parse(&http::get(&self.address, "/metrics").await?)
+    }
+
+    /// Asks for this path several times.
+    pub async fn scrapes(&self, path: &str) -> Result<Scrapes> {
+        http::scrapes(&self.address, path).await
     }
 
     /// Ends the plugin and deletes what it published.
