@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: the main use case on a real cluster with emulated cards.
 
+mod gangs;
 mod manifests;
 mod screen;
 mod stand_in;
@@ -52,6 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
+  cargo xtask demo --gangs                   a training over two nodes waits as a whole, runs as a whole, and is preempted
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
     /// Leave the cluster running, and print how to use kubectl on it and how to end it.
@@ -64,6 +66,10 @@ pub struct DemoArguments {
     /// kube-scheduler places them alone, then steered. Needs root.
     #[arg(long, conflicts_with_all = ["hardware", "keep"])]
     steering: bool,
+    /// Show a gang and a preemption instead: two nodes with four cards each, and a training of two pods with four cards each,
+    /// which start together or not at all; a pod of higher priority then takes their place for a while. Needs root.
+    #[arg(long, conflicts_with_all = ["hardware", "keep", "steering"])]
+    gangs: bool,
     /// `text` for people; with `json` standard output is one line of JSON.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -113,6 +119,9 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
     if arguments.steering {
         return steering::run(clock, arguments.output).await;
+    }
+    if arguments.gangs {
+        return gangs::run(clock, arguments.output).await;
     }
     if arguments.keep {
         cluster::refuse_second().await?;
