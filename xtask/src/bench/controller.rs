@@ -2,6 +2,7 @@
 //! decision takes on a large fleet, and what the program takes of memory there.
 
 mod fleet;
+mod gangs;
 mod live;
 mod memory;
 pub(super) mod objects;
@@ -32,6 +33,8 @@ Examples:
     cargo xtask bench controller --fleet 0 --stand-in 0 --nodes 200 --pods 60 --pause 400
   Managed beside native pods:
     cargo xtask bench controller --managed --nodes 200 --pods 60 --pause 400
+  Gangs of four whole nodes:
+    cargo xtask bench controller --managed --nodes 40 --pods 5 --gangs 20
   The decision loop on a fleet:
     cargo xtask bench controller --nodes 0 --stand-in 0";
 
@@ -46,6 +49,10 @@ pub struct ControllerArguments {
     /// and without, beside pods that kube-scheduler allocates for. Leaves the parts without a control plane out.
     #[arg(long)]
     managed: bool,
+    /// With `--managed`: gangs of four pods with all cards of a node, one after the other, beside as many pods that
+    /// kube-scheduler is left alone with. Needs at least 20 nodes.
+    #[arg(long, default_value_t = 10)]
+    gangs: usize,
     /// Pods of each kind, in turn.
     #[arg(long, default_value_t = 200)]
     pods: usize,
@@ -59,6 +66,9 @@ pub struct ControllerArguments {
     /// leaves that part out.
     #[arg(long, default_value_t = 5_000)]
     stand_in: usize,
+    /// Takes the program as tests build it, which takes no minutes: times are upper bounds.
+    #[arg(long)]
+    unoptimised: bool,
     /// `json` prints one line of JSON instead of a table.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -92,7 +102,7 @@ pub async fn run(arguments: &ControllerArguments) -> Result<ExitCode> {
     let has_rest = !arguments.managed;
     let fleet = if arguments.fleet > 0 && has_rest { Some(measure(arguments.fleet)?) } else { None };
     let memory = if arguments.stand_in > 0 && has_rest {
-        Some(memory::measure(arguments.stand_in).await?)
+        Some(memory::measure(arguments.stand_in, arguments.unoptimised).await?)
     } else {
         None
     };
@@ -176,6 +186,19 @@ fn print_live(live: &Live) {
         row(format!("bound, {}", pods.kind), &pods.bound);
     }
     println!("{table}");
+    if let Some(gangs) = &live.gangs {
+        let times = |times: &Quantiles| format!("p50 {}, p99 {}", ms(times.p50_ms), ms(times.p99_ms));
+        println!(
+            "{} gangs of {} pods with all {} cards of a node, from the creation of the last: all gates lifted {}; all bound {}; \
+             as many native pods without a gate: all bound {}",
+            gangs.lifted.samples,
+            gangs::SIZE,
+            fleet::CARDS,
+            times(&gangs.lifted),
+            times(&gangs.bound),
+            times(&gangs.native_bound),
+        );
+    }
     let Some((native, ours)) = live.pods.split_last() else { return };
     for pods in ours {
         let Quantiles { p50_ms, p99_ms, .. } = pods.bound;

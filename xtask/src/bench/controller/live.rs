@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tessera_harness::{Cluster, ClusterOptions};
 
+use super::gangs::{self, Gangs};
 use super::pods::{self, PodKind, Started};
 use super::process::Controller;
 use super::writes::{Audit, Writes};
@@ -23,6 +24,9 @@ pub struct Live {
     pub client_limits: String,
     /// By kind of pod; the last is left to kube-scheduler.
     pub pods: Vec<Pods>,
+    /// Pods that start together, beside as many that kube-scheduler is left alone with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gangs: Option<Gangs>,
     /// Of the controller, for each pod that is not left to kube-scheduler.
     pub processor_ms_per_pod: f64,
     /// Of the controller.
@@ -58,7 +62,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// # Errors
 /// When a pod is not bound, or something else does not work.
 pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
-    Controller::build()?;
+    let program = Controller::build(arguments.unoptimised)?;
     let kinds: &[PodKind] = if arguments.managed { &pods::MANAGED } else { &pods::STEERED };
     let audit = Audit::prepare()?;
     let mut options = ClusterOptions::scheduler_tier(0);
@@ -73,7 +77,7 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         if arguments.managed { &fleet::MANAGED } else { &fleet::STEERED },
     )
     .await?;
-    let controller = Controller::start(&audit.kubeconfig(&cluster).await?)?;
+    let controller = Controller::start(&program, &audit.kubeconfig(&cluster).await?)?;
     let leads_since = Instant::now();
     let pause = Duration::from_millis(arguments.pause);
     pods::start(&cluster, "warm", kinds, WARM, pause).await?;
@@ -81,6 +85,11 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         eprintln!("letting the leader settle: {} s", SETTLED.as_secs());
         tokio::time::sleep_until((leads_since + SETTLED).into()).await;
     }
+    let gangs = if arguments.managed && arguments.gangs > 0 {
+        Some(gangs::measure(&cluster, arguments.gangs).await?)
+    } else {
+        None
+    };
     let before = controller.processor_ms()?;
     let started = pods::start(&cluster, "measured", kinds, arguments.pods, pause).await?;
     let processor = controller.processor_ms()? - before;
@@ -107,6 +116,7 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         nodes: arguments.nodes,
         client_limits: QPS.join(" "),
         pods,
+        gangs,
         processor_ms_per_pod: processor / (arguments.pods * (kinds.len() - 1)) as f64,
         resident_mib,
     })

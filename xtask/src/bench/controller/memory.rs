@@ -46,8 +46,8 @@ pub struct Memory {
 ///
 /// # Errors
 /// When it does not come so far.
-pub async fn measure(nodes: usize) -> Result<Memory> {
-    Controller::build()?;
+pub async fn measure(nodes: usize, unoptimised: bool) -> Result<Memory> {
+    let program = Controller::build(unoptimised)?;
     let objects = Objects::new(nodes, WAITING)?;
     let (devices, running) = (objects.devices(), objects.running());
     let mut stand_in = StandIn::start(objects).await?;
@@ -63,7 +63,7 @@ pub async fn measure(nodes: usize) -> Result<Memory> {
     std::fs::write(&kubeconfig, config.to_string())?;
     eprintln!("the controller reads {nodes} nodes with {devices} devices");
     let begun = Instant::now();
-    let controller = Controller::start(&kubeconfig)?;
+    let controller = Controller::start(&program, &kubeconfig)?;
     let all = stand_in.lifted.wait_for(|lifted| *lifted >= WAITING);
     tokio::time::timeout(PATIENCE, all).await.context("not every pod got its proposal")??;
     let (all_proposed_s, processor_s) = (begun.elapsed().as_secs_f64(), controller.processor_ms()? / 1e3);

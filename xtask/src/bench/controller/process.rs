@@ -1,6 +1,6 @@
 //! The controller as a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -12,15 +12,16 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Builds it as the image has it.
-    pub fn build() -> Result<()> {
-        Ok(workspace::build(&["--profile", "node", "-p", "tessera-controller", "--bin", "controller"])?)
+    /// Builds it as the image has it, or `unoptimised` as tests do, and gives the path of the program.
+    pub fn build(unoptimised: bool) -> Result<PathBuf> {
+        let (profile, folder) = if unoptimised { ("dev", "debug") } else { ("node", "node") };
+        workspace::build(&["--profile", profile, "-p", "tessera-controller", "--bin", "controller"])?;
+        Ok(workspace::target()?.join(folder).join("controller"))
     }
 
-    /// Starts it; it must have been built.
-    pub fn start(kubeconfig: &Path) -> Result<Self> {
-        let program = workspace::target()?.join("node/controller");
-        let child = Command::new(&program)
+    /// Starts it.
+    pub fn start(program: &Path, kubeconfig: &Path) -> Result<Self> {
+        let child = Command::new(program)
             // As in the chart.
             .env("MALLOC_ARENA_MAX", "1")
             .args([
