@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: the main use case on a real cluster with emulated cards.
 
 mod elsewhere;
+mod gangs;
 mod kubectl;
 mod manifests;
 mod screen;
@@ -60,6 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --kubeconfig ~/.kube/config   on a cluster of yours without GPUs, as kind makes one (docs/trying.md)
   cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
+  cargo xtask demo --gangs                   a training over two nodes waits as a whole, runs as a whole, and is preempted
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
     /// Leave the cluster running, and print how to use kubectl on it and how to end it.
@@ -74,7 +76,7 @@ pub struct DemoArguments {
     steering: bool,
     /// Play on the cluster that this file gives access to instead, with the kubectl and helm of the PATH: its nodes become emulated
     /// machines until the demo ends. Nodes with real cards refuse that.
-    #[arg(long, value_name = "FILE", conflicts_with = "steering")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steering", "gangs"])]
     kubeconfig: Option<PathBuf>,
     /// Prefix of the images' names in that cluster, as of `cargo xtask image`.
     #[arg(long, value_name = "NAME", default_value = "tessera", requires = "kubeconfig")]
@@ -82,6 +84,10 @@ pub struct DemoArguments {
     /// Tag of the images.
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"), requires = "kubeconfig")]
     tag: String,
+    /// Show a gang and a preemption instead: two nodes with four cards each, and a training of two pods with four cards each,
+    /// which start together or not at all; a pod of higher priority then takes their place for a while. Needs root.
+    #[arg(long, conflicts_with_all = ["hardware", "keep", "steering"])]
+    gangs: bool,
     /// `text` for people; with `json` standard output is one line of JSON.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -143,6 +149,9 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     }
     if arguments.steering {
         return steering::run(clock, arguments.output).await;
+    }
+    if arguments.gangs {
+        return gangs::run(clock, arguments.output).await;
     }
     if arguments.keep {
         cluster::refuse_second().await?;

@@ -18,6 +18,7 @@ use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{Namespace, Pod},
     resource::v1::{ResourceClaim, ResourceClaimTemplate},
+    scheduling::v1::PriorityClass,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -128,6 +129,9 @@ fn each_file_is_of_known_kinds_and_fields() {
                 (Some("v1"), Some("Namespace")) => unknown_fields::<Namespace>(object),
                 (Some("batch/v1"), Some("Job")) => unknown_fields::<Job>(object),
                 (Some("apps/v1"), Some("Deployment")) => unknown_fields::<Deployment>(object),
+                (Some("scheduling.k8s.io/v1"), Some("PriorityClass")) => {
+                    unknown_fields::<PriorityClass>(object)
+                }
                 (Some("apps/v1"), Some("StatefulSet")) => unknown_fields::<StatefulSet>(object),
                 (Some("gpu.tessera.dev/v1alpha1"), Some("GpuPool")) => GpuPoolSpec::decode(&object["spec"])
                     .err()

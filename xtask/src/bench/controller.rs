@@ -2,6 +2,7 @@
 //! decision takes on a large fleet, and what the program takes of memory there.
 
 mod fleet;
+mod gangs;
 mod live;
 mod memory;
 pub(super) mod objects;
@@ -32,6 +33,8 @@ Examples:
     cargo xtask bench controller --fleet 0 --stand-in 0 --nodes 200 --pods 60 --pause 400
   Managed beside native pods:
     cargo xtask bench controller --managed --nodes 200 --pods 60 --pause 400
+  Gangs of four whole nodes:
+    cargo xtask bench controller --managed --nodes 40 --pods 5 --gangs 20
   The decision loop on a fleet:
     cargo xtask bench controller --nodes 0 --stand-in 0";
 
@@ -46,6 +49,10 @@ pub struct ControllerArguments {
     /// and without, beside pods that kube-scheduler allocates for. Leaves the parts without a control plane out.
     #[arg(long)]
     managed: bool,
+    /// With `--managed`: gangs of four pods with all cards of a node, one after the other, beside as many pods that
+    /// kube-scheduler is left alone with. Needs at least 20 nodes.
+    #[arg(long, default_value_t = 10)]
+    gangs: usize,
     /// Pods of each kind, in turn.
     #[arg(long, default_value_t = 200)]
     pods: usize,
@@ -191,6 +198,19 @@ fn print_live(live: &Live) {
         row(format!("bound, {}", pods.kind), &pods.bound);
     }
     println!("{table}");
+    if let Some(gangs) = &live.gangs {
+        let times = |times: &Quantiles| format!("p50 {}, p99 {}", ms(times.p50_ms), ms(times.p99_ms));
+        println!(
+            "{} gangs of {} pods with all {} cards of a node, from the creation of the last: all gates lifted {}; all bound {}; \
+             as many native pods without a gate: all bound {}",
+            gangs.lifted.samples,
+            gangs::SIZE,
+            fleet::CARDS,
+            times(&gangs.lifted),
+            times(&gangs.bound),
+            times(&gangs.native_bound),
+        );
+    }
     let Some((native, ours)) = live.pods.split_last() else { return };
     for pods in ours {
         let Quantiles { p50_ms, p99_ms, .. } = pods.bound;

@@ -18,7 +18,7 @@ use super::{Clock, Output, PATIENCE, where_time_went};
 /// Each file of `examples/steering`, in the order of submission: the path in the repository and the content.
 const POOL: &str = include_str!("../../../examples/steering/pool.yaml");
 const NAMESPACE: &str = include_str!("../../../examples/steering/namespace.yaml");
-const NOTEBOOKS: (&str, &str) =
+pub(super) const NOTEBOOKS: (&str, &str) =
     ("examples/steering/notebooks.yaml", include_str!("../../../examples/steering/notebooks.yaml"));
 const JOB: (&str, &str) = ("examples/steering/job.yaml", include_str!("../../../examples/steering/job.yaml"));
 
@@ -42,20 +42,7 @@ struct Placed {
 /// # Errors
 /// When something does not work, or the steered job does not get its cards.
 pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
-    if let Err(reason) = Cluster::node_tier_available() {
-        bail!("{reason}; the demo of steering needs two nodes on which pods run");
-    }
-    workspace::build_programs()?;
-    clock.reached("Tessera's own programs are built");
-    let cluster = Cluster::start(ClusterOptions { helm: true, ..ClusterOptions::node_tier(2) }).await?;
-    clock.add(cluster.timings());
-    let options = InstallationOptions {
-        hardware: HARDWARE.to_owned(),
-        pools: vec![POOL.to_owned()],
-        ..InstallationOptions::default()
-    };
-    let tessera = Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
-    clock.add(tessera.timings());
+    let (cluster, _tessera) = start(&mut clock, POOL, &[]).await?;
     eprintln!("\nkubectl apply -f examples/steering/pool.yaml        # all cards, steered");
 
     cluster.kubectl(&["create", "namespace", "native"]).await?;
@@ -85,6 +72,29 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Starts a cluster of two nodes with four cards each, and installs Tessera on it with this pool and these values.
+///
+/// # Errors
+/// When this machine cannot run nodes, or something does not work.
+pub(super) async fn start(clock: &mut Clock, pool: &str, values: &[&str]) -> Result<(Cluster, Installation)> {
+    if let Err(reason) = Cluster::node_tier_available() {
+        bail!("{reason}; this demo needs two nodes on which pods run");
+    }
+    workspace::build_programs()?;
+    clock.reached("Tessera's own programs are built");
+    let cluster = Cluster::start(ClusterOptions { helm: true, ..ClusterOptions::node_tier(2) }).await?;
+    clock.add(cluster.timings());
+    let options = InstallationOptions {
+        hardware: HARDWARE.to_owned(),
+        pools: vec![pool.to_owned()],
+        values: values.iter().map(|value| (*value).to_owned()).collect(),
+        ..InstallationOptions::default()
+    };
+    let tessera = Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
+    clock.add(tessera.timings());
+    Ok((cluster, tessera))
+}
+
 /// Submits notebooks and job, and waits until each pod runs, has run, or is refused.
 async fn place(cluster: &Cluster, namespace: &str, steered: bool) -> Result<Placed> {
     submit(cluster, namespace, NOTEBOOKS).await?;
@@ -99,7 +109,8 @@ async fn place(cluster: &Cluster, namespace: &str, steered: bool) -> Result<Plac
     Ok(Placed { namespace: namespace.to_owned(), steered, pods: pods.collect(), waits })
 }
 
-async fn submit(cluster: &Cluster, namespace: &str, (file, text): (&str, &str)) -> Result<()> {
+/// Applies a file of `examples/`: its path in the repository, and its content.
+pub(super) async fn submit(cluster: &Cluster, namespace: &str, (file, text): (&str, &str)) -> Result<()> {
     eprintln!("kubectl apply -n {namespace} -f {file}");
     let text = text.replace("$(IMAGE)", TEST_IMAGE).replace("$(CUDA_SAMPLE_IMAGE)", CUDA_SAMPLE_IMAGE);
     cluster
@@ -126,11 +137,11 @@ async fn settle(cluster: &Cluster, namespace: &str, count: usize) -> Result<Vec<
     }
 }
 
-fn node(pod: &Pod) -> Option<String> {
+pub(super) fn node(pod: &Pod) -> Option<String> {
     pod.spec.as_ref()?.node_name.clone()
 }
 
-fn is_started(pod: &Pod) -> bool {
+pub(super) fn is_started(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Running" | "Succeeded"))
 }

@@ -11,7 +11,8 @@ use tessera_api::managed;
 use tessera_harness::Cluster;
 
 const DRIVER: &str = "gpu.tessera.dev";
-const CARDS: usize = 8;
+/// Cards of a node.
+pub const CARDS: usize = 8;
 
 /// Who allocates the cards of a node; also the name of its pool.
 pub type Pool = (&'static str, Allocation);
@@ -26,7 +27,7 @@ pub const MANAGED: [Pool; 2] = [("managed", Allocation::Managed), ("native", All
 const AT_ONCE: usize = 16;
 
 /// Makes the nodes in these pools in turn, their slices, the kind GpuPool, and for each pool a class and a claim template for
-/// one card that have its name.
+/// one card that have its name; and one for all cards of a node, with `-node` behind it.
 pub async fn publish(cluster: &Cluster, nodes: usize, pools: &[Pool]) -> Result<()> {
     let mut manifests = vec![serde_json::to_string(&GpuPool::crd())?];
     for (name, _) in pools {
@@ -36,13 +37,17 @@ pub async fn publish(cluster: &Cluster, nodes: usize, pools: &[Pool]) -> Result<
             "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": name },
             "spec": { "selectors": [{ "cel": { "expression": expression } }] },
         });
-        let template = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-            "metadata": { "name": name, "namespace": "default" },
-            "spec": { "spec": { "devices": { "requests": [
-                { "name": "gpu", "exactly": { "deviceClassName": name } }] } } },
-        });
-        manifests.extend([class.to_string(), template.to_string()]);
+        let template = |template: String, count: usize| {
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+                "metadata": { "name": template, "namespace": "default" },
+                "spec": { "spec": { "devices": { "requests": [
+                    { "name": "gpu", "exactly": { "deviceClassName": name, "count": count } }] } } },
+            })
+            .to_string()
+        };
+        let whole_node = template(format!("{name}-node"), CARDS);
+        manifests.extend([class.to_string(), template((*name).to_owned(), 1), whole_node]);
     }
     cluster.apply(&manifests.join("\n---\n")).await?;
     let api: Api<ResourceSlice> = Api::all(cluster.client().await?);

@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tessera_harness::{Cluster, ClusterOptions};
 
+use super::gangs::{self, Gangs};
 use super::pods::{self, PodKind, Started};
 use super::process::Controller;
 use super::writes::{Audit, Writes};
@@ -23,6 +24,9 @@ pub struct Live {
     pub client_limits: String,
     /// By kind of pod; the last is left to kube-scheduler.
     pub pods: Vec<Pods>,
+    /// Pods that start together, beside as many that kube-scheduler is left alone with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gangs: Option<Gangs>,
     /// Of the controller, for each pod that is not left to kube-scheduler.
     pub processor_ms_per_pod: f64,
     /// Of the controller.
@@ -81,6 +85,11 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         eprintln!("letting the leader settle: {} s", SETTLED.as_secs());
         tokio::time::sleep_until((leads_since + SETTLED).into()).await;
     }
+    let gangs = if arguments.managed && arguments.gangs > 0 {
+        Some(gangs::measure(&cluster, arguments.gangs).await?)
+    } else {
+        None
+    };
     let before = controller.processor_ms()?;
     let started = pods::start(&cluster, "measured", kinds, arguments.pods, pause).await?;
     let processor = controller.processor_ms()? - before;
@@ -107,6 +116,7 @@ pub async fn measure(arguments: &ControllerArguments) -> Result<Live> {
         nodes: arguments.nodes,
         client_limits: QPS.join(" "),
         pods,
+        gangs,
         processor_ms_per_pod: processor / (arguments.pods * (kinds.len() - 1)) as f64,
         resident_mib,
     })

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use tessera_api::gang::{GROUP_LABEL, GROUP_SIZE_LABEL};
 use tessera_harness::Cluster;
 
 const GATE: &str = tessera_api::steering::GATE;
@@ -22,21 +23,23 @@ pub struct PodKind {
     pub name: &'static str,
     /// Whether it has our gate.
     pub is_gated: bool,
-    /// Whose cards it asks for: a claim template and a class have the pool's name.
-    pub pool: &'static str,
+    /// The claim template by which it asks for cards: see [`super::fleet::publish`].
+    pub template: &'static str,
+    /// Whether all pods that are started together are a gang.
+    pub is_gang: bool,
 }
 
 /// On nodes of a steered pool.
 pub const STEERED: [PodKind; 2] = [
-    PodKind { name: "steered", is_gated: true, pool: "steered" },
-    PodKind { name: "native", is_gated: false, pool: "steered" },
+    PodKind { name: "steered", is_gated: true, template: "steered", is_gang: false },
+    PodKind { name: "native", is_gated: false, template: "steered", is_gang: false },
 ];
 
 /// On nodes of a managed pool and as many of a native one.
 pub const MANAGED: [PodKind; 3] = [
-    PodKind { name: "managed", is_gated: true, pool: "managed" },
-    PodKind { name: "managed-without-gate", is_gated: false, pool: "managed" },
-    PodKind { name: "native", is_gated: false, pool: "native" },
+    PodKind { name: "managed", is_gated: true, template: "managed", is_gang: false },
+    PodKind { name: "managed-without-gate", is_gated: false, template: "managed", is_gang: false },
+    PodKind { name: "native", is_gated: false, template: "native", is_gang: false },
 ];
 
 /// When a pod got on, counted from its creation.
@@ -45,6 +48,8 @@ pub struct Started {
     pub kind: &'static str,
     /// Its own.
     pub name: String,
+    /// When its creation was asked for.
+    pub created: Instant,
     /// When our gate was gone, where it had it.
     pub ungated: Option<Duration>,
     /// When it had its node.
@@ -71,7 +76,8 @@ pub async fn start(
         for (number, kind) in kinds.iter().cycle().take(total).enumerate() {
             let name = format!("{prefix}-{}-{number}", kind.name);
             created.insert(name.clone(), (kind, Instant::now()));
-            pods.create(&PostParams::default(), &pod(&name, kind)?).await?;
+            let gang = kind.is_gang.then_some((prefix, total));
+            pods.create(&PostParams::default(), &pod(&name, kind, gang)?).await?;
             tokio::time::sleep(pause).await;
         }
         anyhow::Ok(created)
@@ -109,21 +115,26 @@ pub async fn start(
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
                 created.remove(&name);
                 let ungated = ungated.remove(&name);
-                started.push(Started { kind: kind.name, name, ungated, bound: at - begun });
+                started.push(Started { kind: kind.name, name, created: begun, ungated, bound: at - begun });
             }
         }
     }
     Ok(started)
 }
 
-fn pod(name: &str, kind: &PodKind) -> Result<Pod> {
+/// `gang`: the name and the number of pods.
+fn pod(name: &str, kind: &PodKind, gang: Option<(&str, usize)>) -> Result<Pod> {
+    let labels = match gang {
+        Some((gang, size)) => json!({ GROUP_LABEL: gang, GROUP_SIZE_LABEL: size.to_string() }),
+        None => json!({}),
+    };
     let gates = if kind.is_gated { json!([{ "name": GATE }]) } else { json!([]) };
     serde_json::from_value(json!({
-        "metadata": { "name": name, "namespace": "default" },
+        "metadata": { "name": name, "namespace": "default", "labels": labels },
         "spec": {
             "schedulingGates": gates,
             "containers": [{ "name": "c", "image": "none", "resources": { "claims": [{ "name": "gpu" }] } }],
-            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": kind.pool }],
+            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": kind.template }],
         },
     }))
     .context("a pod")
