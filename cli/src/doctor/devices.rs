@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::resource::v1::DeviceTaint;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, managed, taint};
 use tessera_cel::Selector;
@@ -40,7 +41,6 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     let (reports, _) = reports::reports(slices());
-    let unhealthy = format!("{}/{}", facts.driver, taint::UNHEALTHY);
     let mut told = BTreeSet::new();
     for place in devices::devices(slices()) {
         let node = place.node().to_owned();
@@ -51,10 +51,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             continue;
         }
         let taints = || place.device.taints.iter().flatten();
-        for sick in taints().filter(|taint| taint.key == unhealthy) {
+        let sick = |taint: &DeviceTaint| taint::fault_name(&facts.driver, &taint.key, taint.value.as_deref());
+        for sick in taints().filter_map(sick) {
             found.push(error(
                 format!("node {node}"),
-                format!("card {card} gets no work: {}", sick.value.as_deref().unwrap_or("unhealthy")),
+                format!("card {card} gets no work: {}", sick),
                 "see the node's Events; docs/health.md says what helps, and what ends it",
             ));
         }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod batch;
+mod consumable_shares;
 mod counters;
 mod description;
 mod held;
@@ -197,10 +198,15 @@ impl Publisher<'_> {
         let shared =
             SharedDevices { card, description: &description, cuda_driver_version: self.cuda_driver_version };
         let mps = offer.sharing.mps.as_ref().filter(|_| !is_as_before);
+        // How many claims have one of its devices.
+        let for_claims = |device| match offer.sharing.consumable_shares {
+            Some(how) => consumable_shares::shared(device, how),
+            None => device,
+        };
         let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
         for partition in &partitions {
             let device = partition.device(card, &description, warnings);
-            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(device)));
+            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(for_claims(device))));
             let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
             self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
         }
@@ -208,7 +214,7 @@ impl Publisher<'_> {
         if possible.whole() {
             if offer.whole_cards {
                 let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
-                self.tiers.add_card(held.with_its_pool(device));
+                self.tiers.add_card(held.with_its_pool(for_claims(device)));
             }
             let mps = mps.filter(|mps| mps.cards);
             let device = mps.and_then(|mps| shared.mps(mps, &set, warnings));

@@ -117,6 +117,7 @@ fn device(
     if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
     }
+    refuse_own_daemon(result, &settings)?;
     let request = result.request.split_once('/').map_or(&*result.request, |(request, _)| request);
     let cdi_name = cdi::device_name(claim_uid, &device.to_string(), result.share_id.as_deref());
     Ok(AllocatedDevice {
@@ -129,6 +130,24 @@ fn device(
         cdi_name,
         share,
     })
+}
+
+/// Refuses an MPS daemon of the claim's own on a card or a partition that other claims have, too.
+fn refuse_own_daemon(
+    result: &DeviceRequestAllocationResult,
+    settings: &Settings,
+) -> Result<(), PrepareError> {
+    match &settings.sharing {
+        Some(ClaimSharing { how: Sharing::Mps(_), .. }) if result.share_id.is_some() => {
+            Err(PrepareError::Sharing {
+                device: result.device.clone(),
+                reason: "other claims have it, too (sharing.consumableShares of its GpuPool), and the MPS daemon of a claim \
+                         serves this one alone: leave strategy MPS out, or ask for a share by MPS, where a GpuPool offers them"
+                    .to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a record is of this allocation. A claim can be deallocated and allocated again under the same UID.
