@@ -37,6 +37,7 @@ mod error;
 mod holder;
 mod kubelet_checkpoint;
 mod layout_hold;
+mod metadata;
 mod metrics;
 mod mps_metrics;
 mod mps_settle;

@@ -23,7 +23,7 @@ pub use slice::{Contents, Slice, Tier};
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute};
 use tessera_api::PciBusId;
 use tessera_api::health::HealthPolicy;
 use tessera_api::offer::PlacementOrder;
@@ -154,6 +154,19 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
         (card.pci, makers.device(position, card, &description, &grid, &set, &mut warnings))
     });
     cards.collect()
+}
+
+/// The attributes that all devices of a card have in common, as they are published; `None` for a card that is not there.
+#[must_use]
+pub fn card_attributes(machine: &Machine, card: PciBusId) -> Option<BTreeMap<String, DeviceAttribute>> {
+    // What cannot be described is warned of where it is published.
+    let mut warnings = Vec::new();
+    let card = machine.cards.iter().find(|known| known.pci == card)?;
+    let versions = Versions::new(machine, &mut warnings);
+    // Neither name nor offer of a driver are in attributes.
+    let options = PoolOptions::new("");
+    let description = Description::new(card, &versions, &options, &CardOffer::default(), &mut warnings);
+    Some(description.attributes)
 }
 
 /// Puts the devices of one card after the other into tiers.

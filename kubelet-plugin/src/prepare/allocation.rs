@@ -17,6 +17,8 @@ use tessera_journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 pub(super) struct AllocatedDevice {
     /// The request, without the subrequest's part: the kubelet matches it against the requests of containers.
     pub request: String,
+    /// The subrequest's part of it.
+    pub alternative: Option<String>,
     pub device: DeviceName,
     pub pool: String,
     pub share_id: Option<String>,
@@ -118,10 +120,14 @@ fn device(
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
     }
     refuse_own_daemon(result, &settings)?;
-    let request = result.request.split_once('/').map_or(&*result.request, |(request, _)| request);
+    let (request, alternative) = match result.request.split_once('/') {
+        None => (&*result.request, None),
+        Some((request, alternative)) => (request, Some(alternative)),
+    };
     let cdi_name = cdi::device_name(claim_uid, &device.to_string(), result.share_id.as_deref());
     Ok(AllocatedDevice {
         request: request.to_owned(),
+        alternative: alternative.map(str::to_owned),
         device,
         pool: result.pool.clone(),
         share_id: result.share_id.clone(),
@@ -178,6 +184,7 @@ pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevi
             device.partition.as_ref().and_then(|partition| partition.compute_slices);
         Ok(AllocatedDevice {
             request: device.request.clone(),
+            alternative: device.alternative.clone(),
             device: device.device.parse()?,
             pool: device.pool.clone(),
             share_id: device.share_id.clone(),

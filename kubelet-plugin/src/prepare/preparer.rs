@@ -77,7 +77,9 @@ impl Preparer {
         observer: Arc<dyn PrepareObserver>,
     ) -> Result<Self, PrepareError> {
         let vendor = cdi::Vendor::new(&options.driver_name)?;
-        let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
+        let metadata = options.state_directory.join("device-metadata");
+        let cdi =
+            cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), metadata, vendor);
         let locks = Locks::open(journal.directory().join("locks"), options.cdi_directory.join(CARD_LOCKS))?;
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {

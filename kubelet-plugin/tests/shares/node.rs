@@ -193,7 +193,7 @@ impl Node {
     pub fn spec(&self, claim: &ClaimReference) -> Value {
         let entries = fs::read_dir(self.path("cdi")).unwrap().flatten();
         let is_it =
-            |name: &str| name.contains(&claim.uid) && !name.starts_with('.');
+            |name: &str| name.ends_with(&format!("-claim_{}.json", claim.uid)) && !name.starts_with('.');
         let mut files = entries.filter(|entry| is_it(&entry.file_name().to_string_lossy()));
         serde_json::from_slice(&fs::read(files.next().unwrap().path()).unwrap()).unwrap()
     }
