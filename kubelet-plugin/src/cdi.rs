@@ -12,6 +12,9 @@
 //! - `NVIDIA_VISIBLE_DEVICES=void`, as NVIDIA's DRA driver sets it: it keeps the older NVIDIA runtime hook, if a node
 //!   still has it, from adding every card of the node to images that ask for `all`.
 //!
+//! Beside it a spec of kind `<driver>/metadata` mounts a file for each request that says what its devices are (KEP-5304,
+//! [`RequestMetadata`]).
+//!
 //! The types are our own: the spec is a public format, and a claim's spec needs only a small part of it.
 
 mod capabilities;
@@ -20,6 +23,7 @@ mod device_nodes;
 mod directory;
 mod driver_files;
 mod error;
+mod metadata;
 mod names;
 mod roots;
 mod spec;
@@ -30,6 +34,7 @@ pub use claim_spec::{ClaimSpecDevice, claim_spec};
 pub use directory::{Directory, SpecFile};
 pub use driver_files::{DriverFiles, DriverFilesSource, find_driver_files};
 pub use error::CdiError;
+pub use metadata::{DeviceMetadata, MetadataClaim, RequestMetadata, metadata_device_id};
 pub use names::{CLASS, Vendor, device_name};
 pub use roots::Roots;
 pub use spec::{ContainerEdits, Device, DeviceNode, Hook, Mount, Spec};

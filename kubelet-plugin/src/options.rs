@@ -161,6 +161,12 @@ pub struct Options {
     #[arg(long, env = "PROBE_SOCKET", value_name = "FILE", value_parser = absolute)]
     pub probe_socket: Option<PathBuf>,
 
+    /// Address for gRPC's health service, `grpc.health.v1.Health`, for probes that speak it. [default: none]
+    ///
+    /// It says what `/healthz` says, of the services "" and "liveness".
+    #[arg(long, env = "GRPC_HEALTH_ADDRESS", value_name = "IP:PORT")]
+    pub grpc_health_address: Option<SocketAddr>,
+
     /// How long running work may take to end after SIGTERM, in seconds.
     ///
     /// Keep it below the pod's `terminationGracePeriodSeconds`. What is not done then is done by the next instance.

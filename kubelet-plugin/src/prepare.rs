@@ -22,6 +22,7 @@
 //! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another
 //! instance of the plugin may have changed it.
 
+mod activity;
 mod allocation;
 mod attempt;
 mod blocking;
@@ -37,6 +38,7 @@ mod error;
 mod holder;
 mod kubelet_checkpoint;
 mod layout_hold;
+mod metadata;
 mod metrics;
 mod mps_metrics;
 mod mps_settle;
@@ -61,6 +63,7 @@ mod worker;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 
+pub use activity::Activity;
 pub use error::PrepareError;
 pub use metrics::PrepareMetrics;
 pub use mps_metrics::MpsMetrics;

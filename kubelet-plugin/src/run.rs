@@ -19,6 +19,7 @@
 //! again, and the journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is
 //! an error of that call or claim only.
 
+mod dump;
 mod free_threads;
 mod hardware_looks;
 mod health_events;
@@ -37,7 +38,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use tessera_dra_kubelet::{registration::RegistrationState, socket_paths::SocketPaths};
+use tessera_dra_kubelet::{
+    grpc_health::GrpcHealth, registration::RegistrationState, socket_paths::SocketPaths,
+};
 use tessera_kube_util::{
     client,
     events::{Events, NodeEvents},
@@ -46,6 +49,7 @@ use tessera_kube_util::{
     tasks::Tasks,
 };
 use tessera_publish::{PublishOptions, Publisher};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +61,7 @@ use crate::{
     options::Options,
     usage::UsageSweep,
 };
+use dump::Dump;
 use free_threads::FreeThreads;
 use health_events::HealthEvents;
 use machine_events::MachineEvents;
@@ -185,6 +190,8 @@ async fn start(
 
     let (registration_sender, registration) = watch::channel(RegistrationState::Waiting);
     let (preparer_sender, preparer) = watch::channel(None);
+    let dump = Dump::new(tasks.clone(), preparer.clone(), metrics.kubelet.clone());
+    tasks.spawn("the dump on SIGUSR2", dump.context("cannot handle signals")?.run(shutdown.clone()));
     let (listening_sender, listening) = watch::channel(false);
     let (trouble_sender, trouble) = watch::channel(None);
     let policy = options.health_policy.clone();
@@ -227,6 +234,16 @@ async fn start(
         metrics: metrics.usage.clone(),
     };
     tasks.spawn("the look at what cards do", sweep.run(shutdown.clone()));
+    if let Some(address) = options.grpc_health_address {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!(
+                "cannot listen on {address} for gRPC's health service: choose another --grpc-health-address"
+            )
+        })?;
+        tracing::info!(address = %listener.local_addr().unwrap_or(address), "gRPC's health service");
+        let health = GrpcHealth { sockets: sockets.clone(), listening: readiness.listening.clone() };
+        tasks.spawn_fallible("gRPC's health service", health.serve(listener, shutdown.clone()));
+    }
     let observed = http::Observed {
         metrics: metrics.clone(),
         readiness,

@@ -33,6 +33,13 @@ pub mod dra {
     }
 }
 
+/// `grpc-health`: gRPC's own health service.
+pub mod grpc_health {
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/grpc-health/v1/grpc.health.v1.rs"));
+    }
+}
+
 /// `dra-health`: a stream of the devices' health. The kubelet up to 1.36 knows [`dra_health::v1alpha1`] only.
 pub mod dra_health {
     pub mod v1alpha1 {

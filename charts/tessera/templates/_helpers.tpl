@@ -151,6 +151,19 @@ directory. */}}
 {{- end -}}
 {{- end }}
 
+{{- /* Names of the classes of whole cards and of partitions, as a list in CEL. */}}
+{{- define "tessera.classNames" -}}
+{{- $mig := ternary "mig.nvidia.com" (printf "mig.%s" .Values.driverName) (eq .Values.driverName "gpu.nvidia.com") -}}
+{{ list .Values.driverName $mig | toJson }}
+{{- end }}
+
+{{- /* Whether classes have extended resource names: "true" or empty. */}}
+{{- define "tessera.extendedResources" -}}
+{{- $enabled := .Values.extendedResourceNames.enabled -}}
+{{- if kindIs "invalid" $enabled }}{{ $enabled = eq .Values.driverName "gpu.nvidia.com" }}{{ end -}}
+{{- if $enabled }}true{{ end -}}
+{{- end }}
+
 {{- /* Checks that the schema cannot express, or not with a clear message. */}}
 {{- define "tessera.validate" -}}
 {{- include "tessera.refuseValuesOfOthers" . -}}

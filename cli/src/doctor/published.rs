@@ -169,7 +169,6 @@ impl Pool {
             let managed = report.cards.iter().filter(|(_, card)| card.allocation == Allocation::Managed);
             self.managed = managed.map(|(address, _)| *address).collect();
         }
-        let unhealthy = format!("{driver}/{}", taint::UNHEALTHY);
         for device in slice.spec.devices.iter().flatten() {
             self.devices.insert(device.name.as_str().into());
             if self.driver_version.is_none() {
@@ -178,17 +177,16 @@ impl Pool {
                     attributes.and_then(|all| all.get(attribute::DRIVER_VERSION)?.version.clone());
             }
             let Ok(name) = device.name.parse::<DeviceName>() else { continue };
-            self.cards.entry(name.card()).or_insert_with(|| Card::of(device, &unhealthy));
+            self.cards.entry(name.card()).or_insert_with(|| Card::of(device, driver));
         }
     }
 }
 
 impl Card {
-    fn of(device: &Device, unhealthy: &str) -> Self {
+    fn of(device: &Device, driver: &str) -> Self {
         let taints = || device.taints.iter().flatten();
-        let sick = taints().find(|taint| taint.key == unhealthy);
         Card {
-            sick: sick.map(|taint| taint.value.clone().unwrap_or_else(|| "unhealthy".to_owned())),
+            sick: taints().find_map(|taint| taint::fault_name(driver, &taint.key, taint.value.as_deref())),
             is_tainted: taints().any(|taint| taint.key == managed::TAINT_KEY),
         }
     }

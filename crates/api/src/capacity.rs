@@ -30,3 +30,5 @@ pub const COMPUTE: &str = "compute";
 pub const CLIENTS: &str = "clients";
 /// Time-slices of a time-sliced card.
 pub const SLOTS: &str = "slots";
+/// Shares of a whole card or a partition that a fixed number of claims have at once; a name of NVIDIA's driver.
+pub const SHARES: &str = "shares";

@@ -7,7 +7,7 @@ mod sharing;
 
 pub use error::OfferError;
 pub use partitioning::{Partitioning, PartitioningMode, PlacementOrder};
-pub use sharing::{Mps, Sharing, TimeSliceInterval, TimeSlicing};
+pub use sharing::{ConsumableShares, ConsumableSharesMode, Mps, Sharing, TimeSliceInterval, TimeSlicing};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,7 +55,14 @@ impl Offer {
     /// [`OfferError`], for an unknown field, another type or a value out of range.
     pub fn decode(fields: &Value) -> Result<Self, OfferError> {
         // Derived decoding also accepts a list in place of an object.
-        for path in ["", "/partitioning", "/sharing", "/sharing/mps", "/sharing/timeSlicing"] {
+        for path in [
+            "",
+            "/partitioning",
+            "/sharing",
+            "/sharing/mps",
+            "/sharing/timeSlicing",
+            "/sharing/consumableShares",
+        ] {
             if fields
                 .pointer(path)
                 .is_some_and(|part| !part.is_object() && (path.is_empty() || part.is_array()))
@@ -106,7 +113,7 @@ mod tests {
         let config = decode(json!({})).unwrap();
         assert_eq!(config, Offer::default());
         assert!(config.whole_cards && config.partitioning.mode == PartitioningMode::OnDemand);
-        assert_eq!(config.sharing, Sharing { mps: None, time_slicing: None });
+        assert_eq!(config.sharing, Sharing::default());
     }
 
     #[test]
@@ -117,6 +124,7 @@ mod tests {
             "sharing": {
                 "mps": {"cards": false, "partitions": ["3g.40gb"], "defaultShares": 2, "maxClients": 16},
                 "timeSlicing": {"replicas": 10, "interval": "Long"},
+                "consumableShares": {"mode": "Shares", "shares": 4},
             },
         }))
         .unwrap();
@@ -147,6 +155,14 @@ mod tests {
                 "sharing.mps.staticPartitions",
             ),
             (json!({"sharing": {"timeSlicing": {}}}), "replicas"),
+            (json!({"sharing": {"consumableShares": []}}), "sharing.consumableShares must be a mapping"),
+            (json!({"sharing": {"consumableShares": {"mode": "Some"}}}), "Some"),
+            (json!({"sharing": {"consumableShares": {"mode": "Shares"}}}), "must be there with mode Shares"),
+            (json!({"sharing": {"consumableShares": {"mode": "Shares", "shares": 1}}}), "from 2 to 1024"),
+            (
+                json!({"sharing": {"consumableShares": {"mode": "Memory", "shares": 4}}}),
+                "is of mode Shares only",
+            ),
             (json!({"sharing": {"timeSlicing": {"replicas": 1}}}), "sharing.timeSlicing.replicas"),
             (json!({"sharing": {"timeSlicing": {"replicas": 2, "interval": "short"}}}), "short"),
         ] {

@@ -10,12 +10,14 @@
 
 mod clients;
 mod instances;
+mod lock_watch;
 mod locks;
 mod mig_mode;
 mod partition;
 
 pub use clients::clients;
 pub use instances::{describe, is_of_change};
+pub use lock_watch::LockState;
 pub use locks::{CardLock, CardLocks, FileLock, LockError, Locks};
 pub use mig_mode::{Pending, Switched, switch_mig_mode, switches_at_once};
 pub use partition::{MakeError, destroy_partition, make_partition};

@@ -13,6 +13,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use tessera_journal::hint;
 
+use crate::lock_watch::{LockState, LockWatch, Watched};
+
 /// A lock file could not be opened or locked.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot {action} {path}: {source}{}", hint(.source))]
@@ -37,6 +39,7 @@ pub struct Locks {
     claims: PathBuf,
     cards_of_node: PathBuf,
     cards: Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>,
+    watch: LockWatch,
 }
 
 /// A lock against other instances; released when dropped.
@@ -52,6 +55,7 @@ pub struct CardLock {
     // Dropped first: the next task of this process then finds the file lock free.
     _instances: FileLock,
     _process: OwnedMutexGuard<()>,
+    _watched: Watched,
 }
 
 /// Locks of cards, held while any copy exists: by the task that works on a claim, and by each thread in a driver call
@@ -77,7 +81,7 @@ impl Locks {
     pub fn open(claims: PathBuf, cards_of_node: PathBuf) -> Result<Self, LockError> {
         open(&claims)?;
         open(&cards_of_node)?;
-        Ok(Self { claims, cards_of_node, cards: Mutex::default() })
+        Ok(Self { claims, cards_of_node, cards: Mutex::default(), watch: LockWatch::default() })
     }
 
     /// Waits for a claim's lock. Within this process, work on one claim is sequential already.
@@ -127,10 +131,18 @@ impl Locks {
         Ok(self.try_all(cards)?.ok())
     }
 
+    /// Which cards this process has locked, or waits for.
+    #[must_use]
+    pub fn states(&self) -> Vec<LockState> {
+        self.watch.states()
+    }
+
     async fn card(&self, card: PciBusId) -> Result<CardLock, LockError> {
+        let waits = self.watch.add(card, false);
         let process = self.mutex(card).lock_owned().await;
         let instances = wait(&self.cards_of_node, &card_key(card)).await?;
-        Ok(CardLock { _instances: instances, _process: process })
+        drop(waits);
+        Ok(CardLock { _instances: instances, _process: process, _watched: self.watch.add(card, true) })
     }
 
     /// All of them at once, or the first card that is taken.
@@ -141,7 +153,8 @@ impl Locks {
             let Some(instances) = try_lock(&self.cards_of_node, &card_key(*card))? else {
                 return Ok(Err(*card));
             };
-            locks.push(CardLock { _instances: instances, _process: process });
+            let watched = self.watch.add(*card, true);
+            locks.push(CardLock { _instances: instances, _process: process, _watched: watched });
         }
         Ok(Ok(locks))
     }
@@ -256,10 +269,13 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
+        assert!(one.states().iter().map(|state| state.is_held).eq([true]));
+        assert!(other.states().iter().map(|state| state.is_held).eq([false]));
         // Another card is free at once.
         assert_eq!(other.cards(&cards(&["0000:5e:00.0"])).await.unwrap().len(), 1);
         drop(held);
         assert_eq!(waiting.await.unwrap().unwrap(), 1);
+        assert!(one.states().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread")]

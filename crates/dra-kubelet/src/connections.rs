@@ -3,11 +3,7 @@
 use std::{io, sync::Arc};
 
 use futures::{Stream, stream};
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::authority::AuthorityAdapter;
 use tessera_kube_util::incoming;
@@ -20,21 +16,22 @@ const MAX_CONNECTIONS: usize = 32;
 /// The slot of an open connection, freed when dropped with the connection.
 #[derive(Debug)]
 pub struct Place {
-    metrics: KubeletMetrics,
+    metrics: Option<KubeletMetrics>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Accepted connections, without end. Errors of accept are logged, and it goes on.
-pub fn accept(
-    listener: UnixListener,
-    metrics: KubeletMetrics,
-) -> impl Stream<Item = io::Result<AuthorityAdapter<UnixStream, Place>>> {
+/// Accepted connections, without end. Errors of accept are logged, and it goes on. `metrics` count those of the kubelet.
+pub fn accept<S>(
+    listener: impl Stream<Item = io::Result<S>> + Unpin,
+    metrics: Option<KubeletMetrics>,
+) -> impl Stream<Item = io::Result<AuthorityAdapter<S, Place>>> {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let listener = UnixListenerStream::new(listener);
     stream::unfold((listener, places, metrics), |(mut listener, places, metrics)| async {
         let permit = Arc::clone(&places).acquire_owned().await.ok()?;
         let socket = incoming::next(&mut listener).await?;
-        metrics.connections.inc();
+        if let Some(metrics) = &metrics {
+            metrics.connections.inc();
+        }
         let place = Place { metrics: metrics.clone(), _permit: permit };
         Some((Ok(AuthorityAdapter::new(socket, place)), (listener, places, metrics)))
     })
@@ -42,6 +39,8 @@ pub fn accept(
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.metrics.connections.dec();
+        if let Some(metrics) = &self.metrics {
+            metrics.connections.dec();
+        }
     }
 }

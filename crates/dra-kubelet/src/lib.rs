@@ -8,6 +8,8 @@
 //!                                                                                       ├─> claims
 //!                                                                                       └─> device_health
 //! ```
+//!
+//! `grpc_health` answers gRPC probes on a port: whether the plugin's own sockets answer.
 #![forbid(unsafe_code)]
 
 pub mod authority;
@@ -15,6 +17,7 @@ mod claim;
 pub mod claims;
 mod connections;
 pub mod device_health;
+pub mod grpc_health;
 pub mod listening_socket;
 pub mod metrics;
 pub mod probe;

@@ -11,6 +11,7 @@ use tessera_proto::{
     registration::v1::registration_server::RegistrationServer,
 };
 use tokio::{net::UnixListener, sync::watch};
+use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Server, server::Router};
 
@@ -204,7 +205,7 @@ async fn bind(path: &Path, staging: &Path) -> Result<(UnixListener, SocketName),
     }
 }
 
-fn server(call_time: Duration) -> Server {
+pub(crate) fn server(call_time: Duration) -> Server {
     Server::builder()
         .timeout(call_time)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -241,7 +242,7 @@ async fn run(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let stopped = stop.clone();
-    let incoming = accept(listener, metrics);
+    let incoming = accept(UnixListenerStream::new(listener), Some(metrics));
     match router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await {
         Ok(()) if stopped.is_cancelled() => Ok(()),
         result => Err(ServeError::Ended { path, source: result.err() }),

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod batch;
+mod consumable_shares;
 mod counters;
 mod description;
 mod held;
@@ -22,7 +23,7 @@ pub use slice::{Contents, Slice, Tier};
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute};
 use tessera_api::PciBusId;
 use tessera_api::health::HealthPolicy;
 use tessera_api::offer::PlacementOrder;
@@ -155,6 +156,19 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
     cards.collect()
 }
 
+/// The attributes that all devices of a card have in common, as they are published; `None` for a card that is not there.
+#[must_use]
+pub fn card_attributes(machine: &Machine, card: PciBusId) -> Option<BTreeMap<String, DeviceAttribute>> {
+    // What cannot be described is warned of where it is published.
+    let mut warnings = Vec::new();
+    let card = machine.cards.iter().find(|known| known.pci == card)?;
+    let versions = Versions::new(machine, &mut warnings);
+    // Neither name nor offer of a driver are in attributes.
+    let options = PoolOptions::new("");
+    let description = Description::new(card, &versions, &options, &CardOffer::default(), &mut warnings);
+    Some(description.attributes)
+}
+
 /// Puts the devices of one card after the other into tiers.
 struct Publisher<'a> {
     options: &'a PoolOptions,
@@ -197,10 +211,15 @@ impl Publisher<'_> {
         let shared =
             SharedDevices { card, description: &description, cuda_driver_version: self.cuda_driver_version };
         let mps = offer.sharing.mps.as_ref().filter(|_| !is_as_before);
+        // How many claims have one of its devices.
+        let for_claims = |device| match offer.sharing.consumable_shares {
+            Some(how) => consumable_shares::shared(device, how),
+            None => device,
+        };
         let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
         for partition in &partitions {
             let device = partition.device(card, &description, warnings);
-            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(device)));
+            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(for_claims(device))));
             let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
             self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
         }
@@ -208,7 +227,7 @@ impl Publisher<'_> {
         if possible.whole() {
             if offer.whole_cards {
                 let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
-                self.tiers.add_card(held.with_its_pool(device));
+                self.tiers.add_card(held.with_its_pool(for_claims(device)));
             }
             let mps = mps.filter(|mps| mps.cards);
             let device = mps.and_then(|mps| shared.mps(mps, &set, warnings));

@@ -32,7 +32,7 @@ pub use file_system::{
     replace_unsynced,
 };
 pub use record::{
-    ClaimDevice, ClaimMps, ClaimPartition, ClaimPod, ClaimRecord, ClaimSharing, HardwareRecord, Stage,
-    references,
+    ClaimDevice, ClaimMetadata, ClaimMps, ClaimPartition, ClaimPod, ClaimRecord, ClaimSharing,
+    HardwareRecord, Stage, references,
 };
 pub use store::{Entry, Journal};

@@ -43,9 +43,22 @@ pub struct ClaimRecord {
     /// The pods that it was reserved for when it was prepared, the first few of many. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<ClaimPod>,
+    /// That its containers are told what its devices are (KEP-5304). Absent in records of earlier versions, whose claims'
+    /// containers are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<ClaimMetadata>,
     /// Unknown fields of other versions, kept when the record is written again.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// What the files that tell a claim's devices to its containers say of the claim, besides its names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimMetadata {
+    /// The entry of its pod's `resourceClaims` that it was made for, where it was made of a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_claim: Option<String>,
 }
 
 /// A pod that a claim is reserved for.
@@ -70,6 +83,9 @@ pub struct ClaimDevice {
     pub pool: String,
     /// The request it satisfies, without the subrequest's part.
     pub request: String,
+    /// The alternative of the request that was allocated, of one with `firstAvailable`. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternative: Option<String>,
     /// The allocated share, for devices that several claims may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,

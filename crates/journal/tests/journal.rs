@@ -28,6 +28,7 @@ fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
         card: "0000:3b:00.0".parse().unwrap(),
         pool: "gpu.tessera.dev/node".into(),
         request: "gpus".into(),
+        alternative: None,
         share_id: None,
         admin_access: false,
         card_uuid: "GPU-0".into(),
@@ -48,6 +49,7 @@ fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
         stage: Stage::Intent,
         devices: vec![device],
         pods: Vec::new(),
+        metadata: None,
         other: Map::new(),
     }
 }

@@ -2,10 +2,12 @@
 
 use std::{
     any::Any,
+    collections::BTreeMap,
     error::Error,
     future::Future,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use futures::FutureExt as _;
@@ -46,13 +48,26 @@ pub struct Tasks {
     tracker: TaskTracker,
     shutdown: CancellationToken,
     failure: Arc<Mutex<Option<EndedEarly>>>,
+    parts: Arc<Mutex<BTreeMap<u64, (&'static str, Instant)>>>,
+}
+
+/// A part that runs, until this is dropped.
+struct Part {
+    parts: Arc<Mutex<BTreeMap<u64, (&'static str, Instant)>>>,
+    number: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
 }
 
 impl Tasks {
     /// No tasks yet. Tasks end when `shutdown` is cancelled, and cancel it when one of them ends before.
     #[must_use]
     pub fn new(shutdown: CancellationToken) -> Self {
-        Self { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
+        Self { tracker: TaskTracker::new(), shutdown, failure: Arc::default(), parts: Arc::default() }
     }
 
     /// Runs a part that can't fail.
@@ -69,7 +84,9 @@ impl Tasks {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         let (shutdown, failure) = (self.shutdown.clone(), Arc::clone(&self.failure));
+        let listed = self.list(name);
         self.tracker.spawn(async move {
+            let _listed = listed;
             // Unwind safety does not matter: nothing looks at the part's state, since the process ends.
             let ended = match AssertUnwindSafe(part).catch_unwind().await {
                 Ok(Ok(())) if shutdown.is_cancelled() => return,
@@ -91,6 +108,19 @@ impl Tasks {
         self.tracker.close();
         self.tracker.wait().await;
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+
+    /// Those that run, and since when, in the order of their start.
+    #[must_use]
+    pub fn parts(&self) -> Vec<(&'static str, Instant)> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+    }
+
+    fn list(&self, name: &'static str) -> Part {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = parts.last_key_value().map_or(0, |(last, _)| last + 1);
+        parts.insert(number, (name, Instant::now()));
+        Part { parts: Arc::clone(&self.parts), number }
     }
 
     /// How many are running.
@@ -139,8 +169,10 @@ mod tests {
         let tasks = Tasks::new(shutdown.clone());
         tasks.spawn("waiting", shutdown.clone().cancelled_owned());
         assert_eq!(tasks.running(), 1);
+        assert!(tasks.parts().iter().map(|(name, _)| *name).eq(["waiting"]));
         shutdown.cancel();
         tasks.ended().await.unwrap();
         assert_eq!(tasks.running(), 0);
+        assert!(tasks.parts().is_empty());
     }
 }

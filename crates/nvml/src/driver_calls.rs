@@ -134,6 +134,18 @@ impl DriverCalls {
         })
     }
 
+    /// The calls that run: about which card, or the driver as a whole, and since when.
+    #[must_use]
+    pub fn running(&self) -> Vec<(Option<PciBusId>, std::time::Instant)> {
+        let subjects: Vec<_> =
+            self.subjects().iter().map(|(card, subject)| (*card, Arc::clone(subject))).collect();
+        let of = |(card, subject): (Option<PciBusId>, Arc<Subject>)| {
+            let since: Vec<Instant> = subject.running().iter().map(|call| call.since).collect();
+            since.into_iter().map(move |since| (card, since.into_std()))
+        };
+        subjects.into_iter().flat_map(of).collect()
+    }
+
     async fn begin(
         &self,
         card: Option<PciBusId>,

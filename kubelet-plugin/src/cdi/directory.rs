@@ -1,9 +1,11 @@
-//! The directory of CDI specs.
+//! The directories of CDI specs, and of the metadata that they mount.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::metadata::{self, MetadataClaim, RequestMetadata};
 use super::{CdiError, Spec, Vendor};
 use tessera_journal::{FileSystem, Listed, replace_by};
 
@@ -11,6 +13,8 @@ use tessera_journal::{FileSystem, Listed, replace_by};
 /// reboot, so nothing in it is synced.
 pub struct Directory {
     path: PathBuf,
+    /// Where the files of claims' metadata lie, named by claim and request.
+    metadata: PathBuf,
     vendor: Vendor,
     file_system: Arc<dyn FileSystem>,
 }
@@ -23,10 +27,11 @@ pub struct SpecFile {
 }
 
 impl Directory {
-    /// The directory `path`, which is created when the first spec is written.
+    /// The directory `path`, which is created when the first spec is written. The files of claims' metadata go to
+    /// `metadata`, a directory that the container runtime sees under the same name.
     #[must_use]
-    pub fn new(file_system: Arc<dyn FileSystem>, path: PathBuf, vendor: Vendor) -> Self {
-        Self { path, vendor, file_system }
+    pub fn new(file_system: Arc<dyn FileSystem>, path: PathBuf, metadata: PathBuf, vendor: Vendor) -> Self {
+        Self { path, metadata, vendor, file_system }
     }
 
     /// The driver's name as a CDI vendor.
@@ -41,19 +46,66 @@ impl Directory {
     /// # Errors
     /// [`CdiError::Io`]; the spec is then as it was before.
     pub fn write(&self, uid: &str, spec: &Spec) -> Result<(), CdiError> {
-        let path = self.path.join(self.vendor.file_name(uid));
-        let error = |error| CdiError::io("write", &path, error);
-        let mut content = serde_json::to_vec_pretty(spec).map_err(|json| error(io::Error::other(json)))?;
+        self.write_spec(&self.vendor.file_name(uid), spec)
+    }
+
+    /// Writes what the claim's containers are told about its devices: a file for each request, and then the spec that mounts
+    /// them. A container that has a file mounted keeps it as it was. Blocks for some file operations.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`]; [`Directory::remove`] removes what was written.
+    pub fn write_metadata(
+        &self,
+        claim: MetadataClaim<'_>,
+        requests: &[RequestMetadata<'_>],
+    ) -> Result<(), CdiError> {
+        for request in requests {
+            let name = metadata::file_name(claim.uid, request.request);
+            self.replace(&self.metadata, &name, &request.contents(&self.vendor, claim))?;
+        }
+        let spec = metadata::metadata_spec(&self.vendor, &self.metadata, claim, requests);
+        self.write_spec(&self.vendor.metadata_file_name(claim.uid), &spec)
+    }
+
+    /// Whether a claim's metadata of these requests is there as a whole. Blocks for file reads.
+    ///
+    /// # Errors
+    /// [`CdiError::Io`] if a file exists and can't be read.
+    pub fn has_metadata<'a>(
+        &self,
+        uid: &str,
+        requests: impl IntoIterator<Item = &'a str>,
+    ) -> Result<bool, CdiError> {
+        let spec = self.path.join(self.vendor.metadata_file_name(uid));
+        let files = requests.into_iter().map(|request| self.metadata.join(metadata::file_name(uid, request)));
+        for path in std::iter::once(spec).chain(files) {
+            match self.file_system.read(&path) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(CdiError::io("read", path, error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_spec(&self, name: &str, spec: &Spec) -> Result<(), CdiError> {
+        let error = |error| CdiError::io("write", self.path.join(name), io::Error::other(error));
+        let mut content = serde_json::to_vec_pretty(spec).map_err(error)?;
         content.push(b'\n');
-        let temporary = self.temporary(uid);
-        let replace = || replace_by(&*self.file_system, &temporary, &path, &content);
+        self.replace(&self.path, name, &content)
+    }
+
+    /// Replaces a file of a claim, whose lock is held: there is one temporary name for each file.
+    fn replace(&self, directory: &Path, name: &str, content: &[u8]) -> Result<(), CdiError> {
+        let (temporary, path) = (directory.join(temporary(name)), directory.join(name));
+        let replace = || replace_by(&*self.file_system, &temporary, &path, content);
         match replace() {
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => {
-                self.file_system.create_directory(&self.path).and_then(|()| replace())
+                self.file_system.create_directory(directory).and_then(|()| replace())
             }
             written => written,
         }
-        .map_err(error)
+        .map_err(|error| CdiError::io("write", &path, error))
     }
 
     /// Reads a claim's spec; `None` if there is none, or if it can't be understood. Blocks for a file read.
@@ -76,7 +128,7 @@ impl Directory {
     /// # Errors
     /// [`CdiError::Io`] if the directory exists and can't be listed.
     pub fn of_other_drivers(&self) -> Result<Vec<(String, String, Spec)>, CdiError> {
-        let files = self.list()?;
+        let files = self.list(&self.path)?;
         let others = files.iter().filter_map(|file| {
             let (driver, uid) = self.vendor.other(&file.name)?;
             let content = self.file_system.read(&self.path.join(&file.name)).ok()?;
@@ -85,46 +137,59 @@ impl Directory {
         Ok(others.collect())
     }
 
-    /// Removes a claim's spec, and a half-written one left by a crash, if they exist. Blocks for some file
+    /// Removes a claim's specs and metadata, and half-written ones left by a crash, if they exist. Blocks for some file
     /// operations.
     ///
     /// # Errors
     /// [`CdiError::Io`].
     pub fn remove(&self, uid: &str) -> Result<(), CdiError> {
         self.remove_unfinished(uid)?;
-        self.remove_file(&self.path.join(self.vendor.file_name(uid)))
+        for name in [self.vendor.file_name(uid), self.vendor.metadata_file_name(uid)] {
+            self.remove_file(&self.path.join(name))?;
+        }
+        self.remove_metadata(uid, |_| true)
     }
 
-    /// Removes a claim's half-written spec left by a crash. Blocks for a file operation.
+    /// Removes a claim's half-written files left by a crash. Blocks for some file operations.
     ///
     /// # Errors
     /// [`CdiError::Io`].
     pub fn remove_unfinished(&self, uid: &str) -> Result<(), CdiError> {
-        self.remove_file(&self.temporary(uid))
+        for name in [self.vendor.file_name(uid), self.vendor.metadata_file_name(uid)] {
+            self.remove_file(&self.path.join(temporary(&name)))?;
+        }
+        self.remove_metadata(uid, |name| finished(name) != name)
     }
 
-    /// The claims with a spec of this driver here, complete or half-written. Files of others are not read.
+    /// Removes those files of a claim's metadata whose names are `chosen`.
+    fn remove_metadata(&self, uid: &str, chosen: impl Fn(&str) -> bool) -> Result<(), CdiError> {
+        for file in self.list(&self.metadata)? {
+            let of_claim = finished(&file.name).split_once('_').is_some_and(|(of, _)| of == uid);
+            if of_claim && chosen(&file.name) {
+                self.remove_file(&self.metadata.join(&file.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The claims with a spec or metadata of this driver here, complete or half-written. Files of others are not read.
     ///
     /// # Errors
     /// [`CdiError::Io`] if the directory exists and can't be listed.
     pub fn claims(&self) -> Result<Vec<SpecFile>, CdiError> {
-        let files = self.list()?;
-        let mut claims: Vec<SpecFile> = files
+        let (specs, metadata) = (self.list(&self.path)?, self.list(&self.metadata)?);
+        let specs = specs.iter().filter_map(|file| self.vendor.uid(finished(&file.name)));
+        let metadata = metadata
             .iter()
-            .filter_map(|file| {
-                let half = file.name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
-                self.vendor.uid(half.unwrap_or(&file.name))
-            })
-            .map(|uid| SpecFile { uid: uid.to_owned() })
-            .collect();
-        claims.dedup();
-        Ok(claims)
+            .filter_map(|file| Some(finished(&file.name).strip_suffix(".json")?.split_once('_')?.0));
+        let claims: BTreeSet<&str> = specs.chain(metadata).collect();
+        Ok(claims.into_iter().map(|uid| SpecFile { uid: uid.to_owned() }).collect())
     }
 
-    fn list(&self) -> Result<Vec<Listed>, CdiError> {
-        match self.file_system.list(&self.path) {
+    fn list(&self, directory: &Path) -> Result<Vec<Listed>, CdiError> {
+        match self.file_system.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            listed => listed.map_err(|error| CdiError::io("list", &self.path, error)),
+            listed => listed.map_err(|error| CdiError::io("list", directory, error)),
         }
     }
 
@@ -134,9 +199,14 @@ impl Directory {
             _ => Ok(()),
         }
     }
+}
 
-    /// One name per claim, used only under the claim's lock. Runtimes read `.json` and `.yaml` only.
-    fn temporary(&self, uid: &str) -> PathBuf {
-        self.path.join(format!(".{}.new", self.vendor.file_name(uid)))
-    }
+/// The name under which a file is written. Runtimes read `.json` and `.yaml` only.
+fn temporary(name: &str) -> String {
+    format!(".{name}.new")
+}
+
+/// The name that a half-written file was to have; of a finished one its own.
+fn finished(name: &str) -> &str {
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(".new")).unwrap_or(name)
 }

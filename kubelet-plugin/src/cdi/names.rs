@@ -7,6 +7,9 @@ use super::CdiError;
 /// The class of the specs of claims: kind `<driver>/claim`.
 pub const CLASS: &str = "claim";
 
+/// The class of the specs of claims' metadata: kind `<driver>/metadata`, as Kubernetes' own library for drivers names it.
+pub(super) const METADATA_CLASS: &str = "metadata";
+
 /// A driver name as a CDI vendor: the first part of our specs' kinds and file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vendor(String);
@@ -43,23 +46,30 @@ impl Vendor {
         format!("{}-{CLASS}_{uid}.json", self.0)
     }
 
-    /// The claim's UID from the file name of its spec; `None` if the file is not ours.
+    /// File name of the spec of a claim's metadata.
+    pub(super) fn metadata_file_name(&self, uid: &str) -> String {
+        format!("{}-{METADATA_CLASS}_{uid}.json", self.0)
+    }
+
+    /// The claim's UID from the file name of its spec, or of that of its metadata; `None` if the file is not ours.
     pub(super) fn uid<'a>(&self, file_name: &'a str) -> Option<&'a str> {
-        let (vendor, uid) = vendor_and_uid(file_name)?;
+        let (vendor, uid) =
+            vendor_and_uid(file_name, CLASS).or_else(|| vendor_and_uid(file_name, METADATA_CLASS))?;
         (vendor == self.0).then_some(uid)
     }
 
     /// Driver name and claim UID from the file name of a spec that another installation of Tessera may have written,
     /// under another driver name.
     pub(super) fn other<'a>(&self, file_name: &'a str) -> Option<(&'a str, &'a str)> {
-        vendor_and_uid(file_name).filter(|(vendor, _)| *vendor != self.0 && Vendor::new(vendor).is_ok())
+        vendor_and_uid(file_name, CLASS)
+            .filter(|(vendor, _)| *vendor != self.0 && Vendor::new(vendor).is_ok())
     }
 }
 
-/// Vendor and UID of `<vendor>-claim_<uid>.json`. A driver's name is a DNS name, so it contains no `_`.
-fn vendor_and_uid(file_name: &str) -> Option<(&str, &str)> {
+/// Vendor and UID of `<vendor>-<class>_<uid>.json`. A driver's name is a DNS name, so it contains no `_`.
+fn vendor_and_uid<'a>(file_name: &'a str, class: &str) -> Option<(&'a str, &'a str)> {
     let (vendor, uid) = file_name.strip_suffix(".json")?.split_once('_')?;
-    let vendor = vendor.strip_suffix(CLASS)?.strip_suffix('-')?;
+    let vendor = vendor.strip_suffix(class)?.strip_suffix('-')?;
     (!uid.is_empty() && !vendor.is_empty()).then_some((vendor, uid))
 }
 
@@ -96,6 +106,7 @@ mod tests {
     fn only_our_own_files_are_ours() {
         let vendor = Vendor::new("gpu.tessera.dev").unwrap();
         assert_eq!(vendor.uid("gpu.tessera.dev-claim_u-1.json"), Some("u-1"));
+        assert_eq!(vendor.uid(&vendor.metadata_file_name("u-1")), Some("u-1"));
         for other in [
             "gpu.tessera.dev-claim_.json",
             "gpu.tessera.dev-claim_u.yaml",
@@ -115,6 +126,7 @@ mod tests {
         assert_eq!(vendor.other("gpu.nvidia.com-claim_u-1.json"), Some(("gpu.nvidia.com", "u-1")));
         for other in [
             "gpu.tessera.dev-claim_u-1.json",
+            "gpu.nvidia.com-metadata_u-1.json",
             ".gpu.nvidia.com-claim_u.json.new",
             "-claim_u.json",
             "nvidia.json",

@@ -17,6 +17,8 @@ use tessera_journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 pub(super) struct AllocatedDevice {
     /// The request, without the subrequest's part: the kubelet matches it against the requests of containers.
     pub request: String,
+    /// The subrequest's part of it.
+    pub alternative: Option<String>,
     pub device: DeviceName,
     pub pool: String,
     pub share_id: Option<String>,
@@ -117,10 +119,15 @@ fn device(
     if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
     }
-    let request = result.request.split_once('/').map_or(&*result.request, |(request, _)| request);
+    refuse_own_daemon(result, &settings)?;
+    let (request, alternative) = match result.request.split_once('/') {
+        None => (&*result.request, None),
+        Some((request, alternative)) => (request, Some(alternative)),
+    };
     let cdi_name = cdi::device_name(claim_uid, &device.to_string(), result.share_id.as_deref());
     Ok(AllocatedDevice {
         request: request.to_owned(),
+        alternative: alternative.map(str::to_owned),
         device,
         pool: result.pool.clone(),
         share_id: result.share_id.clone(),
@@ -129,6 +136,24 @@ fn device(
         cdi_name,
         share,
     })
+}
+
+/// Refuses an MPS daemon of the claim's own on a card or a partition that other claims have, too.
+fn refuse_own_daemon(
+    result: &DeviceRequestAllocationResult,
+    settings: &Settings,
+) -> Result<(), PrepareError> {
+    match &settings.sharing {
+        Some(ClaimSharing { how: Sharing::Mps(_), .. }) if result.share_id.is_some() => {
+            Err(PrepareError::Sharing {
+                device: result.device.clone(),
+                reason: "other claims have it, too (sharing.consumableShares of its GpuPool), and the MPS daemon of a claim \
+                         serves this one alone: leave strategy MPS out, or ask for a share by MPS, where a GpuPool offers them"
+                    .to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a record is of this allocation. A claim can be deallocated and allocated again under the same UID.
@@ -159,6 +184,7 @@ pub(super) fn recorded_devices(record: &ClaimRecord) -> Result<Vec<AllocatedDevi
             device.partition.as_ref().and_then(|partition| partition.compute_slices);
         Ok(AllocatedDevice {
             request: device.request.clone(),
+            alternative: device.alternative.clone(),
             device: device.device.parse()?,
             pool: device.pool.clone(),
             share_id: device.share_id.clone(),

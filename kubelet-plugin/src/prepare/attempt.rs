@@ -10,18 +10,19 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::PciBusId;
 use tessera_card::CardLocks;
 use tessera_dra_kubelet::{ClaimReference, PreparedDevice};
-use tessera_journal::{ClaimRecord, HardwareRecord, Stage};
+use tessera_journal::{ClaimRecord, HardwareRecord, Journal, Stage};
 use tessera_nvml::Nvml;
 
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
 use super::call::Call;
 use super::changes::CardPlan;
 use super::claim::{self, Found};
+use super::metadata::has_metadata;
 use super::need::{DeviceNeed, needs};
 use super::record::{answer, device_names, held_cards};
 use super::worker::Worker;
 use super::{Operation, Phase, PrepareError};
-use crate::cdi::DriverFiles;
+use crate::cdi::{self, DriverFiles};
 
 pub(super) use locks::LOCK_PATIENCE;
 
@@ -114,7 +115,8 @@ impl Attempt<'_> {
         let plans = worker.plan(&nvml, &locks, self.claim, &needs, BTreeSet::new());
         let plans = self.timed(Phase::Hardware, plans).await?;
 
-        let mut record = self.worker.intent(self.claim, self.call.pods(), &needs, &plans);
+        let mut record =
+            self.worker.intent(self.claim, self.call.pods(), self.call.metadata(), &needs, &plans);
         if let Err(error) = self.make_real(&mut record, &nvml, &locks, plans, files).await {
             record.stage = Stage::Intent;
             if let Err(undo) = worker.undo(self.operation, &self.claim.uid, Some((&record, &locks))).await {
@@ -125,7 +127,7 @@ impl Attempt<'_> {
         }
         let pods: Vec<String> = self.call.consumers().into_iter().filter_map(|pod| pod.name).collect();
         tracing::info!(?pods, devices = ?device_names(&record), "prepared");
-        Ok(answer(&record))
+        Ok(answer(worker.cdi.vendor(), &record))
     }
 
     /// Intents, effects, completion. The order must hold, whatever is added in between.
@@ -183,14 +185,16 @@ impl Attempt<'_> {
 
     /// The answer of an earlier Prepare. Restores the claim's CDI spec if it was removed.
     async fn tell_again(&self, record: &ClaimRecord) -> Result<Vec<PreparedDevice>, PrepareError> {
-        let uid = record.uid.clone();
-        let spec = self.timed(Phase::Cdi, self.worker.disk(move |_, cdi| cdi.read(&uid))).await?;
-        if spec.is_none() {
+        let known = record.clone();
+        let is_there = move |_: &Journal, cdi: &cdi::Directory| {
+            Ok::<_, PrepareError>(cdi.read(&known.uid)?.is_some() && has_metadata(cdi, &known)?)
+        };
+        if !self.timed(Phase::Cdi, self.worker.disk(is_there)).await? {
             let files = self.driver_files(&self.worker.nvml()?).await?;
             tracing::warn!("the CDI spec of the prepared claim was gone: writing it again");
             self.timed(Phase::Cdi, self.worker.write_spec(record, files)).await?;
         }
-        Ok(answer(record))
+        Ok(answer(self.worker.cdi.vendor(), record))
     }
 
     /// The devices of this driver that the API says are allocated to the claim.

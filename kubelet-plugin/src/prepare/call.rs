@@ -10,10 +10,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{PrepareError, claim};
-use tessera_journal::ClaimPod;
+use tessera_api::limits;
+use tessera_journal::{ClaimMetadata, ClaimPod};
 
 /// Grace period for a request in flight (to the API server, to the driver) after cancellation.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// The annotation of a claim that was made of a template: the entry of the pod's `resourceClaims` that it is for
+/// (`PodResourceClaimAnnotation` in `k8s.io/api/resource/v1`).
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// Time limit of one background pass over all claims. The next pass does what this one did not get to.
 const BACKGROUND: Duration = Duration::from_secs(300);
@@ -101,6 +106,15 @@ impl Call {
     pub(super) fn pods(&self) -> Vec<ClaimPod> {
         let pod = |pod: ObjectReference| Some(ClaimPod { name: pod.name?, uid: pod.uid? });
         self.consumers().into_iter().filter_map(pod).collect()
+    }
+
+    /// What its record keeps of the claim for its metadata.
+    pub(super) fn metadata(&self) -> ClaimMetadata {
+        let pod_claim =
+            |found: Arc<ResourceClaim>| found.metadata.annotations.as_ref()?.get(POD_CLAIM).cloned();
+        // It becomes part of a path.
+        let pod_claim = self.found().and_then(pod_claim).filter(|name| limits::is_dns_label(name));
+        ClaimMetadata { pod_claim }
     }
 
     /// The pods that the claim is reserved for.

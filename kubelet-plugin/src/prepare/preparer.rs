@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::MpsMetrics;
+use super::activity::{Activities, Activity};
 use super::call::{Call, in_time};
 use super::device_status::DeviceStatus;
 use super::driver_files::Files;
@@ -29,7 +30,8 @@ use super::{
 use super::{claim_events, reference};
 use crate::cdi;
 use crate::driver::Driver;
-use tessera_card::Locks;
+use tessera_api::PciBusId;
+use tessera_card::{LockState, Locks};
 use tessera_journal::{ClaimRecord, Journal};
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
@@ -77,7 +79,9 @@ impl Preparer {
         observer: Arc<dyn PrepareObserver>,
     ) -> Result<Self, PrepareError> {
         let vendor = cdi::Vendor::new(&options.driver_name)?;
-        let cdi = cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), vendor);
+        let metadata = options.state_directory.join("device-metadata");
+        let cdi =
+            cdi::Directory::new(options.file_system.clone(), options.cdi_directory.clone(), metadata, vendor);
         let locks = Locks::open(journal.directory().join("locks"), options.cdi_directory.join(CARD_LOCKS))?;
         let events = Events::start(client.clone(), &options.driver_name, &options.node_name);
         let worker = Worker {
@@ -96,6 +100,7 @@ impl Preparer {
             observer: Arc::new(OwnTime::new(observer)),
             events,
             unsettled: Notify::new(),
+            activities: Activities::default(),
             released: broadcast::Sender::new(RELEASES),
         };
         worker.recover().await?;
@@ -228,6 +233,24 @@ impl Preparer {
         Ok(records.filter(|record| self.worker.is_prepared(record)).collect())
     }
 
+    /// The work on claims that runs now.
+    #[must_use]
+    pub fn at_work(&self) -> Vec<Activity> {
+        self.worker.activities.list()
+    }
+
+    /// Which cards are locked here, or waited for.
+    #[must_use]
+    pub fn card_locks(&self) -> Vec<LockState> {
+        self.worker.locks.states()
+    }
+
+    /// The calls of the driver that run for claims: about which card, or the driver as a whole, and since when.
+    #[must_use]
+    pub fn driver_calls(&self) -> Vec<(Option<PciBusId>, Instant)> {
+        self.worker.calls.running()
+    }
+
     /// Number of partitions that this driver made and of cards whose MIG mode it switched, by the journal on disk, as
     /// `mig_partition` and `mig_mode`.
     ///
@@ -283,6 +306,7 @@ impl Preparer {
     fn start(&self, operation: Operation, claim: ClaimReference) -> Pending {
         let worker = self.worker.clone();
         let uid = claim.uid.clone();
+        let (activities, of) = (worker.activities.clone(), claim.clone());
         let deadline = tokio::time::Instant::now() + worker.options.answer_within;
         self.work.join_or_start(&uid, operation, move |ending| {
             let span = tracing::info_span!(
@@ -315,7 +339,8 @@ impl Preparer {
                 }
                 answer
             };
-            OwnTime::count(work).instrument(span)
+            let work = activities.during(operation, of, OwnTime::count(work));
+            work.instrument(span)
         })
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::Map;
 use tessera_api::PciBusId;
 use tessera_dra_kubelet::PreparedDevice;
-use tessera_journal::{ClaimDevice, ClaimPartition, ClaimPod, ClaimRecord, Stage};
+use tessera_journal::{ClaimDevice, ClaimMetadata, ClaimPartition, ClaimPod, ClaimRecord, Stage};
 
 use super::changes::CardPlan;
 use super::need::DeviceNeed;
 use super::sharing::ShareLimits;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError};
-use crate::cdi::DriverFiles;
+use crate::cdi::{self, DriverFiles};
 
 impl Worker {
     /// The record of what is about to be prepared.
@@ -21,6 +21,7 @@ impl Worker {
         &self,
         claim: &ClaimReference,
         pods: Vec<ClaimPod>,
+        metadata: ClaimMetadata,
         needs: &[DeviceNeed],
         plans: &[CardPlan],
     ) -> ClaimRecord {
@@ -33,6 +34,7 @@ impl Worker {
             stage: Stage::Intent,
             devices: needs.iter().map(|need| self.claim_device(need)).collect(),
             pods,
+            metadata: Some(metadata),
             other: Map::new(),
         };
         for found in plans.iter().flat_map(|plan| &plan.found) {
@@ -58,6 +60,7 @@ impl Worker {
             card: allocated.device.card(),
             pool: allocated.pool.clone(),
             request: allocated.request.clone(),
+            alternative: allocated.alternative.clone(),
             share_id: allocated.share_id.clone(),
             admin_access: allocated.admin_access,
             card_uuid: need.identity.uuid.clone(),
@@ -88,14 +91,19 @@ impl Worker {
     }
 }
 
-/// The answer to the kubelet for a prepared claim.
-pub(super) fn answer(record: &ClaimRecord) -> Vec<PreparedDevice> {
-    let device = |device: &ClaimDevice| PreparedDevice {
-        request_names: vec![device.request.clone()],
-        pool_name: device.pool.clone(),
-        device_name: device.device.clone(),
-        cdi_device_ids: vec![device.cdi_device_id.clone()],
-        share_id: device.share_id.clone(),
+/// The answer to the kubelet for a prepared claim. The first device of each request brings the request's metadata.
+pub(super) fn answer(vendor: &cdi::Vendor, record: &ClaimRecord) -> Vec<PreparedDevice> {
+    let mut told = BTreeSet::new();
+    let device = |device: &ClaimDevice| {
+        let is_first = told.insert(device.request.clone()) && record.metadata.is_some();
+        let metadata = is_first.then(|| cdi::metadata_device_id(vendor, &record.uid, &device.request));
+        PreparedDevice {
+            request_names: vec![device.request.clone()],
+            pool_name: device.pool.clone(),
+            device_name: device.device.clone(),
+            cdi_device_ids: std::iter::once(device.cdi_device_id.clone()).chain(metadata).collect(),
+            share_id: device.share_id.clone(),
+        }
     };
     record.devices.iter().map(device).collect()
 }

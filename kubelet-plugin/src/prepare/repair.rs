@@ -234,7 +234,7 @@ impl Attempt<'_> {
         for intent in plans.iter().flat_map(|plan| plan.intents()) {
             intents.entry(intent.card).or_default().push(intent.id.clone());
         }
-        let mut made = worker.intent(self.claim, self.call.pods(), &needs, &plans);
+        let mut made = worker.intent(self.claim, self.call.pods(), self.call.metadata(), &needs, &plans);
         if let Err(error) = self.make_hardware(&mut made, &nvml, &locks, plans).await {
             if let Err(undo) = worker.unmake(&nvml, &locks, intents).await {
                 tracing::warn!(error = %undo, "could not undo what the failed attempt made; it is tried again");
@@ -255,7 +255,7 @@ impl Attempt<'_> {
         };
         let record = worker.complete(record, files).await?;
         tracing::info!(devices = ?device_names(&record), "made again what the claim had lost");
-        Ok(answer(&record))
+        Ok(answer(worker.cdi.vendor(), &record))
     }
 }
 

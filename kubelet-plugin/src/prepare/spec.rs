@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tessera_journal::{ClaimDevice, ClaimRecord, Journal};
 
 use super::PrepareError;
+use super::metadata::{has_metadata, write_metadata};
 use super::worker::Worker;
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
 
@@ -16,8 +17,10 @@ impl Worker {
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
         let (roots, record) = (self.options.roots.clone(), record.clone());
+        let published = self.published.borrow().clone();
         let write = move |_: &Journal, cdi: &cdi::Directory| {
             let devices = spec_devices(&record, &roots)?;
+            write_metadata(cdi, &record, published.as_deref())?;
             let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
             Ok::<_, PrepareError>(cdi.write(&record.uid, &spec)?)
         };
@@ -69,7 +72,11 @@ impl Worker {
         files: Arc<cdi::DriverFiles>,
     ) -> Result<(), PrepareError> {
         let (roots, claim) = (self.options.roots.clone(), record.clone());
+        let published = self.published.borrow().clone();
         let write = move |_: &Journal, cdi: &cdi::Directory| {
+            if !has_metadata(cdi, &claim)? {
+                write_metadata(cdi, &claim, published.as_deref())?;
+            }
             let (uid, devices) = (&claim.uid, spec_devices(&claim, &roots)?);
             let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
             if cdi.read(uid)?.as_ref() == Some(&spec) {

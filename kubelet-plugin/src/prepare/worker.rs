@@ -13,6 +13,7 @@ use tessera_nvml::{DriverCalls, Nvml};
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::Instrument as _;
 
+use super::activity::{self, Activities};
 use super::device_status::DeviceStatus;
 use super::driver_files::Files;
 use super::need::Profiles;
@@ -40,6 +41,8 @@ pub(super) struct Worker {
     pub(super) device_status: DeviceStatus,
     /// Notified when an MPS daemon may differ from what the journal says.
     pub(super) unsettled: Notify,
+    /// The work on claims that runs.
+    pub(super) activities: Activities,
     /// UIDs of claims that have released what they held.
     pub(super) released: broadcast::Sender<Arc<str>>,
 }
@@ -69,7 +72,9 @@ impl Worker {
     ) -> Result<T, E> {
         let span = tracing::debug_span!("phase", phase = phase.as_str());
         let start = Instant::now();
+        let entered = activity::enter(phase);
         let result = work.instrument(span).await;
+        drop(entered);
         self.observer.phase(operation, phase, result.is_ok(), start.elapsed());
         result
     }

@@ -113,8 +113,8 @@ fn report(
         None => Some(1.0),
         Some(profile) => card.and_then(|card| multiprocessor_share(card, profile)),
     };
-    let is_shared =
-        matches!(name, Some(DeviceName::Mps(_) | DeviceName::PartitionMps(_) | DeviceName::TimeSlice(_)));
+    let is_shared = device.share_id.is_some()
+        || matches!(name, Some(DeviceName::Mps(_) | DeviceName::PartitionMps(_) | DeviceName::TimeSlice(_)));
     let granted = match profile {
         None => card.and_then(usable),
         Some(profile) => card.and_then(|card| profile_memory(card, profile)),
@@ -127,6 +127,7 @@ fn report(
         (_, Some(share)) => multiprocessors
             .zip(share.compute)
             .map(|(multiprocessors, percent)| multiprocessors * f64::from(percent) / 100.0),
+        _ if is_shared => None,
         _ => multiprocessors,
     };
     let pods: BTreeSet<&str> = record

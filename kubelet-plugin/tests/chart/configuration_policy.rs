@@ -161,6 +161,40 @@ async fn it_finds_the_wrong_object_in_everything_that_has_some() {
     policy.remove().await;
 }
 
+/// Claims for ConsumableShares of NVIDIA's driver, where no pool offers them.
+#[tokio::test]
+async fn it_refuses_shares_that_nobody_offers() {
+    let policy = Policy::install("consumable.example.com", "configuration-shares").await;
+    let asking = |class: &str, capacity: &str| json!({"name": "a", "deviceClassName": class, "capacity": {"requests": {capacity: "1"}}});
+    let exactly = |class: &str, capacity: &str| {
+        let mut exactly = asking(class, capacity);
+        exactly.as_object_mut().expect("an object").remove("name");
+        json!({"name": "card", "exactly": exactly})
+    };
+    let own = "consumable.example.com";
+    for (request, refused) in [
+        (exactly(own, "shares"), true),
+        (exactly(&format!("mig.{own}"), &format!("{own}/shares")), true),
+        (json!({"name": "card", "firstAvailable": [asking(own, "shares")]}), true),
+        (
+            json!({"name": "card", "firstAvailable": [asking(own, "shares"), {"name": "b", "deviceClassName": own}]}),
+            false,
+        ),
+        (exactly(own, "memory"), false),
+        (exactly("class.of-somebody.example.com", "shares"), false),
+    ] {
+        let answer = policy.claim_with(json!({"requests": [request]})).await;
+        let said =
+            answer.as_ref().err().is_some_and(|error| error.contains("offer.sharing.consumableShares"));
+        assert_eq!((answer.is_err(), said), (refused, refused), "{request}: {answer:?}");
+    }
+    policy.remove().await;
+    let values = ["sharing.consumableShares.enabled=true"];
+    let only = ["--show-only=templates/configuration-policy.yaml"];
+    let text = template(&values, &only).await.expect("rendered");
+    assert!(!text.contains("capacity shares") && text.contains("variables.wrong"), "{text}");
+}
+
 /// The chart's files are what the types say.
 #[test]
 fn the_charts_expressions_are_up_to_date() {

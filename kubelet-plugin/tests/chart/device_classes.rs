@@ -73,7 +73,6 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
     let values = [
         r#"driverName="gpu.nvidia.com""#,
         "crds.install=false",
-        "extendedResourceNames.enabled=true",
         r#"extendedResourceNames.mig.strategy="mixed""#,
         r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#,
     ];
@@ -115,6 +114,20 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
     assert!(arguments.contains(&json!("--driver-name=gpu.nvidia.com")), "{arguments:?}");
     let mounts = plugin["volumeMounts"].as_array().expect("mounts");
     assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/lib/kubelet/plugins/gpu.nvidia.com"));
+}
+
+/// NVIDIA's chart gives whole cards their name unasked.
+#[tokio::test]
+async fn extended_resources_are_off_but_under_nvidias_name() {
+    for (values, on) in [
+        (vec![], false),
+        (vec![r#"driverName="gpu.nvidia.com""#], true),
+        (vec![r#"driverName="gpu.nvidia.com""#, "extendedResourceNames.enabled=false"], false),
+        (vec!["extendedResourceNames.enabled=true"], true),
+    ] {
+        let text = template(&values, &["--show-only=templates/deviceclasses.yaml"]).await.expect("rendered");
+        assert_eq!(text.contains("extendedResourceName: nvidia.com/gpu\n"), on, "{values:?}");
+    }
 }
 
 /// NVIDIA's chart already has the class: helm reports that before it installs anything.

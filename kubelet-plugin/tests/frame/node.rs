@@ -188,7 +188,11 @@ impl Node {
     pub fn specs(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.cdi_directory()).into_iter().flatten().flatten();
         let names = files.map(|entry| entry.file_name().into_string().unwrap());
-        names.filter(|name| name.ends_with(".json")).collect()
+        let names: Vec<String> = names.filter(|name| name.ends_with(".json")).collect();
+        let claims = || names.iter().filter(|name| !name.contains("-metadata_")).cloned();
+        let metadata = names.iter().filter(|name| name.contains("-metadata_")).count();
+        assert!(claims().count() > 0 || metadata == 0, "what is told of claims is left: {names:?}");
+        claims().collect()
     }
 
     /// All sockets, of both kinds.

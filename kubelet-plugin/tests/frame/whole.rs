@@ -37,7 +37,10 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
         .iter()
         .map(|device| format!("{kind}={}", device["name"].as_str().unwrap()))
         .collect();
-    assert!(prepared.iter().flat_map(|device| &device.cdi_device_ids).all(|id| known.contains(id)), "{spec}");
+    let (metadata, of_devices): (Vec<&String>, Vec<_>) =
+        prepared.iter().flat_map(|device| &device.cdi_device_ids).partition(|id| id.contains("/metadata="));
+    assert!(of_devices.iter().all(|id| known.contains(id)), "{spec}");
+    assert_eq!(metadata, [&format!("{DRIVER}/metadata={}_gpus", claim.uid)]);
 
     for line in [
         "tessera_prepared_devices 2",

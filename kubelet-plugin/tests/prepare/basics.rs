@@ -22,13 +22,20 @@ fn device(request: &str, device: &str, claim: &ClaimReference) -> PreparedDevice
     }
 }
 
+/// The first device of a request, which brings what its containers are told about all of them.
+fn first_device(request: &str, name: &str, claim: &ClaimReference) -> PreparedDevice {
+    let mut first = device(request, name, claim);
+    first.cdi_device_ids.push(format!("gpu.tessera.dev/metadata={}_{request}", claim.uid));
+    first
+}
+
 #[tokio::test]
 async fn a_claim_is_prepared_once_and_undone() {
     let node = Node::new(2);
     let (preparer, claim) = (node.start().await, claim("a"));
     node.api.allocate(&claim, &[("gpus/big", "gpu-01-00"), ("gpus/big", "gpu-02-00")]);
 
-    let expected = [device("gpus", "gpu-01-00", &claim), device("gpus", "gpu-02-00", &claim)];
+    let expected = [first_device("gpus", "gpu-01-00", &claim), device("gpus", "gpu-02-00", &claim)];
     assert_eq!(prepare(&preparer, &claim).await.unwrap(), expected);
     let written = fs::metadata(node.record_path(&claim)).unwrap().modified().unwrap();
     let asked = node.cards.calls();
@@ -67,7 +74,7 @@ async fn the_record_holds_our_results_and_nothing_of_other_drivers() {
     foreign["driver"] = "nic.example.com".into();
     foreign["pool"] = "secret-pool".into();
     node.api.put(&claim, vec![foreign, result("gpus", "gpu-01-00")]);
-    assert_eq!(prepare(&preparer, &claim).await.unwrap(), [device("gpus", "gpu-01-00", &claim)]);
+    assert_eq!(prepare(&preparer, &claim).await.unwrap(), [first_device("gpus", "gpu-01-00", &claim)]);
     let record = node.record(&claim);
     assert!(!record.to_string().contains("nic"), "{record}");
     assert_eq!((&record["namespace"], &record["name"]), (&json!("ns"), &json!("a")));
@@ -241,7 +248,7 @@ async fn a_claim_that_was_allocated_anew_moves() {
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     prepare(&preparer, &claim).await.unwrap();
     node.api.allocate(&claim, &[("gpus", "gpu-02-00")]);
-    assert_eq!(prepare(&preparer, &claim).await.unwrap(), [device("gpus", "gpu-02-00", &claim)]);
+    assert_eq!(prepare(&preparer, &claim).await.unwrap(), [first_device("gpus", "gpu-02-00", &claim)]);
     assert_eq!(node.settled()["uid-a"].first().unwrap(), "gpu-02-00");
 }
 
@@ -281,6 +288,13 @@ async fn a_cdi_spec_that_someone_removed_comes_back() {
     fs::remove_dir_all(node.path().join("cdi")).unwrap();
     prepare(&preparer, &claim).await.unwrap();
     assert_eq!(node.spec(&claim), spec);
+    let metadata = node.path().join("kubelet/plugins/gpu.tessera.dev/device-metadata");
+    fs::remove_dir_all(&metadata).unwrap();
+    prepare(&preparer, &claim).await.unwrap();
+    assert_eq!(node.settled().len(), 1, "the metadata is there again");
+    fs::remove_dir_all(&metadata).unwrap();
+    preparer.restore_specs().await.unwrap();
+    assert_eq!(node.settled().len(), 1, "and without the kubelet");
 
     fs::remove_file(node.spec_path(&claim)).unwrap();
     drop(preparer);
@@ -300,10 +314,23 @@ async fn only_our_own_stale_cdi_specs_are_swept() {
     let directory = node.path().join("cdi");
     fs::create_dir_all(&directory).unwrap();
     let foreign = ["nvidia.yaml", "k8s.gpu.nvidia.com-claim_u.yaml", "other.dev-claim_u.json"];
-    for name in foreign.iter().chain(&["gpu.tessera.dev-claim_u.json", ".gpu.tessera.dev-claim_v.json.new"]) {
+    let own = [
+        "gpu.tessera.dev-claim_u.json",
+        ".gpu.tessera.dev-claim_v.json.new",
+        "gpu.tessera.dev-metadata_w.json",
+        ".gpu.tessera.dev-metadata_x.json.new",
+    ];
+    for name in foreign.iter().chain(&own) {
         fs::write(directory.join(name), "{}").unwrap();
     }
+    // What a crash leaves before anything else of a claim is written.
+    let metadata = node.path().join("kubelet/plugins/gpu.tessera.dev/device-metadata");
+    fs::create_dir_all(&metadata).unwrap();
+    for name in ["y_gpus.json", ".z_gpus.json.new"] {
+        fs::write(metadata.join(name), "{}").unwrap();
+    }
     node.start().await;
+    assert_eq!(fs::read_dir(&metadata).unwrap().count(), 0);
     let mut expected = foreign.map(str::to_owned);
     expected.sort();
     assert_eq!(names(&directory), expected);

@@ -50,10 +50,11 @@ impl crash_matrix::Scenario for Scenario {
             }
             Self::StartAfterDeath => {
                 drop(preparer);
-                // Interrupted between CDI spec and record.
+                // Interrupted between CDI spec and record. Before come the file of its metadata and the spec of that; each is
+                // written under another name first.
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
-                disk.set(Some(Fault::Die(2, Moment::After)));
+                disk.set(Some(Fault::Die(6, Moment::After)));
                 prepare(&preparer, &mine).await.unwrap_err();
                 assert!(node.spec_path(&mine).exists() && !node.record_path(&mine).exists());
             }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tessera_kubelet_plugin::prepare::{PrepareError, Preparer};
+use tessera_fakes::poll::until;
+use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareError, Preparer};
 
 use crate::support::{Node, claim, prepare, unprepare};
 
@@ -149,5 +150,49 @@ fn background_work_survives_a_card_that_hangs() {
             "specs are put back, of both cards"
         );
         assert!(hang.calls() <= 2, "{} threads hang", hang.calls());
+    });
+}
+
+/// For the dump on a signal.
+#[test]
+fn what_hangs_is_known_by_claim_card_and_call() {
+    run(async {
+        let mut node = Node::new(2);
+        node.driver_answers_within = LONG;
+        node.answer_at_the_latest = LONG;
+        let preparer = node.start().await;
+        let hang = node.cards.hang(0);
+        let (hung, queued) = (claim("hung"), claim("queued"));
+        let card = "0000:01:00.0".parse().unwrap();
+        for claim in [&hung, &queued] {
+            node.api.allocate(claim, &[("gpus", "gpu-01-00")]);
+        }
+        let prepares = |claim: &tessera_dra_kubelet::ClaimReference| {
+            let (preparer, claim) = (preparer.clone(), claim.clone());
+            tokio::spawn(async move { prepare(&preparer, &claim).await.map(drop) })
+        };
+        let first = prepares(&hung);
+        let held = || preparer.card_locks().iter().any(|lock| lock.card == card && lock.is_held);
+        until("the card is locked", || held() && hang.calls() > 0).await;
+        let second = prepares(&queued);
+        let waits = || preparer.card_locks().iter().any(|lock| lock.card == card && !lock.is_held);
+        until("the other claim waits", waits).await;
+
+        let phase_of = |name: &str| {
+            let work = preparer.at_work();
+            let work = work.iter().find(|activity| activity.claim.name == name).unwrap();
+            assert_eq!(work.operation, Operation::Prepare);
+            let holder = preparer.card_locks().into_iter().find(|lock| lock.task == work.task);
+            (work.phases.last().map(|(phase, _)| *phase), holder.map(|lock| lock.is_held))
+        };
+        assert_eq!(phase_of("hung"), (Some(Phase::Hardware), Some(true)));
+        assert_eq!(phase_of("queued"), (Some(Phase::Lock), Some(false)));
+        assert!(preparer.driver_calls().iter().any(|(about, _)| *about == Some(card)));
+        drop(hang);
+        first.await.unwrap().unwrap();
+        // The card is the first claim's.
+        let ended = async { until("the first holds it", || preparer.card_locks().is_empty()).await };
+        ended.await;
+        drop(second);
     });
 }

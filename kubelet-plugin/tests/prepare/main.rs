@@ -16,6 +16,7 @@ mod instances;
 mod interleavings;
 mod killed;
 mod load;
+mod metadata;
 mod mig;
 mod mig_crash;
 mod other_installation;

@@ -38,7 +38,7 @@ async fn a_partition_lives_as_long_as_its_claim() {
     let devices = prepare(&preparer, &claim).await.unwrap();
     assert_eq!(devices.len(), 3);
     assert_eq!(devices[0].device_name, "gpu-01-00-mig-1g10gb-6");
-    assert_eq!(devices[0].cdi_device_ids, ["gpu.tessera.dev/claim=uid-a-gpu-01-00-mig-1g10gb-6"]);
+    assert_eq!(devices[0].cdi_device_ids[0], "gpu.tessera.dev/claim=uid-a-gpu-01-00-mig-1g10gb-6");
     assert_eq!(node.cards.instances().1, [(0, 9, 0), (0, 19, 6), (1, 0, 0)]);
     let caps = |one: u32, other: u32| {
         ["/dev/nvidia-caps/nvidia-cap", "/dev/nvidia-caps/nvidia-cap"]

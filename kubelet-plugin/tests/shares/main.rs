@@ -1,6 +1,7 @@
 //! Shares of cards, prepared with the real mps-host and the driver and programs of an emulated machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod consumable;
 mod container;
 mod crash;
 mod follow;

@@ -141,11 +141,7 @@ impl Node {
             result["pool"] = json!(format!("{}/node-a", self.driver_name));
             result
         };
-        let api_version = if self.driver_name == "gpu.nvidia.com" {
-            "resource.nvidia.com/v1beta1"
-        } else {
-            "gpu.tessera.dev/v1alpha1"
-        };
+        let api_version = self.api_version();
         let configs: Vec<_> = configs
             .iter()
             .map(|(requests, kind, sharing)| {
@@ -155,6 +151,29 @@ impl Node {
             .collect();
         let results = devices.iter().map(result).collect();
         self.api.put_configured(claim, results, self.driver_name, &configs);
+    }
+
+    /// Allocates a share of a whole card or a partition, with configuration as in [`Self::allocate_configured`].
+    pub fn allocate_share(&self, claim: &ClaimReference, device: &str, configs: &[(&str, Value)]) {
+        let mut share = result("gpu", device);
+        share["driver"] = json!(self.driver_name);
+        share["pool"] = json!(format!("{}/node-a", self.driver_name));
+        share["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
+        share["consumedCapacity"] = json!({"memory": "0", "shares": "1"});
+        let api_version = self.api_version();
+        let config = |(kind, sharing): &(&str, Value)| {
+            let parameters = json!({"apiVersion": api_version, "kind": kind, "sharing": sharing});
+            ("FromClaim", [].as_slice(), parameters)
+        };
+        let configs: Vec<_> = configs.iter().map(config).collect();
+        self.api.put_configured(claim, vec![share], self.driver_name, &configs);
+    }
+
+    fn api_version(&self) -> &'static str {
+        match self.driver_name {
+            "gpu.nvidia.com" => "resource.nvidia.com/v1beta1",
+            _ => "gpu.tessera.dev/v1alpha1",
+        }
     }
 
     /// UUID of a card.
@@ -173,7 +192,8 @@ impl Node {
     /// The claim's CDI spec.
     pub fn spec(&self, claim: &ClaimReference) -> Value {
         let entries = fs::read_dir(self.path("cdi")).unwrap().flatten();
-        let is_it = |name: &str| name.contains(&claim.uid) && !name.starts_with('.');
+        let is_it =
+            |name: &str| name.ends_with(&format!("-claim_{}.json", claim.uid)) && !name.starts_with('.');
         let mut files = entries.filter(|entry| is_it(&entry.file_name().to_string_lossy()));
         serde_json::from_slice(&fs::read(files.next().unwrap().path()).unwrap()).unwrap()
     }

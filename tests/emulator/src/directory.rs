@@ -8,6 +8,7 @@ pub mod elf;
 mod error;
 mod files;
 pub mod functions;
+mod pci_files;
 pub mod proc;
 pub mod sys;
 

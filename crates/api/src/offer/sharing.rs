@@ -16,6 +16,10 @@ pub struct Sharing {
     /// Time-slices; absent means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_slicing: Option<TimeSlicing>,
+    /// Whole cards and partitions that several claims have at once, as NVIDIA's driver offers them by its feature
+    /// `ConsumableShares`; absent means that each is one claim's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumable_shares: Option<ConsumableShares>,
 }
 
 /// Shares by MPS.
@@ -77,6 +81,39 @@ pub struct TimeSlicing {
     /// How long each runs before the next one's turn.
     #[serde(default)]
     pub interval: TimeSliceInterval,
+}
+
+/// How many claims have a whole card or a partition at once, by what they ask for. Nothing holds a program to what its claim
+/// asks for: programs take turns, and each sees all of the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "crd",
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "(self.mode == 'Shares') == has(self.shares)",
+        "message": "mode Shares needs shares, and no other mode has them",
+    }]))
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConsumableShares {
+    /// What limits the claims of one device.
+    pub mode: ConsumableSharesMode,
+    /// With mode `Shares`: how many there are of each device, 2 or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(range(min = 2, max = 1024)))]
+    pub shares: Option<u32>,
+}
+
+/// What limits the claims of one device, as the values `unlimited`, `memory` and a number of NVIDIA's chart do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum ConsumableSharesMode {
+    /// Nothing, except memory for those that ask for some.
+    Unlimited,
+    /// The memory that each asks for. A claim that asks for none has all of it.
+    Memory,
+    /// The number of shares, of which each claim has one if it asks for no more; and memory for those that ask for some.
+    Shares,
 }
 
 /// Length of a time-slice, as `nvidia-smi compute-policy --set-timeslice` takes it.
@@ -147,8 +184,20 @@ impl Sharing {
         }
         match &self.time_slicing {
             Some(slicing) if !(2..=MAX_REPLICAS).contains(&slicing.replicas) => {
-                error("sharing.timeSlicing.replicas", "must be from 2 to 1024")
+                return error("sharing.timeSlicing.replicas", "must be from 2 to 1024");
             }
+            _ => {}
+        }
+        let field = "sharing.consumableShares.shares";
+        match self.consumable_shares {
+            Some(ConsumableShares { mode: ConsumableSharesMode::Shares, shares }) => match shares {
+                None => error(field, "must be there with mode Shares"),
+                Some(shares) if !(2..=MAX_REPLICAS).contains(&shares) => {
+                    error(field, "must be from 2 to 1024")
+                }
+                Some(_) => Ok(()),
+            },
+            Some(ConsumableShares { shares: Some(_), .. }) => error(field, "is of mode Shares only"),
             _ => Ok(()),
         }
     }

@@ -14,18 +14,17 @@ pub struct HealthTaints(Vec<(Option<HealthFault>, DeviceTaint)>);
 impl HealthTaints {
     /// Those of `card`, by `policy`.
     pub fn new(driver_name: &str, card: &Card, policy: &HealthPolicy) -> Self {
-        let key = taint::key(driver_name, taint::UNHEALTHY);
         let of_fault = |fault: HealthFault| {
             let effect = policy.effect(&fault).taint_effect()?;
-            let value = Some(fault.name());
-            let taint = DeviceTaint { key: key.clone(), value, effect: effect.to_owned(), time_added: None };
+            let (key, value) = taint::of_fault(driver_name, &fault);
+            let taint = DeviceTaint { key, value, effect: effect.to_owned(), time_added: None };
             Some((Some(fault), taint))
         };
         let not_offered = match &card.health {
             Health::Unhealthy { reason } => {
                 let value =
                     Some(reason.clone()).filter(|text| !text.is_empty() && limits::is_label_value(text));
-                Some((None, no_schedule(key.clone(), value)))
+                Some((None, no_schedule(taint::key(driver_name, taint::UNHEALTHY), value)))
             }
             Health::Healthy | Health::Lost | Health::NotAnswering => None,
         };
@@ -70,9 +69,8 @@ pub fn set_allocation(device: &mut Device, allocation: Allocation) {
 /// Gives a device that is no longer offered the taints of what is wrong with its card now, in place of those that it was
 /// published with.
 pub fn set_health(device: &mut Device, name: &DeviceName, card: &Card, options: &PoolOptions) {
-    let key = taint::key(&options.driver_name, taint::UNHEALTHY);
     let mut taints = device.taints.take().unwrap_or_default();
-    taints.retain(|taint| taint.key != key);
+    taints.retain(|taint| taint::fault_name(&options.driver_name, &taint.key, None).is_none());
     let health = HealthTaints::new(&options.driver_name, card, &options.health);
     taints.extend(health.of_device(card.slices_of(name)));
     taints.truncate(limits::TAINTS_PER_DEVICE);

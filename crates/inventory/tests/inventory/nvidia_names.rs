@@ -5,8 +5,9 @@
 //! `partitions.go`, as of 0545e9e5.
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
-use tessera_api::offer::{Mps, TimeSliceInterval, TimeSlicing};
-use tessera_inventory::machine::{ComputeInstance, GpuInstance, Placement};
+use tessera_api::health::{HealthClass, HealthFault};
+use tessera_api::offer::{ConsumableShares, ConsumableSharesMode, Mps, TimeSliceInterval, TimeSlicing};
+use tessera_inventory::machine::{ComputeInstance, GpuInstance, Health, Placement};
 use tessera_inventory::pool::PoolOptions;
 use tessera_inventory::{Machine, Pool};
 
@@ -132,4 +133,51 @@ fn shares_are_of_no_type_that_they_have() {
         assert_eq!(of_type(&pool, device_type).iter().filter(shared).count(), 0, "{device_type}");
     }
     assert_eq!(pool.devices().filter(|device| shared(&device)).count(), 8 * (1 + 2 + 1));
+}
+
+/// What its driver publishes with its values `unlimited`, `memory` and a number.
+#[test]
+fn devices_that_several_claims_have_at_once_have_its_capacities() {
+    for (mode, shares, memory) in [
+        (ConsumableSharesMode::Unlimited, None, ("0", "0")),
+        (ConsumableSharesMode::Memory, None, ("81559Mi", "1Mi")),
+        (ConsumableSharesMode::Shares, Some(8), ("0", "0")),
+    ] {
+        let mut options = PoolOptions::new("gpu.nvidia.com");
+        options.offers.others_mut().sharing.consumable_shares = Some(ConsumableShares { mode, shares });
+        let pool = Pool::new(&machine(), &options);
+        assert_eq!(crate::api_limits::violations(&pool), [""; 0]);
+        assert!(pool.devices().all(|device| device.allow_multiple_allocations == Some(true)));
+        let card = of_type(&pool, "gpu")[0];
+        let capacities = card.capacity.as_ref().unwrap();
+        let of = |name: &str| {
+            let policy = capacities[name].request_policy.as_ref().unwrap();
+            let least = &policy.valid_range.as_ref().unwrap().min;
+            (policy.default.as_ref().unwrap().0.as_str(), least.0.as_str())
+        };
+        assert_eq!(of("memory"), memory, "{mode:?}");
+        // A claim that asks for no engines leaves them to the others.
+        assert_eq!(of("multiprocessors"), ("0", "0"));
+        assert_eq!(capacities.contains_key("shares"), shares.is_some());
+        if shares.is_some() {
+            assert_eq!((of("shares"), capacities["shares"].value.0.as_str()), (("1", "1"), "8"));
+        }
+    }
+}
+
+#[test]
+fn tolerations_written_for_it_match() {
+    let mut machine = machine();
+    machine.cards[1].health = Health::Lost;
+    machine.cards[2].faults = [HealthFault::xid(79, None)].into();
+    machine.cards[3].faults = [HealthFault::new(HealthClass::EccUncorrectable)].into();
+    let pool = Pool::new(&machine, &PoolOptions::new("gpu.nvidia.com"));
+    let mut taints: Vec<(String, String)> = of_type(&pool, "gpu")
+        .iter()
+        .flat_map(|device| device.taints.iter().flatten())
+        .map(|taint| (taint.key.clone(), taint.value.clone().unwrap_or_default()))
+        .collect();
+    taints.sort();
+    let of = |key: &str, value: &str| (format!("gpu.nvidia.com/{key}"), value.to_owned());
+    assert_eq!(taints, [of("gpu-lost", ""), of("unhealthy", "ecc-uncorrectable"), of("xid", "79")]);
 }

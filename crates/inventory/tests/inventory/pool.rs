@@ -6,7 +6,9 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use proptest::prelude::*;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::health::{HealthClass, HealthEffect, HealthFault};
-use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
+use tessera_api::offer::{
+    ConsumableShares, ConsumableSharesMode, Mps, PartitioningMode, TimeSliceInterval, TimeSlicing,
+};
 use tessera_inventory::machine::{Card, ComputeCapability, GpuInstanceProfile, Health, Mig, Placement};
 use tessera_inventory::pool::{CardOffer, Contents, PoolOptions};
 use tessera_inventory::{Machine, Pool};
@@ -296,7 +298,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_machine_gives_valid_slices(machine in any_machine::machines(20), shares: bool) {
+    fn any_machine_gives_valid_slices(
+        machine in any_machine::machines(20),
+        shares: bool,
+        at_once in prop::sample::select(vec![
+            None,
+            Some(ConsumableShares { mode: ConsumableSharesMode::Memory, shares: None }),
+            Some(ConsumableShares { mode: ConsumableSharesMode::Shares, shares: Some(8) }),
+        ]),
+    ) {
         let mut options = options();
         // The longest attribute that a pool can add to each device.
         let named = CardOffer { pool: Some("p".repeat(63)), ..CardOffer::default() };
@@ -307,6 +317,7 @@ proptest! {
             options.offers.others_mut().sharing.time_slicing =
                 Some(TimeSlicing { replicas: 7, interval: TimeSliceInterval::Default });
         }
+        options.offers.others_mut().sharing.consumable_shares = at_once;
         for card in &machine.cards {
             let offer = options.offers.of(card.pci).offer.clone();
             options.offers.set(card.pci, CardOffer { offer, ..named.clone() });

@@ -58,6 +58,7 @@ impl ShareMake {
         let recorded = records.iter().find(|record| record.id == id);
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
+        one_interval(need, recorded)?;
         // A device keeps the way it is shared, whatever the card's GpuPool says now.
         let record = match recorded {
             Some(record) => record.clone(),
@@ -81,6 +82,26 @@ impl ShareMake {
         let cdi_name = need.allocated.cdi_name.clone();
         Ok(Some(Self { index, device, record, is_new, uuid, partition, cdi_name, limits, own }))
     }
+}
+
+/// Refuses another length of time-slices than another claim on the same device has set.
+fn one_interval(need: &DeviceNeed, recorded: Option<&HardwareRecord>) -> Result<(), PrepareError> {
+    let (Some(OwnSharing::TimeSlicing { interval }), Some(HardwareChange::TimeSlice(set))) =
+        (&need.own_sharing, recorded.and_then(HardwareRecord::known_change))
+    else {
+        return Ok(());
+    };
+    if set.interval == *interval {
+        return Ok(());
+    }
+    Err(PrepareError::Sharing {
+        device: need.name.clone(),
+        reason: format!(
+            "another claim on it has set its time-slices to {}, and this one asks for {interval}: claims on one device ask \
+             for the same interval, or for none",
+            set.interval
+        ),
+    })
 }
 
 /// Makes a card's shares, after the partitions of all of the claim's cards. Returns the MPS shares by the positions

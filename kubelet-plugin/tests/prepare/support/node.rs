@@ -233,7 +233,7 @@ impl Node {
     pub fn settled(&self) -> BTreeMap<String, BTreeSet<String>> {
         let claims = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
         let boot = fs::read_to_string(self.path().join("driver/proc/sys/kernel/random/boot_id")).unwrap();
-        let mut recorded = BTreeMap::new();
+        let (mut recorded, mut expected, mut metadata) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         let mut held = BTreeMap::new();
         for name in names(&claims) {
             let uid = name.strip_suffix(".json").unwrap_or_else(|| panic!("left behind: {name}")).to_owned();
@@ -259,13 +259,20 @@ impl Node {
                 }
                 devices.insert(name);
             }
+            expected.insert(format!("gpu.tessera.dev-claim_{uid}.json"));
+            if record["metadata"].is_object() {
+                expected.insert(format!("gpu.tessera.dev-metadata_{uid}.json"));
+                let requests = record["devices"].as_array().unwrap().iter().map(|device| &device["request"]);
+                metadata.extend(requests.map(|request| format!("{uid}_{}.json", request.as_str().unwrap())));
+            }
             recorded.insert(uid, devices);
         }
         self.hardware_agrees(&claims);
         let specs: BTreeSet<String> = names(&self.path().join("cdi")).into_iter().collect();
-        let expected: BTreeSet<String> =
-            recorded.keys().map(|uid| format!("gpu.tessera.dev-claim_{uid}.json")).collect();
         assert_eq!(specs, expected, "CDI specs and records differ");
+        let files = self.path().join("kubelet/plugins/gpu.tessera.dev/device-metadata");
+        let files: BTreeSet<String> = names(&files).into_iter().collect();
+        assert_eq!(files, metadata, "metadata and records differ");
         recorded
     }
 }

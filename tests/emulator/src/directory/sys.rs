@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::{CreateError, at};
 use super::files::link;
+use super::pci_files::PciDevice;
+use crate::hardware::board::PciId;
 use crate::machine::{Machine, PciAddress, Remote};
 
 /// PCI class of a 3D controller, which compute cards are.
@@ -13,6 +15,12 @@ const CLASS_3D_CONTROLLER: &str = "0x030200";
 const CLASS_PCI_BRIDGE: &str = "0x060400";
 /// PCI class of a bridge of no other kind, which NVSwitches are.
 const CLASS_OTHER_BRIDGE: &str = "0x068000";
+/// The ids of bridges, which no capture shows: QEMU's PCIe root port.
+const BRIDGE: (u16, u16) = (0x1b36, 0x000c);
+/// The control registers of a card, and of an NVSwitch (BAR 0).
+const REGISTERS: (usize, u64, bool) = (0, 16 << 20, false);
+/// What is left of a card's BARs beside its registers and its memory.
+const RAMIN: (usize, u64, bool) = (3, 32 << 20, true);
 
 /// Makes the tree.
 ///
@@ -31,31 +39,30 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
             path.push(bridge.to_string());
             let directory = sys.join("devices").join(&path);
             if !directory.exists() {
-                device(&sys, &path, *bridge, &[("class", CLASS_PCI_BRIDGE)])?;
+                let like = PciDevice {
+                    ids: BRIDGE,
+                    subsystem: None,
+                    class: CLASS_PCI_BRIDGE,
+                    is_bridge: true,
+                    bars: &[],
+                };
+                device(&sys, &path, *bridge, like)?;
                 numa(&directory, card.numa_node, card.cpus.as_deref())?;
             }
         }
         path.push(card.pci.to_string());
-        let subsystem = card.board.pci_subsystem_id;
-        device(
-            &sys,
-            &path,
-            card.pci,
-            &[
-                ("class", CLASS_3D_CONTROLLER),
-                ("vendor", &format!("0x{:04x}", card.board.pci_device_id.vendor())),
-                ("device", &format!("0x{:04x}", card.board.pci_device_id.device())),
-                (
-                    "subsystem_vendor",
-                    &subsystem.map(|id| format!("0x{:04x}", id.vendor())).unwrap_or_default(),
-                ),
-                (
-                    "subsystem_device",
-                    &subsystem.map(|id| format!("0x{:04x}", id.device())).unwrap_or_default(),
-                ),
-                ("enable", "1"),
-            ],
-        )?;
+        // BAR 1 shows the card's memory, of which NVML tells how much. Its size is a power of two.
+        let window = card.board.bar1_total_mib.map(|mib| (1, (mib << 20).next_power_of_two(), true));
+        let bars: Vec<_> = [Some(REGISTERS), window, Some(RAMIN)].into_iter().flatten().collect();
+        let like = PciDevice {
+            ids: ids(card.board.pci_device_id),
+            subsystem: card.board.pci_subsystem_id.map(ids),
+            class: CLASS_3D_CONTROLLER,
+            is_bridge: false,
+            bars: &bars,
+        };
+        device(&sys, &path, card.pci, like)?;
+        write(&sys.join("devices").join(&path).join("enable"), "1")?;
         let directory = sys.join("devices").join(&path);
         numa(&directory, card.numa_node, card.cpus.as_deref())?;
         link(
@@ -86,31 +93,35 @@ fn switches(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
     for address in addresses {
         let path =
             PathBuf::from(format!("pci{:04x}:{:02x}", address.domain, address.bus)).join(address.to_string());
-        device(
-            sys,
-            &path,
-            address,
-            &[
-                ("class", CLASS_OTHER_BRIDGE),
-                ("vendor", &format!("0x{:04x}", id.vendor())),
-                ("device", &format!("0x{:04x}", id.device())),
-            ],
-        )?;
+        let like = PciDevice {
+            ids: ids(id),
+            subsystem: None,
+            class: CLASS_OTHER_BRIDGE,
+            is_bridge: false,
+            bars: &[REGISTERS],
+        };
+        device(sys, &path, address, like)?;
+        numa(&sys.join("devices").join(&path), None, None)?;
     }
     Ok(())
 }
 
-fn device(
-    sys: &Path,
-    path: &Path,
-    address: PciAddress,
-    attributes: &[(&str, &str)],
-) -> Result<(), CreateError> {
+fn ids(id: PciId) -> (u16, u16) {
+    (id.vendor(), id.device())
+}
+
+fn device(sys: &Path, path: &Path, address: PciAddress, like: PciDevice<'_>) -> Result<(), CreateError> {
     let directory = sys.join("devices").join(path);
     fs::create_dir_all(&directory).map_err(at(&directory))?;
-    for (name, value) in attributes.iter().filter(|(_, value)| !value.is_empty()) {
-        write(&directory.join(name), value)?;
+    write(&directory.join("class"), like.class)?;
+    for (names, ids) in
+        [(["vendor", "device"], Some(like.ids)), (["subsystem_vendor", "subsystem_device"], like.subsystem)]
+    {
+        let Some((vendor, device)) = ids else { continue };
+        write(&directory.join(names[0]), &format!("0x{vendor:04x}"))?;
+        write(&directory.join(names[1]), &format!("0x{device:04x}"))?;
     }
+    like.create(sys, &directory, &address.to_string(), &up(path.components().count() + 1))?;
     let bus = format!("{}bus/pci", up(path.components().count() + 1));
     link(&directory.join("subsystem"), &bus)?;
     link(

@@ -17,13 +17,9 @@ use tessera_harness::{
 };
 use tokio::sync::OnceCell;
 
-/// NVIDIA's chart gives whole cards an extended resource by default, ours by these values.
-const VALUES: [&str; 4] = [
-    "driverName=gpu.nvidia.com",
-    "extendedResourceNames.enabled=true",
-    "extendedResourceNames.timeslice=",
-    "sharing.mps.enabled=true",
-];
+/// Under its name whole cards have an extended resource by default, as NVIDIA's chart has it.
+const VALUES: [&str; 3] =
+    ["driverName=gpu.nvidia.com", "extendedResourceNames.timeslice=", "sharing.mps.enabled=true"];
 
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 

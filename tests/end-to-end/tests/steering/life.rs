@@ -117,7 +117,8 @@ pub async fn uninstall(cluster: &Cluster) {
     let (mut specs, mut records) = (Vec::new(), Vec::new());
     for machine in cluster.nodes() {
         assert_eq!(sockets(machine), [""; 0], "{}", machine.name());
-        specs.extend(visible(&machine.cdi_directory()));
+        let of_devices = |name: &String| name.contains("-claim_");
+        specs.extend(visible(&machine.cdi_directory()).into_iter().filter(of_devices));
         records.extend(visible(&machine.plugins_directory().join(DRIVER).join("journal/claims")));
     }
     for kept in [specs, records] {

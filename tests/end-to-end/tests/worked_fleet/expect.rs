@@ -47,7 +47,8 @@ pub fn at_most_a_card(grants: &[&Grant], most: usize) {
 pub fn prepared(node: &NodeStandIn, pods: &[PreparedPod], grants: &[&Grant]) {
     let machine = node.show().unwrap();
     let mut in_specs: BTreeMap<String, Value> = BTreeMap::new();
-    for spec in node.specs().unwrap() {
+    let is_of_devices = |spec: &Value| spec["kind"].as_str().unwrap().ends_with("/claim");
+    for spec in node.specs().unwrap().into_iter().filter(is_of_devices) {
         for device in spec["devices"].as_array().unwrap() {
             let id = format!("{}={}", spec["kind"].as_str().unwrap(), device["name"].as_str().unwrap());
             assert!(in_specs.insert(id.clone(), device.clone()).is_none(), "{id} twice");
@@ -66,7 +67,7 @@ pub fn prepared(node: &NodeStandIn, pods: &[PreparedPod], grants: &[&Grant]) {
             (answer[0].device_name.as_str(), answer[0].share_id.as_deref()),
             (grant.device.as_str(), grant.share.as_deref())
         );
-        let [id] = answer[0].cdi_device_ids.as_slice() else { panic!("{answer:?}") };
+        let [id, ..] = answer[0].cdi_device_ids.as_slice() else { panic!("{answer:?}") };
         assert!(id.contains(&grant.claim_uid), "{id}");
         let uuid = uuid(&in_specs[id]);
         assert!(is_of(&machine, &grant.device, &uuid), "{grant:?} is {uuid}");

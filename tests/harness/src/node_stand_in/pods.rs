@@ -251,7 +251,8 @@ impl Shared {
             let before = found.len();
             found.extend(of_spec.map(|device| device["containerEdits"].clone()));
             if found.len() > before {
-                found.push(spec["containerEdits"].clone());
+                // Not every spec has some for all of its devices.
+                found.extend(spec.get("containerEdits").cloned());
             }
         }
         Ok(found)

@@ -115,7 +115,7 @@ impl ConfigSpec {
         let config = Offer {
             whole_cards: self.whole_cards,
             partitioning,
-            sharing: Sharing { mps, time_slicing },
+            sharing: Sharing { mps, time_slicing, ..Sharing::default() },
             ..Offer::default()
         };
         config.check().unwrap();
