@@ -23,6 +23,7 @@ use crate::foreign::Foreign;
 pub use doctor::live;
 pub use forward::{FleetPort, ForwardError};
 use reader::Reader;
+pub use reader::fold_slices;
 pub use steering::{Controller, ControllerEvent, News, news};
 
 /// Why the cluster could not be read.
@@ -79,6 +80,9 @@ pub enum Wanted {
         /// Also the devices.
         devices: bool,
     },
+    /// What tells of how Tessera is installed: its pods, all nodes, classes, claims and GpuPools. ResourceSlices are not among it:
+    /// see [`fold_slices`].
+    Installation,
     /// Everything that decides what a pod gets.
     All {
         /// Volumes even if no waiting pod of the cluster has any.
@@ -114,7 +118,7 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
         let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
         let mut reader = Reader { client, namespace, warnings: Vec::new() };
         let pools = match wanted {
-            Wanted::Pools { .. } | Wanted::All { pools: true, .. } => {
+            Wanted::Pools { .. } | Wanted::Installation | Wanted::All { pools: true, .. } => {
                 pools::list(&reader.client, &mut reader.warnings).await?
             }
             _ => Some(BTreeMap::new()),

@@ -1,6 +1,6 @@
 //! The devices of slices, in the form that CEL evaluates.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -111,23 +111,23 @@ pub fn for_evaluation(
         .with_capacity(&capacity)
 }
 
-/// A published device for evaluation.
+/// A device as it is published, for evaluation.
 ///
 /// # Errors
-/// As of [`for_evaluation`].
-pub fn of_place(place: &Place<'_>) -> Result<tessera_cel::Device, QuantityError> {
-    for_evaluation(
-        &place.id.driver,
-        place.device.attributes.as_ref(),
-        place.device.capacity.as_ref(),
-        place.device.allow_multiple_allocations == Some(true),
-        true,
-    )
+/// As [`for_evaluation`].
+pub fn of_published(driver: &str, device: &Device) -> Result<tessera_cel::Device, QuantityError> {
+    let shared = device.allow_multiple_allocations == Some(true);
+    for_evaluation(driver, device.attributes.as_ref(), device.capacity.as_ref(), shared, true)
+}
+
+/// Whether all selectors match; an error is no match.
+pub fn all_match(selectors: &[Selector], device: &tessera_cel::Device) -> bool {
+    selectors.iter().all(|selector| selector.matches(device) == Ok(true))
 }
 
 /// Whether all selectors match the device; an error is no match.
 pub fn matches(selectors: &[Selector], place: &Place<'_>) -> bool {
-    of_place(place).is_ok_and(|device| selectors.iter().all(|selector| selector.matches(&device) == Ok(true)))
+    of_published(&place.id.driver, place.device).is_ok_and(|device| all_match(selectors, &device))
 }
 
 /// Attributes by which devices of one kind differ.
@@ -151,27 +151,21 @@ pub fn asks_for_own(expression: &str) -> bool {
     OWN.iter().any(|name| expression.contains(name.rsplit('/').next().unwrap_or(name)))
 }
 
-/// One device of each kind: for a selector that does not ask what they differ in, it stands for all. Of a thousand nodes
-/// with 200,000 devices some dozens are left.
-pub fn kinds<'p, 's>(places: &'p [Place<'s>]) -> Vec<&'p Place<'s>> {
-    let mut seen: HashSet<u64> = HashSet::new();
-    let is_new = |place: &&Place<'_>| {
-        let device = place.device;
-        let mut hasher = DefaultHasher::new();
-        (&place.id.driver, device.allow_multiple_allocations).hash(&mut hasher);
-        for (name, value) in
-            device.attributes.iter().flatten().filter(|(name, _)| !OWN.contains(&name.as_str()))
-        {
-            name.hash(&mut hasher);
-            (value.int, value.bool, &value.string, &value.version).hash(&mut hasher);
-            (&value.ints, &value.bools, &value.strings, &value.versions).hash(&mut hasher);
-        }
-        for (name, value) in device.capacity.iter().flatten() {
-            (name, &value.value.0).hash(&mut hasher);
-        }
-        seen.insert(hasher.finish())
-    };
-    places.iter().filter(is_new).collect()
+/// What the device's kind is told by: for a selector that does not ask what devices of one kind differ in, one stands for all.
+/// A thousand nodes with 200,000 devices have some dozens.
+pub fn kind(driver: &str, device: &Device) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (driver, device.allow_multiple_allocations).hash(&mut hasher);
+    for (name, value) in device.attributes.iter().flatten().filter(|(name, _)| !OWN.contains(&name.as_str()))
+    {
+        name.hash(&mut hasher);
+        (value.int, value.bool, &value.string, &value.version).hash(&mut hasher);
+        (&value.ints, &value.bools, &value.strings, &value.versions).hash(&mut hasher);
+    }
+    for (name, value) in device.capacity.iter().flatten() {
+        (name, &value.value.0).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The names, with domain, of all attributes and of all capacities of these devices.
@@ -218,18 +212,14 @@ mod tests {
 
     #[test]
     fn one_device_stands_for_its_kind() {
-        let device = |name: &str, uuid: &str, profile: &str, memory: &str| {
-            json!({ "name": name, "capacity": { "memory": { "value": memory } },
-                "attributes": { "uuid": { "string": uuid }, "profile": { "string": profile } } })
+        let kind = |uuid: &str, profile: &str, memory: &str| {
+            let device = json!({ "name": uuid, "capacity": { "memory": { "value": memory } },
+                "attributes": { "uuid": { "string": uuid }, "profile": { "string": profile } } });
+            super::kind("d", &serde_json::from_value(device).unwrap())
         };
-        let slice: ResourceSlice = serde_json::from_value(json!({ "metadata": { "name": "s" }, "spec": {
-            "driver": "d", "nodeName": "n", "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 },
-            "devices": [device("a", "1", "x", "1Gi"), device("b", "2", "x", "1Gi"), device("c", "3", "y", "1Gi"),
-                device("d", "4", "x", "2Gi")] } }))
-        .unwrap();
-        let places = devices(std::iter::once(&slice));
-        let names: Vec<&str> = kinds(&places).iter().map(|place| place.id.device.as_str()).collect();
-        assert_eq!(names, ["a", "c", "d"]);
+        let first = kind("1", "x", "1Gi");
+        assert_eq!(first, kind("2", "x", "1Gi"));
+        assert!(first != kind("1", "y", "1Gi") && first != kind("1", "x", "2Gi"));
         assert!(asks_for_own(r#"device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:01""#));
         assert!(!asks_for_own(r#"device.attributes["d"].type == "gpu""#));
     }

@@ -1,5 +1,6 @@
 //! What is wrong with Tessera in a cluster, and what to do about it.
 
+mod asked;
 mod claims;
 mod classes;
 mod control_plane;
@@ -8,6 +9,7 @@ mod drivers;
 mod nodes;
 mod owners;
 mod plugins;
+pub mod published;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
 use crate::api_server::Controller;
+use published::Published;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,8 +66,10 @@ pub struct Live {
 
 /// What is looked at.
 pub struct Facts<'f> {
-    /// The objects.
+    /// The objects, but for ResourceSlices.
     pub objects: &'f Objects,
+    /// What was taken of ResourceSlices.
+    pub published: &'f Published,
     /// GpuPools; `None` where there is no such kind.
     pub pools: Option<&'f BTreeMap<Key, GpuPool>>,
     /// What only a running cluster tells; `None` for objects of files.

@@ -82,7 +82,7 @@ pub fn warn(warnings: &[String]) {
     let mut out = std::io::stderr().lock();
     for warning in warnings {
         // If standard error is closed, there is nobody left to warn.
-        let _ = writeln!(out, "warning: {warning}");
+        let _ = writeln!(out, "warning: {}", printable(warning));
     }
 }
 
@@ -105,11 +105,17 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     text
 }
 
+/// Whether it changes the order or the width of text without being seen: zero-width characters, marks, overrides and isolates of
+/// direction (Unicode, Bidirectional Algorithm), so that a name could look like another.
+fn is_hidden(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
 /// Foreign text without characters that would control the terminal or break the lines of a table.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|letter| {
-            let escaped = letter.is_control().then(|| letter.escape_default());
+            let escaped = (letter.is_control() || is_hidden(letter)).then(|| letter.escape_default());
             let plain = escaped.is_none().then_some(letter);
             escaped.into_iter().flatten().chain(plain)
         })
@@ -160,6 +166,10 @@ mod tests {
     #[test]
     fn text_of_others_cannot_steer_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\nä"), "a\\u{1b}[2Jb\\nä");
+        // 8-bit CSI; a name that would be shown backwards; two names that would look alike.
+        assert_eq!(printable("\u{9b}31m"), "\\u{9b}31m");
+        assert_eq!(printable("x\u{202e}dab"), "x\\u{202e}dab");
+        assert_eq!(printable("a\u{200b}b"), "a\\u{200b}b");
     }
 
     #[test]

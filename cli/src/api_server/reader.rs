@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -15,6 +18,9 @@ use crate::shallow::shallow;
 
 /// Number of objects per answer of the API server.
 const PAGE: u32 = 500;
+
+/// Number of ResourceSlices per answer: each may have 128 devices, some 10 KiB apiece when read.
+const PAGE_OF_SLICES: u32 = 100;
 
 /// Reads, and remembers what the user may not read.
 pub struct Reader {
@@ -33,6 +39,9 @@ impl Reader {
         if wanted == (Wanted::Pools { devices: false }) {
             return Ok(objects);
         }
+        if wanted == Wanted::Installation {
+            return self.installation(objects).await;
+        }
         let of_node = match &wanted {
             Wanted::Holders { node: Some(node) } => {
                 ListParams::default().fields(&format!("spec.nodeName={node}"))
@@ -42,7 +51,7 @@ impl Reader {
         objects.slices =
             self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices", of_node).await?;
         match wanted {
-            Wanted::Devices | Wanted::Pools { .. } => Ok(objects),
+            Wanted::Devices | Wanted::Pools { .. } | Wanted::Installation => Ok(objects),
             Wanted::Holders { .. } => {
                 objects.claims = boxed(self.claims("look free").await?);
                 Ok(objects)
@@ -53,16 +62,9 @@ impl Reader {
     }
 
     async fn all(&mut self, mut objects: Objects, volumes: bool) -> Result<Objects, ClusterError> {
-        objects.classes = self
-            .needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default())
-            .await?;
-        objects.nodes = match self.list(Api::all(self.client.clone())).await {
-            Err(error) if is_forbidden(&error) => {
-                self.warn("nodes", "the nodes are those that slices name, without their labels and taints");
-                BTreeMap::new()
-            }
-            read => read.map_err(failed("list of Nodes"))?,
-        };
+        objects.classes = self.classes().await?;
+        objects.nodes =
+            self.nodes("the nodes are those that slices name, without their labels and taints").await?;
         objects.taint_rules = match taint_rules(&self.client).await {
             Err(error) if is_forbidden(&error) => {
                 self.warn("devicetaintrules.resource.k8s.io", "taints of DeviceTaintRules do not count");
@@ -72,18 +74,12 @@ impl Reader {
         };
         let namespace = self.namespace.clone();
         objects.claims = boxed(self.claims("count as free").await?);
-        objects.templates = self
-            .of_namespaces(
-                "resourceclaimtemplates.resource.k8s.io",
-                "list of ResourceClaimTemplates",
-                "",
-                "claims that would be made from templates cannot be told",
-            )
-            .await?;
+        objects.templates = self.templates("claims that would be made from templates cannot be told").await?;
         let pods = self
             .of_namespaces(
                 "pods",
                 "list of Pods",
+                &ListParams::default(),
                 &format!("only pods of namespace {namespace} are known, and take room on nodes"),
                 "no pod of the cluster is known, and none takes room on nodes",
             )
@@ -95,12 +91,59 @@ impl Reader {
         Ok(objects)
     }
 
+    async fn installation(&mut self, mut objects: Objects) -> Result<Objects, ClusterError> {
+        objects.classes = self.classes().await?;
+        objects.nodes = self.nodes("what is wrong with nodes themselves is not told").await?;
+        objects.claims = boxed(self.claims("are not checked").await?);
+        objects.templates = self.templates("selectors of templates are not checked").await?;
+        let namespace = self.namespace.clone();
+        let pods = self
+            .of_namespaces(
+                "pods",
+                "list of Pods",
+                &ListParams::default().labels("app.kubernetes.io/name=tessera"),
+                &format!("only Tessera's pods of namespace {namespace} are checked"),
+                "Tessera's pods are not checked",
+            )
+            .await?;
+        objects.pods = boxed(pods);
+        Ok(objects)
+    }
+
+    async fn classes(&mut self) -> Result<BTreeMap<Key, DeviceClass>, ClusterError> {
+        self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default()).await
+    }
+
+    /// Templates; `so` is what follows where none may be read.
+    async fn templates(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaimTemplate>, ClusterError> {
+        self.of_namespaces(
+            "resourceclaimtemplates.resource.k8s.io",
+            "list of ResourceClaimTemplates",
+            &ListParams::default(),
+            "",
+            so,
+        )
+        .await
+    }
+
+    /// Nodes; `so` is what follows where they may not be read.
+    async fn nodes(&mut self, so: &str) -> Result<BTreeMap<Key, Node>, ClusterError> {
+        match self.list(Api::all(self.client.clone())).await {
+            Err(error) if is_forbidden(&error) => {
+                self.warn("nodes", so);
+                Ok(BTreeMap::new())
+            }
+            read => read.map_err(failed("list of Nodes")),
+        }
+    }
+
     /// Claims; `so` is what follows for devices of claims that are not known.
     async fn claims(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaim>, ClusterError> {
         let namespace = self.namespace.clone();
         self.of_namespaces(
             "resourceclaims.resource.k8s.io",
             "list of ResourceClaims",
+            &ListParams::default(),
             &format!("devices that claims outside namespace {namespace} hold {so}"),
             &format!("devices that claims hold {so}"),
         )
@@ -112,6 +155,7 @@ impl Reader {
             .of_namespaces(
                 "persistentvolumeclaims",
                 "list of PersistentVolumeClaims",
+                &ListParams::default(),
                 "",
                 "where volumes are does not count",
             )
@@ -140,30 +184,26 @@ impl Reader {
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        self.list_some(Api::all(self.client.clone()), which).await.map_err(|error| match error {
-            kube::Error::Api(status) if status.code == 403 => {
-                ClusterError::Right { resource, message: status.message.clone() }
-            }
-            error => failed(what)(error),
-        })
+        self.list_some(Api::all(self.client.clone()), which).await.map_err(without(resource, what))
     }
 
-    /// A list of all namespaces; of one, if the user may read no more; or nothing. An empty `so` gives no warning.
+    /// A list of all namespaces of what `which` selects; of one, if the user may read no more; or nothing. An empty `so` gives no warning.
     async fn of_namespaces<T>(
         &mut self,
         resource: &str,
         what: &'static str,
+        which: &ListParams,
         so: &str,
         so_without: &str,
     ) -> Result<BTreeMap<Key, T>, ClusterError>
     where
         T: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
-        match self.list(Api::all(self.client.clone())).await {
+        match self.list_some(Api::all(self.client.clone()), which.clone()).await {
             Err(error) if is_forbidden(&error) => {}
             read => return read.map_err(failed(what)),
         }
-        match self.list(Api::namespaced(self.client.clone(), &self.namespace)).await {
+        match self.list_some(Api::namespaced(self.client.clone(), &self.namespace), which.clone()).await {
             Err(error) if is_forbidden(&error) => {
                 let namespace = &self.namespace;
                 self.warnings.push(format!(
@@ -192,27 +232,43 @@ impl Reader {
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        let mut found = BTreeMap::new();
-        let mut parameters = which.clone().limit(PAGE);
+        let which = which.limit(PAGE);
+        let fold = self.fold(api, which, BTreeMap::new, |found, mut object: T| {
+            let metadata = object.meta_mut();
+            // Half of many an object, and nothing is asked of it.
+            metadata.managed_fields = None;
+            let key =
+                (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+            found.insert(key, object);
+        });
+        fold.await
+    }
+
+    /// Reads a list page by page and takes in one object after the other. `new` is called again where the list begins anew.
+    async fn fold<T, A>(
+        &mut self,
+        api: Api<T>,
+        which: ListParams,
+        new: impl Fn() -> A,
+        add: impl Fn(&mut A, T),
+    ) -> Result<A, kube::Error>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let mut found = new();
+        let mut parameters = which.clone();
         loop {
             let page = match self.page(&api, &parameters).await {
                 Ok(page) => page,
                 // The continue token has expired because the list changed: read it once more, in one piece.
                 Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
-                    found.clear();
-                    parameters = which.clone();
+                    found = new();
+                    parameters = ListParams { limit: None, ..which.clone() };
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            for object in page.items {
-                let metadata = object.meta();
-                let key = (
-                    metadata.namespace.clone().unwrap_or_default(),
-                    metadata.name.clone().unwrap_or_default(),
-                );
-                found.insert(key, object);
-            }
+            page.items.into_iter().for_each(|object| add(&mut found, object));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters.continue_token = Some(token),
                 None => return Ok(found),
@@ -235,6 +291,33 @@ impl Reader {
             serde_json::from_str(&shallow)
         });
         read.map_err(kube::Error::SerdeError)
+    }
+}
+
+/// Takes in all ResourceSlices, one after the other, by name; those of a large cluster would be gigabytes. `new` is called again where
+/// the list begins anew. With what is said of objects that could not be read in full.
+///
+/// # Errors
+/// They could not be read.
+pub async fn fold_slices<A>(
+    client: &Client,
+    new: impl Fn() -> A,
+    add: impl Fn(&mut A, ResourceSlice),
+) -> Result<(A, Vec<String>), ClusterError> {
+    let mut reader = Reader { client: client.clone(), namespace: String::new(), warnings: Vec::new() };
+    let which = ListParams::default().limit(PAGE_OF_SLICES);
+    let read = reader.fold(Api::all(client.clone()), which, new, add).await;
+    let read = read.map_err(without("resourceslices.resource.k8s.io", "list of ResourceSlices"))?;
+    Ok((read, reader.warnings))
+}
+
+/// The error where a list cannot be done without.
+fn without(resource: &'static str, what: &'static str) -> impl Fn(kube::Error) -> ClusterError {
+    move |error| match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            ClusterError::Right { resource, message: status.message.clone() }
+        }
+        error => failed(what)(error),
     }
 }
 

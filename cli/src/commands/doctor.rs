@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api_server::{Wanted, block_on, connect, live};
+use crate::api_server::{Wanted, block_on, connect, fold_slices, live};
 use crate::arguments::DoctorArguments;
+use crate::doctor::published::Published;
 use crate::doctor::{Facts, Finding, Live, Severity, findings};
-use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
 use crate::source::Source;
 
 /// Runs the command.
@@ -15,11 +16,18 @@ use crate::source::Source;
 /// # Errors
 /// The objects could not be read, or there is no such node.
 pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
-    let source = Source::load(&arguments.source, Wanted::All { volumes: false, pools: true })?;
+    let source = Source::load(&arguments.source, Wanted::Installation)?;
+    let mut published = Published::new(&arguments.driver, &source.objects);
+    source.objects.slices.values().for_each(|slice| published.add(slice));
     let live: Option<Live> = match source.is_live {
         false => None,
         true => Some(block_on(async {
             let (client, _) = connect(&arguments.source.connection, None).await?;
+            let new = || Published::new(&arguments.driver, &source.objects);
+            let warnings;
+            (published, warnings) =
+                fold_slices(&client, new, |published, slice| published.add(&slice)).await?;
+            warn(&warnings);
             Ok::<_, CommandError>(live(&client).await)
         })?),
     };
@@ -31,6 +39,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     }
     let facts = Facts {
         objects: &source.objects,
+        published: &published,
         pools: source.pools.as_ref(),
         live: live.as_ref(),
         driver: &arguments.driver,

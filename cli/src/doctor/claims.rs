@@ -1,25 +1,16 @@
 //! Claims with devices that are gone, cannot be prepared, or that nobody uses.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::READY;
 use tessera_cluster::{display, outcome};
 
 use super::{Facts, Finding, error, warning};
-use crate::devices;
 
 /// After so long a claim with devices and without pods is told, in seconds.
 const UNUSED: i64 = 3600;
 
 /// What is wrong with claims that hold devices of the driver.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
-    let slices = facts.objects.slices.values();
-    let published: BTreeSet<(String, String)> = devices::devices(slices)
-        .into_iter()
-        .filter(|place| place.id.driver == facts.driver)
-        .map(|place| (place.id.pool, place.id.device))
-        .collect();
     let mut found = Vec::new();
     for (key, claim) in &facts.objects.claims {
         let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
@@ -35,7 +26,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let about = format!("claim {}", display(key));
         let gone: Vec<&str> = results
             .iter()
-            .filter(|result| !published.contains(&(result.pool.clone(), result.device.clone())))
+            .filter(|result| !facts.published.has(&result.pool, &result.device))
             .map(|result| result.device.as_str())
             .collect();
         if !gone.is_empty() {

@@ -94,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::Live;
+    use crate::doctor::published::Published;
 
     fn told(live: &Live) -> Vec<String> {
         let mut objects = Objects::default();
@@ -105,6 +106,7 @@ mod tests {
         }
         let facts = Facts {
             objects: &objects,
+            published: &Published::default(),
             pools: None,
             live: Some(live),
             driver: "gpu.tessera.dev",

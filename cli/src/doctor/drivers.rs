@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_api::attribute;
 use tessera_api::version::MINIMUM_DRIVER;
 
 use super::control_plane::parsed;
@@ -14,16 +13,9 @@ const NAMED: usize = 3;
 /// Nodes whose driver is too old, or other than that of most.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for slice in facts.objects.slices.values().filter(|slice| slice.spec.driver == facts.driver) {
-        let Some(node) = slice.spec.node_name.as_deref().filter(|node| facts.is_asked(node)) else {
-            continue;
-        };
-        // The cards of a node have one driver.
-        let device = slice.spec.devices.iter().flatten().next();
-        let version = device.and_then(|device| {
-            device.attributes.as_ref()?.get(attribute::DRIVER_VERSION)?.version.as_deref()
-        });
-        if let Some(version) = version {
+    for (_, pool) in facts.published.pools() {
+        let node = pool.node.as_deref().filter(|node| facts.is_asked(node));
+        if let (Some(node), Some(version)) = (node, pool.driver_version.as_deref()) {
             nodes.entry(version).or_default().insert(node);
         }
     }

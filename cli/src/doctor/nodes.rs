@@ -1,23 +1,16 @@
 //! Nodes: versions of their kubelets and container runtimes, and who else owns their cards.
 
-use std::collections::BTreeMap;
-
 use super::control_plane::parsed;
 use super::{Facts, Finding, error, owners, runtime, warning};
 
 /// What is wrong with nodes that have cards.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
-    let mut drivers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for slice in facts.objects.slices.values() {
-        if let Some(node) = slice.spec.node_name.as_deref() {
-            drivers.entry(node).or_default().push(&slice.spec.driver);
-        }
-    }
     let mut found = Vec::new();
     for ((_, name), node) in facts.objects.nodes.iter().filter(|((_, name), _)| facts.is_asked(name)) {
-        let Some(of_node) = drivers.get(name.as_str()).filter(|all| all.contains(&facts.driver)) else {
+        let drivers = facts.published.drivers_of(name);
+        if !drivers.contains(facts.driver) {
             continue;
-        };
+        }
         let about = format!("node {name}");
         let status = node.status.as_ref();
         let kubelet =
@@ -32,7 +25,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
         let info = status.and_then(|status| status.node_info.as_ref());
         found.extend(info.and_then(|info| runtime::finding(&about, &info.container_runtime_version)));
-        found.extend(owners::findings(name, node, of_node, facts.driver));
+        found.extend(owners::findings(name, node, &drivers, facts.driver));
         let conditions = status.and_then(|status| status.conditions.as_ref());
         if conditions
             .into_iter()

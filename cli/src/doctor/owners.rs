@@ -1,5 +1,7 @@
 //! Who else owns the cards of a node: a device plugin, NVIDIA's DRA driver, the GPU Operator's MIG manager.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Node;
 
 use super::{Finding, error};
@@ -14,7 +16,7 @@ const MIG_STATE: &str = "nvidia.com/mig.config.state";
 const MIG_MANAGER: &str = "nvidia.com/gpu.deploy.mig-manager";
 
 /// Others on a node on which `drivers` publish devices.
-pub fn findings(name: &str, node: &Node, drivers: &[&str], driver: &str) -> Vec<Finding> {
+pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str) -> Vec<Finding> {
     let about = format!("node {name}");
     let mut found = Vec::new();
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -31,7 +33,7 @@ pub fn findings(name: &str, node: &Node, drivers: &[&str], driver: &str) -> Vec<
             format!("remove NVIDIA's device plugin from the node (GPU Operator: devicePlugin.enabled=false, or kubectl label node {name} nvidia.com/gpu.deploy.device-plugin=false --overwrite), or keep Tessera off it by nodeSelector"),
         ));
     }
-    if driver != NVIDIA && drivers.contains(&NVIDIA) {
+    if driver != NVIDIA && drivers.contains(NVIDIA) {
         found.push(error(
             &about,
             format!("NVIDIA's DRA driver ({NVIDIA}) publishes its cards as well: a card can be given out twice"),

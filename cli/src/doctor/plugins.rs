@@ -8,13 +8,7 @@ use super::{Facts, Finding, error};
 
 /// What is wrong with plugins.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
-    let publishing: BTreeSet<&str> = facts
-        .objects
-        .slices
-        .values()
-        .filter(|slice| slice.spec.driver == facts.driver)
-        .filter_map(|slice| slice.spec.node_name.as_deref())
-        .collect();
+    let publishing = facts.published.nodes();
     let mut found = Vec::new();
     for pod in facts.pods_of("kubelet-plugin") {
         let name = pod.metadata.name.as_deref().unwrap_or_default();

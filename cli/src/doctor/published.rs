@@ -1,0 +1,220 @@
+//! What the checks need of ResourceSlices, taken of one slice after the other: those of a thousand nodes are gigabytes, this is some
+//! megabytes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
+use tessera_cluster::Objects;
+
+use super::asked::{self, Asked};
+use crate::devices;
+
+/// What nodes publish.
+#[derive(Debug, Default)]
+pub struct Published {
+    driver: String,
+    /// Pools of the driver by name.
+    pools: BTreeMap<String, Pool>,
+    /// The drivers that publish devices of each node.
+    drivers: BTreeMap<String, BTreeSet<String>>,
+    asked: Vec<Asked>,
+    /// Kinds of devices that were seen.
+    kinds: HashSet<u64>,
+}
+
+/// A pool of the driver, of its newest generation.
+#[derive(Debug, Default)]
+pub struct Pool {
+    /// Its node.
+    pub node: Option<String>,
+    /// Slices that it says it has.
+    pub wanted: i64,
+    /// Slices that are there.
+    pub there: i64,
+    /// The NVIDIA driver's version; the cards of a node have one.
+    pub driver_version: Option<String>,
+    /// Cards that its plugin reports as of a managed GpuPool.
+    pub managed: BTreeSet<PciBusId>,
+    /// Its cards.
+    pub cards: BTreeMap<PciBusId, Card>,
+    generation: i64,
+    devices: HashSet<Box<str>>,
+}
+
+/// A card, by the first device of it.
+#[derive(Debug)]
+pub struct Card {
+    /// Why it gets no work; `None` where it does.
+    pub sick: Option<String>,
+    /// Whether it has the taint of managed cards.
+    pub is_tainted: bool,
+}
+
+impl Published {
+    /// Nothing yet; devices will be tried against the selectors of classes and claims that are about the driver.
+    pub fn new(driver: &str, objects: &Objects) -> Self {
+        let asked = asked::of_objects(objects, driver);
+        Published { driver: driver.to_owned(), asked, ..Published::default() }
+    }
+
+    /// Takes in a slice. Where they come by name, the first device of a card is the first in kube-scheduler's order.
+    pub fn add(&mut self, slice: &ResourceSlice) {
+        let spec = &slice.spec;
+        if let Some(node) = &spec.node_name {
+            let drivers = self.drivers.entry(node.clone()).or_default();
+            if !drivers.contains(&spec.driver) {
+                drivers.insert(spec.driver.clone());
+            }
+        }
+        for device in spec.devices.iter().flatten() {
+            self.try_selectors(slice, device);
+        }
+        if spec.driver != self.driver {
+            return;
+        }
+        let known = self.pools.entry(spec.pool.name.clone()).or_default();
+        if known.there == 0 || spec.pool.generation > known.generation {
+            let (generation, wanted) = (spec.pool.generation, spec.pool.resource_slice_count);
+            *known = Pool { generation, wanted, ..Pool::default() };
+        }
+        if spec.pool.generation == known.generation {
+            known.add(slice, &self.driver);
+        }
+    }
+
+    fn try_selectors(&mut self, slice: &ResourceSlice, device: &Device) {
+        let driver = &slice.spec.driver;
+        let is_new = self.kinds.insert(devices::kind(driver, device));
+        let mut evaluated = None;
+        for asked in self.asked.iter_mut().filter(|asked| asked.is_open(is_new)) {
+            let evaluated = evaluated.get_or_insert_with(|| devices::of_published(driver, device).ok());
+            if let Some(evaluated) = evaluated {
+                asked.try_on(device, slice.spec.node_name.as_deref(), evaluated, *driver == self.driver);
+            }
+        }
+    }
+
+    /// Pools of the driver by name.
+    pub fn pools(&self) -> impl Iterator<Item = (&str, &Pool)> {
+        self.pools.iter().map(|(name, pool)| (name.as_str(), pool))
+    }
+
+    /// Nodes of which the driver publishes devices.
+    pub fn nodes(&self) -> BTreeSet<&str> {
+        self.pools.values().filter_map(|pool| pool.node.as_deref()).collect()
+    }
+
+    /// The drivers that publish devices of the node.
+    pub fn drivers_of(&self, node: &str) -> BTreeSet<&str> {
+        self.drivers.get(node).into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// Whether the driver publishes this device.
+    pub fn has(&self, pool: &str, device: &str) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.devices.contains(device))
+    }
+
+    /// Who asks for devices of the driver by selectors; nobody while no device is published.
+    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+        self.asked.iter().filter(|_| !self.kinds.is_empty())
+    }
+}
+
+impl Pool {
+    fn add(&mut self, slice: &ResourceSlice, driver: &str) {
+        self.there += 1;
+        self.node.clone_from(&slice.spec.node_name);
+        let annotations = slice.metadata.annotations.as_ref();
+        let report = annotations.and_then(|all| all.get(node_report::ANNOTATION));
+        if let Some(report) = report.and_then(|text| serde_json::from_str::<NodeReport>(text).ok()) {
+            let managed = report.cards.iter().filter(|(_, card)| card.allocation == Allocation::Managed);
+            self.managed = managed.map(|(address, _)| *address).collect();
+        }
+        let unhealthy = format!("{driver}/{}", taint::UNHEALTHY);
+        for device in slice.spec.devices.iter().flatten() {
+            self.devices.insert(device.name.as_str().into());
+            if self.driver_version.is_none() {
+                let attributes = device.attributes.as_ref();
+                self.driver_version =
+                    attributes.and_then(|all| all.get(attribute::DRIVER_VERSION)?.version.clone());
+            }
+            let Ok(name) = device.name.parse::<DeviceName>() else { continue };
+            self.cards.entry(name.card()).or_insert_with(|| Card::of(device, &unhealthy));
+        }
+    }
+}
+
+impl Card {
+    fn of(device: &Device, unhealthy: &str) -> Self {
+        let taints = || device.taints.iter().flatten();
+        let sick = taints().find(|taint| taint.key == unhealthy);
+        Card {
+            sick: sick.map(|taint| taint.value.clone().unwrap_or_else(|| "unhealthy".to_owned())),
+            is_tainted: taints().any(|taint| taint.key == managed::TAINT_KEY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::asked::Verdict;
+
+    fn slice(name: &str, generation: i64, devices: &serde_json::Value) -> ResourceSlice {
+        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "driver": "d", "nodeName": "n",
+            "pool": { "name": "p", "generation": generation, "resourceSliceCount": 1 }, "devices": devices } }))
+        .unwrap()
+    }
+
+    fn published(expression: &str, slices: &[ResourceSlice]) -> Published {
+        let class = json!({ "metadata": { "name": "c" },
+            "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == 'd' && {expression}") } }] } });
+        let classes = [((String::new(), "c".to_owned()), serde_json::from_value(class).unwrap())].into();
+        let objects = Objects { classes, ..Objects::default() };
+        let mut published = Published::new("d", &objects);
+        slices.iter().for_each(|slice| published.add(slice));
+        published
+    }
+
+    fn card(name: &str, uuid: &str) -> serde_json::Value {
+        json!({ "name": name, "attributes": { "uuid": { "string": uuid } } })
+    }
+
+    #[test]
+    fn the_newest_generation_counts_whichever_comes_first() {
+        let (old, new) = (
+            slice("a", 1, &json!([card("gpu-01-00", "1")])),
+            slice("b", 2, &json!([card("gpu-02-00", "2")])),
+        );
+        for slices in [[old.clone(), new.clone()], [new, old]] {
+            let published = published("true", &slices);
+            assert!(published.has("p", "gpu-02-00") && !published.has("p", "gpu-01-00"));
+            let (_, pool) = published.pools().next().unwrap();
+            assert_eq!((pool.there, pool.wanted, pool.cards.len()), (1, 1, 1));
+        }
+    }
+
+    #[test]
+    fn each_device_is_tried_where_a_class_asks_for_one() {
+        let slices = [slice("a", 1, &json!([card("gpu-01-00", "1"), card("gpu-02-00", "2")]))];
+        let second = "device.attributes['d'].uuid == '2'";
+        let verdict = |published: &Published, wanted: fn(&Verdict<'_>) -> bool| {
+            published.asked().all(|asked| wanted(&asked.verdict("d"))) && published.asked().count() == 1
+        };
+        assert!(verdict(&published(second, &slices), |verdict| *verdict == Verdict::Well));
+        let third = published("device.attributes['d'].uuid == '3'", &slices);
+        assert!(verdict(&third, |verdict| *verdict == Verdict::Nothing));
+        let wrong = published("nonsense(", &slices);
+        assert!(verdict(&wrong, |verdict| matches!(verdict, Verdict::Wrong(_))));
+        let fails = published("device.attributes['d'].serial == '3'", &slices);
+        assert!(verdict(
+            &fails,
+            |verdict| matches!(verdict, Verdict::Fails(failure) if failure.device == "gpu-01-00")
+        ));
+        assert_eq!(published(second, &[]).asked().count(), 0, "nobody publishes yet");
+    }
+}
