@@ -1,6 +1,8 @@
 //! The command line.
 
+mod get;
 mod help;
+mod migrate;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +10,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::{self, SignedDuration};
 use tessera_simulate::PolicyName;
+
+pub use get::{GetArguments, Listed};
+pub use migrate::{MigrateArguments, Origin, PlanFormat};
 
 /// What kube-scheduler would allocate and why, which devices a CEL selector matches, and how GPUs are used.
 #[derive(Debug, Parser)]
@@ -356,76 +361,6 @@ pub struct SimulateArguments {
     /// Print JSON or YAML instead of a table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
-}
-
-/// What `kubectl gpu get` lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Listed {
-    /// Devices, with who holds them
-    Devices,
-    /// Claims, with what they hold
-    Claims,
-}
-
-/// `kubectl gpu get`
-#[derive(Debug, Args)]
-#[command(after_help = help::GET_HELP)]
-pub struct GetArguments {
-    /// What to list
-    #[arg(value_enum, default_value = "devices")]
-    pub listed: Listed,
-    /// Only this node's
-    #[arg(long, value_name = "NODE")]
-    pub node: Option<String>,
-    /// Also partitions that nobody holds, of cards that are offered whole or as shares, too
-    #[arg(short, long)]
-    pub all: bool,
-    /// Go on, and print what changes
-    #[arg(short, long, conflicts_with = "files")]
-    pub watch: bool,
-    /// Print JSON, YAML or a wider table
-    #[arg(short, long, value_enum)]
-    pub output: Option<ListFormat>,
-    /// Where the objects come from.
-    #[command(flatten)]
-    pub source: SourceArguments,
-}
-
-/// What a migration is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Origin {
-    /// NVIDIA's DRA driver (dra-driver-nvidia-gpu)
-    NvidiaDra,
-    /// NVIDIA's device plugin, without the GPU Operator
-    DevicePlugin,
-    /// The GPU Operator's device plugin and MIG manager
-    GpuOperator,
-}
-
-/// The output format of a migration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PlanFormat {
-    /// All of it
-    Json,
-    /// The GpuPools and DeviceClasses, to apply
-    Yaml,
-    /// The values.yaml, for helm
-    Values,
-}
-
-/// `kubectl gpu migrate`
-#[derive(Debug, Args)]
-#[command(after_help = help::MIGRATE_HELP)]
-pub struct MigrateArguments {
-    /// What serves the cards now
-    #[arg(long, value_enum, value_name = "DRIVER")]
-    pub from: Origin,
-    /// Print JSON, the manifests as YAML, or the values for helm
-    #[arg(short, long, value_enum)]
-    pub output: Option<PlanFormat>,
-    /// Where the objects come from.
-    #[command(flatten)]
-    pub source: SourceArguments,
 }
 
 /// `kubectl gpu ungate`

@@ -52,15 +52,10 @@ pub struct Place<'s> {
 impl Place<'_> {
     /// Its node; for several nodes, a text in place of the name.
     pub fn node(&self) -> &str {
-        node(self.slice, self.device)
+        let node = self.device.node_name.as_deref().or(self.slice.spec.node_name.as_deref());
+        let all = self.slice.spec.all_nodes == Some(true) || self.device.all_nodes == Some(true);
+        node.unwrap_or(if all { "<all>" } else { "<selected>" })
     }
-}
-
-/// The node of a device of the slice; for several nodes, a text in place of the name.
-pub fn node<'s>(slice: &'s ResourceSlice, device: &'s Device) -> &'s str {
-    let node = device.node_name.as_deref().or(slice.spec.node_name.as_deref());
-    let all = slice.spec.all_nodes == Some(true) || device.all_nodes == Some(true);
-    node.unwrap_or(if all { "<all>" } else { "<selected>" })
 }
 
 /// The devices in kube-scheduler's order: by driver, pool and name of the slice, and then as listed. Only the newest

@@ -1,5 +1,6 @@
 //! What is wrong with Tessera in a cluster, and what to do about it.
 
+mod asked;
 mod claims;
 mod classes;
 mod control_plane;

@@ -119,6 +119,22 @@ fn from_the_gpu_operator() {
     all("gpu-operator");
 }
 
+/// Whoever asks again halfway gets the same values, whatever the steps have changed.
+#[test]
+fn halfway_the_values_are_the_same() {
+    let values = |release: &Value| {
+        let arguments =
+            ["migrate", "--from", "nvidia-dra", "-o", "values", "-f", "nvidia-dra.yaml", "-f", "-"];
+        String::from_utf8(run(&arguments, &secret(release).to_string()).stdout).unwrap()
+    };
+    let before = release("nvidia-dra");
+    let mut halfway = before.clone();
+    halfway["version"] = 4.into();
+    halfway["config"]["kubeletPlugin"]["nodeSelector"]["gpu.tessera.dev/moved-in"] = "no".into();
+    assert!(!values(&before).is_empty());
+    assert_eq!(values(&before), values(&halfway));
+}
+
 /// As for somebody who may not read Secrets, or where nobody used helm.
 #[test]
 fn without_a_release() {

@@ -93,9 +93,9 @@ impl Reader {
 
     async fn installation(&mut self, mut objects: Objects) -> Result<Objects, ClusterError> {
         objects.classes = self.classes().await?;
-        objects.templates = self.templates("selectors of templates are not checked").await?;
         objects.nodes = self.nodes("what is wrong with nodes themselves is not told").await?;
         objects.claims = boxed(self.claims("are not checked").await?);
+        objects.templates = self.templates("selectors of templates are not checked").await?;
         let namespace = self.namespace.clone();
         let pods = self
             .of_namespaces(
@@ -114,10 +114,16 @@ impl Reader {
         self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default()).await
     }
 
-    /// Templates of claims; `so` is what follows where they may not be read.
+    /// Templates; `so` is what follows where none may be read.
     async fn templates(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaimTemplate>, ClusterError> {
-        let resource = "resourceclaimtemplates.resource.k8s.io";
-        self.of_namespaces(resource, "list of ResourceClaimTemplates", &ListParams::default(), "", so).await
+        self.of_namespaces(
+            "resourceclaimtemplates.resource.k8s.io",
+            "list of ResourceClaimTemplates",
+            &ListParams::default(),
+            "",
+            so,
+        )
+        .await
     }
 
     /// Nodes; `so` is what follows where they may not be read.

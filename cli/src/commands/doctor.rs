@@ -17,13 +17,13 @@ use crate::source::Source;
 /// The objects could not be read, or there is no such node.
 pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, Wanted::Installation)?;
-    let mut published = Published::new(&arguments.driver, &source.objects.classes);
+    let mut published = Published::new(&arguments.driver, &source.objects);
     source.objects.slices.values().for_each(|slice| published.add(slice));
     let live: Option<Live> = match source.is_live {
         false => None,
         true => Some(block_on(async {
             let (client, _) = connect(&arguments.source.connection, None).await?;
-            let new = || Published::new(&arguments.driver, &source.objects.classes);
+            let new = || Published::new(&arguments.driver, &source.objects);
             let warnings;
             (published, warnings) =
                 fold_slices(&client, new, |published, slice| published.add(&slice)).await?;

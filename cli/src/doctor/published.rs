@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use k8s_openapi::api::resource::v1::{Device, DeviceClass, ResourceSlice};
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
-use tessera_cel::Selector;
-use tessera_cluster::Key;
+use tessera_cluster::Objects;
 
+use super::asked::{self, Asked};
 use crate::devices;
 
 /// What nodes publish.
@@ -19,10 +19,9 @@ pub struct Published {
     pools: BTreeMap<String, Pool>,
     /// The drivers that publish devices of each node.
     drivers: BTreeMap<String, BTreeSet<String>>,
-    classes: Vec<Class>,
-    /// Kinds of devices that were seen, and the first of each.
+    asked: Vec<Asked>,
+    /// Kinds of devices that were seen.
     kinds: HashSet<u64>,
-    samples: Vec<Sample>,
 }
 
 /// A pool of the driver, of its newest generation.
@@ -53,38 +52,11 @@ pub struct Card {
     pub is_tainted: bool,
 }
 
-/// A DeviceClass that is about the driver.
-#[derive(Debug)]
-pub struct Class {
-    /// Its name.
-    pub name: String,
-    /// Its selectors.
-    pub expressions: Vec<String>,
-    /// Them compiled, or the first line of why they cannot be.
-    pub selectors: Result<Vec<Selector>, String>,
-    /// Whether they ask what devices of one kind differ in.
-    asks_for_own: bool,
-    /// Whether all match any device.
-    pub is_matched: bool,
-}
-
-/// A device that stands for all of its kind.
-#[derive(Debug)]
-pub struct Sample {
-    /// Its driver.
-    pub driver: String,
-    /// Its node, or the words for several.
-    pub node: String,
-    /// The device.
-    pub device: Device,
-}
-
 impl Published {
-    /// Nothing yet; devices will be tried against those of the classes that are about the driver.
-    pub fn new(driver: &str, classes: &BTreeMap<Key, DeviceClass>) -> Self {
-        let about = |((_, name), class): (&Key, &DeviceClass)| Class::of(name, class, driver);
-        let classes = classes.iter().filter_map(about).collect();
-        Published { driver: driver.to_owned(), classes, ..Published::default() }
+    /// Nothing yet; devices will be tried against the selectors of classes and claims that are about the driver.
+    pub fn new(driver: &str, objects: &Objects) -> Self {
+        let asked = asked::of_objects(objects, driver);
+        Published { driver: driver.to_owned(), asked, ..Published::default() }
     }
 
     /// Takes in a slice. Where they come by name, the first device of a card is the first in kube-scheduler's order.
@@ -97,7 +69,7 @@ impl Published {
             }
         }
         for device in spec.devices.iter().flatten() {
-            self.take(slice, device);
+            self.try_selectors(slice, device);
         }
         if spec.driver != self.driver {
             return;
@@ -112,19 +84,15 @@ impl Published {
         }
     }
 
-    fn take(&mut self, slice: &ResourceSlice, device: &Device) {
-        let driver = slice.spec.driver.as_str();
+    fn try_selectors(&mut self, slice: &ResourceSlice, device: &Device) {
+        let driver = &slice.spec.driver;
         let is_new = self.kinds.insert(devices::kind(driver, device));
-        if is_new {
-            let node = devices::node(slice, device).to_owned();
-            self.samples.push(Sample { driver: driver.to_owned(), node, device: device.clone() });
-        }
-        let untried = |class: &&mut Class| !class.is_matched && (is_new || class.asks_for_own);
         let mut evaluated = None;
-        for class in self.classes.iter_mut().filter(untried) {
-            let Ok(selectors) = &class.selectors else { continue };
+        for asked in self.asked.iter_mut().filter(|asked| asked.is_open(is_new)) {
             let evaluated = evaluated.get_or_insert_with(|| devices::of_published(driver, device).ok());
-            class.is_matched = evaluated.as_ref().is_some_and(|device| devices::all_match(selectors, device));
+            if let Some(evaluated) = evaluated {
+                asked.try_on(device, slice.spec.node_name.as_deref(), evaluated, *driver == self.driver);
+            }
         }
     }
 
@@ -148,14 +116,9 @@ impl Published {
         self.pools.get(pool).is_some_and(|pool| pool.devices.contains(device))
     }
 
-    /// Classes that are about the driver.
-    pub fn classes(&self) -> &[Class] {
-        &self.classes
-    }
-
-    /// One device of each kind, of all drivers.
-    pub fn samples(&self) -> &[Sample] {
-        &self.samples
+    /// Who asks for devices of the driver by selectors; nobody while no device is published.
+    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+        self.asked.iter().filter(|_| !self.kinds.is_empty())
     }
 }
 
@@ -192,33 +155,12 @@ impl Card {
     }
 }
 
-impl Class {
-    /// `None` where it has no selectors, or is about other drivers, whose devices may come later.
-    fn of(name: &str, class: &DeviceClass, driver: &str) -> Option<Self> {
-        let selectors = class.spec.as_ref()?.selectors.as_ref()?;
-        let expressions = selectors.iter().filter_map(|selector| selector.cel.as_ref());
-        let expressions: Vec<String> = expressions.map(|cel| cel.expression.clone()).collect();
-        if !expressions.iter().any(|expression| expression.contains(driver)) {
-            return None;
-        }
-        let compiled: Result<Vec<Selector>, _> =
-            expressions.iter().map(|expression| Selector::compile(expression)).collect();
-        Some(Class {
-            name: name.to_owned(),
-            asks_for_own: expressions.iter().any(|expression| devices::asks_for_own(expression)),
-            expressions,
-            selectors: compiled
-                .map_err(|wrong| wrong.to_string().lines().next().unwrap_or_default().to_owned()),
-            is_matched: false,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::doctor::asked::Verdict;
 
     fn slice(name: &str, generation: i64, devices: &serde_json::Value) -> ResourceSlice {
         serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "driver": "d", "nodeName": "n",
@@ -230,7 +172,8 @@ mod tests {
         let class = json!({ "metadata": { "name": "c" },
             "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == 'd' && {expression}") } }] } });
         let classes = [((String::new(), "c".to_owned()), serde_json::from_value(class).unwrap())].into();
-        let mut published = Published::new("d", &classes);
+        let objects = Objects { classes, ..Objects::default() };
+        let mut published = Published::new("d", &objects);
         slices.iter().for_each(|slice| published.add(slice));
         published
     }
@@ -257,9 +200,19 @@ mod tests {
     fn each_device_is_tried_where_a_class_asks_for_one() {
         let slices = [slice("a", 1, &json!([card("gpu-01-00", "1"), card("gpu-02-00", "2")]))];
         let second = "device.attributes['d'].uuid == '2'";
-        assert!(published(second, &slices).classes()[0].is_matched);
+        let verdict = |published: &Published, wanted: fn(&Verdict<'_>) -> bool| {
+            published.asked().all(|asked| wanted(&asked.verdict("d"))) && published.asked().count() == 1
+        };
+        assert!(verdict(&published(second, &slices), |verdict| *verdict == Verdict::Well));
         let third = published("device.attributes['d'].uuid == '3'", &slices);
-        assert!(!third.classes()[0].is_matched && third.samples().len() == 1);
-        assert!(published("nonsense(", &slices).classes()[0].selectors.is_err());
+        assert!(verdict(&third, |verdict| *verdict == Verdict::Nothing));
+        let wrong = published("nonsense(", &slices);
+        assert!(verdict(&wrong, |verdict| matches!(verdict, Verdict::Wrong(_))));
+        let fails = published("device.attributes['d'].serial == '3'", &slices);
+        assert!(verdict(
+            &fails,
+            |verdict| matches!(verdict, Verdict::Fails(failure) if failure.device == "gpu-01-00")
+        ));
+        assert_eq!(published(second, &[]).asked().count(), 0, "nobody publishes yet");
     }
 }

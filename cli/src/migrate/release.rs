@@ -237,3 +237,17 @@ fn of_daemon_set(foreign: &Foreign, charts: &Charts, only: Option<&str>) -> Opti
         all: values,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_go_over_defaults_key_by_key() {
+        let mut all = json!({ "a": { "b": 1, "c": 2 }, "d": [1], "e": { "f": 1 }, "g": 1 });
+        merge(&mut all, &json!({ "a": { "b": 3 }, "d": [2, 3], "e": "text", "g": null, "h": { "i": 1 } }));
+        assert_eq!(all, json!({ "a": { "b": 3, "c": 2 }, "d": [2, 3], "e": "text", "h": { "i": 1 } }));
+        assert_eq!(at(&all, "a.c"), Some(&json!(2)));
+        assert_eq!(at(&all, "a.c.x"), None);
+    }
+}

@@ -13,7 +13,7 @@ use super::{Draft, Known, labels};
 const NAMESPACE: &str = "tessera-system";
 
 /// Says of a node which driver runs there, while both are in the cluster.
-const MOVED: &str = "gpu.tessera.dev/moved-in";
+pub const MOVED: &str = "gpu.tessera.dev/moved-in";
 
 /// Pods of a node that are named; of more, how many there are.
 const NAMED: usize = 3;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Draft;
 use super::release::{Release, at};
+use super::steps::MOVED;
 
 /// What the chart answers to values of others; one table for both.
 const TABLE: &str = include_str!("../../../charts/tessera/files/values-of-others.yaml");
@@ -63,9 +64,11 @@ pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
     draft.values.carried(path("tolerations"));
     for key in ["nodeSelector", "affinity", "podAnnotations"] {
         // Defaults of the other chart find nodes with cards; our plugin waits on a node without.
-        let said = at(&release.said, &path(key)).and_then(Value::as_object).filter(|map| !map.is_empty());
-        if let Some(said) = said {
-            draft.values.set(&["kubeletPlugin", key], said.clone());
+        let mut said = at(&release.said, &path(key)).and_then(Value::as_object).cloned().unwrap_or_default();
+        // From the steps themselves, where somebody asks again halfway.
+        said.remove(MOVED);
+        if !said.is_empty() {
+            draft.values.set(&["kubeletPlugin", key], said);
         }
         draft.values.carried(path(key));
     }
@@ -132,5 +135,27 @@ fn collect(value: &Value, path: String, leaves: &mut Vec<String>) {
         Value::Array(list) if list.is_empty() => {}
         Value::String(text) if text.is_empty() => {}
         _ => leaves.push(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_path_of_the_table_answers() {
+        assert_eq!(words("featureGates.MPSSupport"), Some("sharing.mps.enabled"));
+        assert_eq!(words("featureGates.Unheard"), words("featureGates"));
+        assert_eq!(words("resources.limits.memory"), Some("kubeletPlugin.resources"));
+        assert!(words("resources.gpus.enabled").unwrap().contains("cards are always offered"));
+        assert_eq!(words("featureGatesOfOthers"), None);
+    }
+
+    #[test]
+    fn what_says_nothing_is_no_leaf() {
+        let mut leaves = Vec::new();
+        let said = json!({ "a": { "b": 1, "c": {}, "d": null }, "e": [], "f": "", "g": [0], "h": false });
+        collect(&said, String::new(), &mut leaves);
+        assert_eq!(leaves, ["a.b", "g", "h"]);
     }
 }

@@ -18,8 +18,8 @@ async fn watches(cluster: &Cluster, kubeconfig: &Path) {
         .unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut next = async || -> Value {
-        let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("in time").unwrap();
-        serde_json::from_str(&line.expect("a line")).unwrap()
+        let line = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap();
+        serde_json::from_str(&line.unwrap()).unwrap()
     };
     for device in ["gpu-07-00", "gpu-0f-00"] {
         let row = next().await;
@@ -93,7 +93,7 @@ async fn shows_the_cards_of_a_node() {
     assert_eq!(rows[0]["device"], "gpu-07-00", "{said}");
     assert_eq!(rows[1]["device"], "gpu-0f-00", "{said}");
     assert_eq!(rows.as_array().unwrap().len(), 2, "of this node alone: {said}");
-    watches(&cluster, &kubeconfig).await;
+    watches(cluster, &kubeconfig).await;
     let (code, said, _) = run(&kubeconfig, &["topology"]).await;
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("cli-cards-1") && said.contains("cli-cards-2"), "{said}");

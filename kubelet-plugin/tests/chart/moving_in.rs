@@ -91,11 +91,12 @@ async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
     fs::create_dir(folder.path().join("templates")).expect("made");
     write("Chart.yaml", "apiVersion: v2\nname: theirs\nversion: 1.0.0\n");
+    write("values.yaml", "gpus: {enabled: true}\n");
     write(
         "templates/class.yaml",
         &format!(
-            "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {DRIVER}}}\nspec: {{selectors: [{{cel: \
-             {{expression: \"device.driver == '{DRIVER}'\"}}}}]}}\n"
+            "{{{{- if .Values.gpus.enabled }}}}\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {DRIVER}}}\nspec: \
+             {{selectors: [{{cel: {{expression: \"device.driver == '{DRIVER}'\"}}}}]}}\n{{{{- end }}}}\n"
         ),
     );
     let theirs = folder.path().display().to_string();
@@ -112,6 +113,13 @@ async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_
     let helm = async |arguments: [String; 8]| {
         cluster.helm(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
     };
+    let upgrade = ["upgrade", "theirs", &theirs, "--namespace", "default", "--reuse-values"];
+    let selector = async |set: &[&str]| {
+        cluster.helm(&[&upgrade[..], set].concat()).await.expect("upgraded");
+        cluster.helm(&["get", "values", "theirs", "--namespace", "default"]).await.expect("values")
+    };
+    let kept = selector(&["--set-string", r"nodeSelector.gpu\.tessera\.dev/moved-in=no"]).await;
+    assert!(kept.contains("gpu.tessera.dev/moved-in: \"no\""), "{kept}");
     let refused = helm(ours("install")).await.expect_err("helm takes over nothing unasked").to_string();
     assert!(refused.contains(DRIVER), "{refused}");
     let annotate = [
@@ -124,19 +132,15 @@ async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_
     ];
     cluster.kubectl(&annotate).await.expect("annotated");
     helm(ours("install")).await.expect("taken over");
-    let upgrade = ["upgrade", "theirs", &theirs, "--namespace", "default", "--reuse-values"];
-    let selector = async |set: &[&str]| {
-        cluster.helm(&[&upgrade[..], set].concat()).await.expect("upgraded");
-        cluster.helm(&["get", "values", "theirs", "--namespace", "default"]).await.expect("values")
-    };
-    let kept = selector(&["--set-string", r"nodeSelector.gpu\.tessera\.dev/moved-in=no"]).await;
-    assert!(kept.contains("gpu.tessera.dev/moved-in: \"no\""), "{kept}");
-    let free =
-        selector(&["--set", r"other.enabled=false,nodeSelector.gpu\.tessera\.dev/moved-in=null"]).await;
+    // For nodes that have moved, and without the classes: null takes the nodeSelector away again.
+    let free = selector(&["--set", r"gpus.enabled=false,nodeSelector.gpu\.tessera\.dev/moved-in=null"]).await;
     assert!(free.contains("enabled: false") && !free.contains("moved-in: \"no\""), "{free}");
-    cluster.helm(&["uninstall", "theirs", "--namespace", "default"]).await.expect("uninstalled");
+    let gone =
+        cluster.kubectl(&["get", "deviceclass", DRIVER]).await.expect_err("it went with their release");
+    assert!(gone.to_string().contains("not found"), "{gone}");
     helm(ours("upgrade")).await.expect("upgraded");
     let class = cluster.kubectl(&["get", "deviceclass", DRIVER, "--output=yaml"]).await.expect("it is there");
     assert!(class.contains("type.orValue"), "ours: {class}");
+    cluster.helm(&["uninstall", "theirs", "--namespace", "default"]).await.expect("uninstalled");
     cluster.helm(&["uninstall", "moving", "--namespace", "moving"]).await.expect("uninstalled");
 }

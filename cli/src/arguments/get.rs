@@ -1,0 +1,38 @@
+//! The command line of `kubectl gpu get`.
+
+use clap::{Args, ValueEnum};
+
+use super::{ListFormat, SourceArguments, help};
+
+/// What `kubectl gpu get` lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Listed {
+    /// Devices, with who holds them
+    Devices,
+    /// Claims, with what they hold
+    Claims,
+}
+
+/// `kubectl gpu get`
+#[derive(Debug, Args)]
+#[command(after_help = help::GET_HELP)]
+pub struct GetArguments {
+    /// What to list
+    #[arg(value_enum, default_value = "devices")]
+    pub listed: Listed,
+    /// Only this node's
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Also partitions that nobody holds, of cards that are offered whole or as shares, too
+    #[arg(short, long)]
+    pub all: bool,
+    /// Go on, and print what changes
+    #[arg(short, long, conflicts_with = "files")]
+    pub watch: bool,
+    /// Print JSON, YAML or a wider table
+    #[arg(short, long, value_enum)]
+    pub output: Option<ListFormat>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
