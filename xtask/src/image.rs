@@ -12,7 +12,12 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use tessera_harness::{Architecture, Image, Written, workspace, write_archive, write_layout};
+use tessera_harness::{
+    Architecture, Image, Written,
+    progress::Progress,
+    tools::{Module, Tools},
+    workspace, write_archive, write_layout,
+};
 
 use self::programs::Program;
 
@@ -95,9 +100,23 @@ pub fn run(arguments: &ImageArguments) -> Result<ExitCode> {
         .or_else(Architecture::native)
         .context("this machine is neither amd64 nor arm64: name one with --arch")?;
     let folder = toolchain::build(all, architecture)?;
+    let hook = match all.contains(&Program::KubeletPlugin) && Architecture::native() == Some(architecture) {
+        true => Some(Tools::build(&[Module::NvidiaContainerToolkit], &Progress::terminal())?),
+        // What the harness builds is for this machine. Without it nodes need nvidia-ctk for an ld.so.cache in containers.
+        false => None,
+    };
     let images = all
         .iter()
-        .map(|program| image(*program, &folder, &arguments.repository, &arguments.tag))
+        .map(|program| {
+            let image = image(*program, &folder, &arguments.repository, &arguments.tag)?;
+            match &hook {
+                Some(tools) if *program == Program::KubeletPlugin => {
+                    let hook = tools.path(Module::NvidiaContainerToolkit, "nvidia-cdi-hook")?;
+                    Ok(image.binary("/usr/bin/nvidia-cdi-hook", &hook)?)
+                }
+                _ => Ok(image),
+            }
+        })
         .collect::<Result<Vec<Image>>>()?;
     eprintln!("writing {}", output.display());
     let written = if output.extension().is_some_and(|extension| extension == "tar") {
