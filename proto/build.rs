@@ -4,13 +4,14 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 /// Each API with a folder of its own for the generated code: two of upstream's packages are called plainly `v1` and
 /// `v1alpha1`, and more of that kind exist (podresources), which would end up in one file.
-const APIS: [&str; 6] = [
+const APIS: [&str; 7] = [
     "pluginregistration/v1",
     "dra/v1",
     "dra/v1beta1",
     "dra-health/v1alpha1",
     "dra-health/v1",
     "grpc-health/v1",
+    "podresources/v1",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

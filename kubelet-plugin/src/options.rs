@@ -167,6 +167,13 @@ pub struct Options {
     #[arg(long, env = "GRPC_HEALTH_ADDRESS", value_name = "IP:PORT")]
     pub grpc_health_address: Option<SocketAddr>,
 
+    /// NVIDIA's program for CDI hooks, for nodes without `nvidia-ctk`. [default: `nvidia-cdi-hook` beside this program, if
+    /// it is there]
+    ///
+    /// It is copied to the driver's own directory on the node, where the container runtime runs it.
+    #[arg(long, env = "NVIDIA_CDI_HOOK", value_name = "FILE", value_parser = absolute)]
+    pub nvidia_cdi_hook: Option<PathBuf>,
+
     /// How long running work may take to end after SIGTERM, in seconds.
     ///
     /// Keep it below the pod's `terminationGracePeriodSeconds`. What is not done then is done by the next instance.
@@ -202,6 +209,13 @@ impl Options {
     #[must_use]
     pub fn plugin_directory(&self) -> PathBuf {
         plugin_directory(&self.kubelet_directory, &self.driver_name)
+    }
+
+    /// NVIDIA's program for CDI hooks, if there is one.
+    #[must_use]
+    pub fn cdi_hook(&self) -> Option<PathBuf> {
+        let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("nvidia-cdi-hook"));
+        self.nvidia_cdi_hook.clone().or_else(beside).filter(|path| path.is_file())
     }
 
     /// The directives for log levels.

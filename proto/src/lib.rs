@@ -33,6 +33,13 @@ pub mod dra {
     }
 }
 
+/// `podresources`: which devices the kubelet has given to containers, for monitoring.
+pub mod podresources {
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/podresources/v1/v1.rs"));
+    }
+}
+
 /// `grpc-health`: gRPC's own health service.
 pub mod grpc_health {
     pub mod v1 {

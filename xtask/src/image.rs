@@ -126,7 +126,17 @@ fn image(
     let name = program.name();
     let reference = format!("{repository}/{name}:{tag}");
     let image = match program {
-        Program::GpuEmulator => gpu_emulator_image(&reference, folder, commands(architecture)?.as_deref())?,
+        Program::GpuEmulator => {
+            let commands = of_this_machine(architecture, Module::Testimage, "testimage")?;
+            gpu_emulator_image(&reference, folder, commands.as_deref())?
+        }
+        Program::KubeletPlugin => {
+            let image = Image::from_binary(reference, &folder.join(name))?;
+            match of_this_machine(architecture, Module::NvidiaContainerToolkit, "nvidia-cdi-hook")? {
+                Some(hook) => image.binary("/usr/bin/nvidia-cdi-hook", &hook)?,
+                None => image,
+            }
+        }
         _ => Image::from_binary(reference, &folder.join(name))?,
     };
     let image = image
@@ -137,14 +147,14 @@ fn image(
     Ok(image.compressed())
 }
 
-/// The program of the emulator image's commands, written in Go. It is built for this machine only: an image for others does
-/// without them, and the demo without it.
-fn commands(architecture: Architecture) -> Result<Option<PathBuf>> {
+/// A program in Go. They are built for this machine only: for others, the image of the plugin does without NVIDIA's hook, so that
+/// nodes need nvidia-ctk for an ld.so.cache in containers, and that of the emulator without the demo's commands.
+fn of_this_machine(architecture: Architecture, module: Module, program: &str) -> Result<Option<PathBuf>> {
     if Architecture::native() != Some(architecture) {
         return Ok(None);
     }
-    let tools = Tools::build(&[Module::Testimage], &Progress::terminal())?;
-    Ok(Some(tools.path(Module::Testimage, "testimage")?))
+    let tools = Tools::build(&[module], &Progress::terminal())?;
+    Ok(Some(tools.path(module, program)?))
 }
 
 fn print(written: &[Written], output: &Path, format: Format) {

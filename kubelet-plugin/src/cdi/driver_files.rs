@@ -2,12 +2,13 @@
 //!
 //! `nvidia-ctk cdi generate` knows them best, and its hooks also add the libraries to a container's `ld.so.cache`. It
 //! can take half a minute, so its answer is cached on disk, by driver version. If a node doesn't have it, or it
-//! fails, the files are searched ([`search`]).
+//! fails, the files are searched ([`search`]), and the same hooks are run with the program that the plugin brings along.
 //!
 //! Only mounts, hooks and variables are taken from `nvidia-ctk`, never device nodes: which nodes a container gets
 //! depends on its claims alone.
 
 mod cache;
+mod hooks;
 mod nvidia_ctk;
 mod search;
 
@@ -41,11 +42,13 @@ pub enum DriverFilesSource {
 /// Finds the files of the driver `version` (as the driver writes it, `580.95.05`). Takes up to a minute the first
 /// time for a version, milliseconds afterwards.
 ///
+/// `hook` is NVIDIA's program for hooks (`nvidia-cdi-hook`), at the same path on the host, for nodes without `nvidia-ctk`;
 /// `cache` is the file for the answer of `nvidia-ctk`, which is searched below the driver root. Never fails: what is not
 /// found is not mounted, and that is logged.
 pub async fn find_driver_files(
     roots: &Roots,
     version: &str,
+    hook: Option<&Path>,
     cache: &Path,
     file_system: Arc<dyn FileSystem>,
 ) -> DriverFiles {
@@ -68,7 +71,7 @@ pub async fn find_driver_files(
             }
         }
     }
-    let edits = search::search(roots, version);
+    let edits = search::search(roots, version, hook);
     if edits.mounts.is_empty() {
         tracing::warn!(driver_root = %roots.driver.display(), %version,
             "no files of the driver found: containers get device nodes, but no libcuda. Install nvidia-ctk on the \

@@ -1,5 +1,9 @@
 //! The driver's files, searched once each time the driver library is opened.
 
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tessera_nvml::Nvml;
@@ -8,6 +12,9 @@ use tokio::sync::OnceCell;
 use super::{PrepareError, PrepareOptions};
 use crate::cdi::{DriverFiles, DriverFilesSource, find_driver_files};
 use tessera_nvml::DriverCalls;
+
+/// Name of NVIDIA's program for hooks.
+const HOOK: &str = "nvidia-cdi-hook";
 
 /// The driver's files, searched once each time the driver library is opened.
 #[derive(Default)]
@@ -57,12 +64,46 @@ impl Files {
             let version = calls.ask_driver(move || driver.driver_version()).await?;
             let version = version.map_err(PrepareError::Driver)?;
             let cache = options.state_directory.join("driver-files.json");
-            let files =
-                find_driver_files(&options.roots, &version, &cache, options.file_system.clone()).await;
+            let hook = installed_hook(options).await;
+            let files = find_driver_files(
+                &options.roots,
+                &version,
+                hook.as_deref(),
+                &cache,
+                options.file_system.clone(),
+            )
+            .await;
             tracing::info!(version, source = ?files.source, mounts = files.edits.mounts.len(),
                 hooks = files.edits.hooks.len(), "driver files found");
             Ok(Arc::new(files))
         });
         files.await.cloned()
+    }
+}
+
+/// The program for hooks in the plugin's own directory, where the host sees it at the same path; `None` if there is none. The
+/// container runtime may be running an earlier one, so it is replaced, never overwritten.
+async fn installed_hook(options: &PrepareOptions) -> Option<PathBuf> {
+    let source = options.cdi_hook.clone()?;
+    let target = options.state_directory.join(HOOK);
+    let install = move || {
+        let bytes = fs::read(&source)?;
+        if fs::read(&target).is_ok_and(|installed| installed == bytes) {
+            return Ok(target);
+        }
+        let mut file = tempfile::Builder::new()
+            .prefix(HOOK)
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempfile_in(target.parent().unwrap_or(&target))?;
+        file.write_all(&bytes)?;
+        file.persist(&target)?;
+        Ok::<_, io::Error>(target)
+    };
+    match tokio::task::spawn_blocking(install).await.map_err(io::Error::other).flatten() {
+        Ok(path) => Some(path),
+        Err(error) => {
+            tracing::warn!(%error, "cannot install {HOOK}: on a node without nvidia-ctk containers get no ld.so.cache");
+            None
+        }
     }
 }

@@ -59,6 +59,8 @@ pub struct PrepareOptions {
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// Which card was where; `None` where nobody keeps that: then an allocation is as good for any card.
     pub history: Option<Arc<CardHistory>>,
+    /// NVIDIA's program for hooks, `nvidia-cdi-hook`, to be installed for nodes without `nvidia-ctk`, if there is one.
+    pub cdi_hook: Option<PathBuf>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -87,6 +89,7 @@ impl PrepareOptions {
             mps_directory: DEFAULT_DIRECTORY.into(),
             resolution: watch::channel(Some(Arc::default())).1,
             history: None,
+            cdi_hook: None,
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -173,6 +173,7 @@ impl NodePart {
             mps_directory: self.options.mps_directory.clone(),
             resolution: self.resolution.clone(),
             history: Some(Arc::clone(&self.history)),
+            cdi_hook: self.options.cdi_hook(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

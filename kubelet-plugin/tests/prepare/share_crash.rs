@@ -155,7 +155,8 @@ impl crash_matrix::Scenario for Scenario {
                 // Its claim goes, but what it had on the cards stays, because mps-host does not answer.
                 let pair = node.mps.as_ref().unwrap().daemons();
                 assert_eq!(pair.len(), 2);
-                disk.set(Some(Fault::Die(5, Moment::After)));
+                // After two specs and the metadata of three requests are removed, and two names of half-written ones.
+                disk.set(Some(Fault::Die(10, Moment::After)));
                 unprepare(&preparer, &dead).await.unwrap_err();
                 assert!(!node.mps.as_ref().unwrap().daemons().is_empty());
                 node.api.delete(&dead);

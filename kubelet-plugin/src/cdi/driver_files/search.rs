@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tessera_nvml::{LIBRARY_DIRECTORIES, is_for_this_processor};
 
+use super::hooks;
 use crate::cdi::{ContainerEdits, Mount, Roots};
 
 /// Default directories of dynamic loaders, in images of the two families of distributions. A library in either is
@@ -37,19 +38,34 @@ const SOCKETS: &[&str] = &["nvidia-persistenced/socket", "nvidia-fabricmanager/s
 /// Searches the files of one driver version below the driver root: all libraries with that version in their names,
 /// the tools, the firmware of the card's own processor, the sockets of running daemons.
 ///
-/// Two things only `nvidia-ctk` provides: libraries in the container's `ld.so.cache` (programs that ask `ldconfig -p`
-/// instead of loading a library will not see them), and the configuration files of graphics libraries.
-pub(super) fn search(roots: &Roots, version: &str) -> ContainerEdits {
+/// With `hook`, NVIDIA's program for hooks as the host has it, the libraries are mounted where the host has them, and what
+/// `nvidia-ctk` has hooks for is done by hooks ([`hooks`]). Otherwise they are mounted where loaders look without an
+/// `ld.so.cache`: programs that ask `ldconfig -p` instead of loading a library will not see them. The configuration files of
+/// graphics libraries are mounted by `nvidia-ctk` only.
+pub(super) fn search(roots: &Roots, version: &str, hook: Option<&Path>) -> ContainerEdits {
     // A vGPU driver may call itself `550.54.15-grid`, but its files don't have the suffix.
     let version = version.split(['-', '+']).next().unwrap_or(version);
-    let mut mounts = libraries(roots, version);
-    mounts.extend(programs(roots));
-    mounts.extend(firmware(roots, version));
-    mounts.extend(sockets(roots));
-    ContainerEdits { mounts, ..ContainerEdits::default() }
+    let libraries = libraries(roots, version);
+    let hook = hook.filter(|_| !libraries.is_empty() && hooks::are_possible(roots));
+    let mut edits = hook.map(|hook| hooks::edits(roots, version, &libraries, hook)).unwrap_or_default();
+    edits.mounts = match hook {
+        Some(_) => {
+            let files: BTreeSet<&PathBuf> = libraries.values().collect();
+            let mount = |path: &PathBuf| {
+                read_only(roots, path, hooks::in_container(roots, path).to_string_lossy().into_owned())
+            };
+            files.into_iter().map(mount).collect()
+        }
+        None => in_default_directories(roots, &libraries),
+    };
+    edits.mounts.extend(programs(roots, hook.is_some()));
+    edits.mounts.extend(firmware(roots, version));
+    edits.mounts.extend(sockets(roots));
+    edits
 }
 
-fn libraries(roots: &Roots, version: &str) -> Vec<Mount> {
+/// The driver's libraries by the names under which programs load them, each with its file.
+fn libraries(roots: &Roots, version: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::<String, PathBuf>::new();
     let mut seen = BTreeSet::new();
     for directory in LIBRARY_DIRECTORIES {
@@ -60,8 +76,12 @@ fn libraries(roots: &Roots, version: &str) -> Vec<Mount> {
             libraries_of(&directory, version, &mut found);
         }
     }
+    found
+}
+
+fn in_default_directories(roots: &Roots, libraries: &BTreeMap<String, PathBuf>) -> Vec<Mount> {
     let mut mounts = Vec::new();
-    for (name, path) in &found {
+    for (name, path) in libraries {
         for directory in CONTAINER_LIBRARY_DIRECTORIES {
             mounts.push(read_only(roots, path, format!("{directory}/{name}")));
         }
@@ -105,13 +125,18 @@ fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, Pa
     }
 }
 
-fn programs(roots: &Roots) -> Vec<Mount> {
+/// The tools, in containers at `/usr/bin`, or with `in_place` where the host has them, if that is in every `PATH`.
+fn programs(roots: &Roots, in_place: bool) -> Vec<Mount> {
     let find = |name: &&str| {
-        PROGRAM_DIRECTORIES
-            .iter()
-            .map(|directory| roots.driver.join(directory).join(name))
-            .find(|path| path.is_file())
-            .map(|path| read_only(roots, &path, format!("/usr/bin/{name}")))
+        let directory =
+            PROGRAM_DIRECTORIES.iter().find(|directory| roots.driver.join(directory).join(name).is_file())?;
+        let path = roots.driver.join(directory).join(name);
+        let is_in_path = ["usr/bin", "usr/local/bin", "bin"].contains(directory);
+        let place = match in_place && is_in_path {
+            true => hooks::in_container(roots, &path).to_string_lossy().into_owned(),
+            false => format!("/usr/bin/{name}"),
+        };
+        Some(read_only(roots, &path, place))
     };
     PROGRAMS.iter().filter_map(find).collect()
 }
@@ -197,7 +222,7 @@ mod tests {
         let _socket = UnixListener::bind(root.join("run/nvidia-persistenced/socket")).unwrap();
 
         let roots = Roots { driver: root.to_owned(), host_driver: "/host".into(), ..Roots::default() };
-        let edits = search(&roots, "580.95.05");
+        let edits = search(&roots, "580.95.05", None);
         let mounts: Vec<_> = edits
             .mounts
             .iter()
@@ -222,12 +247,40 @@ mod tests {
         let multiarch = edits.mounts.iter().filter(|mount| mount.container_path.starts_with("/usr/lib/"));
         assert_eq!(multiarch.count(), 4);
         assert!(edits.device_nodes.is_empty());
+
+        // Without the host's ldconfig no hook can be run; with it everything is where the host has it.
+        let hook = Path::new("/state/nvidia-cdi-hook");
+        assert_eq!(search(&roots, "580.95.05", Some(hook)), edits);
+        fs::create_dir_all(root.join("sbin")).unwrap();
+        fs::write(root.join("sbin/ldconfig"), "").unwrap();
+        let edits = search(&roots, "580.95.05", Some(hook));
+        let places: Vec<&str> = edits.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
+        assert_eq!(
+            places[..3],
+            [
+                "/usr/lib64/libcuda.so.580.95.05",
+                "/usr/lib64/libnvidia-glcore.so.580.95.05",
+                "/usr/bin/nvidia-smi"
+            ]
+        );
+        assert_eq!(edits.env, ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"]);
+        let hooks: Vec<String> = edits.hooks.iter().map(|hook| hook.args[1..].join(" ")).collect();
+        assert_eq!(
+            hooks,
+            [
+                "create-symlinks --link libcuda.so.1::/usr/lib64/libcuda.so --link libcuda.so.580.95.05::/usr/lib64/libcuda.so.1",
+                "enable-cuda-compat --host-driver-version=580.95.05",
+                "update-ldcache --ldconfig-path @/host/sbin/ldconfig --folder /usr/lib64",
+                "disable-device-node-modification",
+            ]
+        );
+        assert!(edits.hooks.iter().all(|hook| hook.path == "/state/nvidia-cdi-hook"));
     }
 
     #[test]
     fn an_empty_root_gives_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let roots = Roots { driver: directory.path().to_owned(), ..Roots::default() };
-        assert!(search(&roots, "580.95.05").is_empty());
+        assert!(search(&roots, "580.95.05", None).is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::api::{DeleteParams, ListParams};
 use tessera_harness::scene::eventually;
 
+use crate::dcgm::{Joined, joined};
 use crate::stage::{play, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -12,7 +13,9 @@ async fn one_card() {
     play("one-card", async |scene| {
         let card = scene.view("pod", "ctr").await.card();
         let allocated = scene.allocated().await;
-        assert_eq!(allocated.iter().map(|device| text(device, "uuid")).collect::<Vec<_>>(), [card]);
+        assert_eq!(allocated.iter().map(|device| text(device, "uuid")).collect::<Vec<_>>(), [card.clone()]);
+        let of_pod = Joined { pod: "pod".into(), container: "ctr".into(), card, partition: None };
+        assert_eq!(joined(&scene).await, [of_pod], "as dcgm-exporter sees it");
     })
     .await;
 }

@@ -30,6 +30,22 @@ pub fn available(machine: &EmulatedMachine) -> Result<(), NotFound> {
 /// See [`StrangersError`].
 pub fn check(machine: &EmulatedMachine, tools: &Tools) -> Result<(), StrangersError> {
     let hardware = machine.hardware().to_owned();
+    let spec = generate(machine, tools)?;
+    let facts = machine.facts()?;
+    let differences = expected::differences(&expectation(machine, &facts), &findings(&spec));
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(StrangersError::Different { stranger: NAME, hardware, differences })
+    }
+}
+
+/// The CDI spec that it makes of a machine, with itself as the program for hooks.
+///
+/// # Errors
+/// [`StrangersError::Failed`]
+pub fn generate(machine: &EmulatedMachine, tools: &Tools) -> Result<Value, StrangersError> {
+    let hardware = machine.hardware().to_owned();
     let failed =
         |reason: String| StrangersError::Failed { stranger: NAME, hardware: hardware.clone(), reason };
     let program = tools.path(Module::NvidiaContainerToolkit, "nvidia-ctk")?;
@@ -49,15 +65,7 @@ pub fn check(machine: &EmulatedMachine, tools: &Tools) -> Result<(), StrangersEr
         let error = String::from_utf8_lossy(&output.stderr);
         return Err(failed(error.lines().last().unwrap_or("it failed").to_owned()));
     }
-    let spec: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("no JSON: {error}")))?;
-    let facts = machine.facts()?;
-    let differences = expected::differences(&expectation(machine, &facts), &findings(&spec));
-    if differences.is_empty() {
-        Ok(())
-    } else {
-        Err(StrangersError::Different { stranger: NAME, hardware, differences })
-    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("no JSON: {error}")))
 }
 
 /// Device nodes by path, with their numbers.

@@ -112,9 +112,10 @@ impl Module {
             ],
             Self::Helm => &[("helm.sh/helm/v4/cmd/helm", "helm")],
             Self::Testimage => &[("tessera.dev/tests/tools/testimage", "testimage")],
-            Self::NvidiaContainerToolkit => {
-                &[("github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk", "nvidia-ctk")]
-            }
+            Self::NvidiaContainerToolkit => &[
+                ("github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk", "nvidia-ctk"),
+                ("github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook", "nvidia-cdi-hook"),
+            ],
             Self::StrangersGoNvml => &[("tessera.dev/tests/tools/strangers-go-nvml", "strangers-go-nvml")],
             Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
         }

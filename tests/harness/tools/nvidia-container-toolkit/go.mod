@@ -2,7 +2,10 @@ module tessera.dev/tests/tools/nvidia-container-toolkit
 
 go 1.26.0
 
-tool github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk
+tool (
+	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk
+)
 
 require (
 	cyphar.com/go-pathrs v0.2.4 // indirect
