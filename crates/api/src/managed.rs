@@ -35,7 +35,7 @@ pub struct Nomination {
 }
 
 impl Nomination {
-    /// Reads the annotation's value; `None` for text that is none. Anybody who may change the pod can change it.
+    /// Reads the annotation's value; `None` for text that is none. Without the chart's policy anybody who may change the pod can write it.
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;
