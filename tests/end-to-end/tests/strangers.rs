@@ -1,5 +1,6 @@
 //! NVML clients written by others read emulated machines correctly. Clients that need more than Rust and Go are run by
 //! `cargo xtask strangers`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests have no #[test]")]
 
 use std::collections::BTreeSet;
 

@@ -13,7 +13,10 @@ async fn one_card() {
     play("one-card", async |scene| {
         let card = scene.view("pod", "ctr").await.card();
         let allocated = scene.allocated().await;
-        assert_eq!(allocated.iter().map(|device| text(device, "uuid")).collect::<Vec<_>>(), [card.clone()]);
+        assert_eq!(
+            allocated.iter().map(|device| text(device, "uuid")).collect::<Vec<_>>(),
+            std::slice::from_ref(&card)
+        );
         let of_pod = Joined { pod: "pod".into(), container: "ctr".into(), card, partition: None };
         assert_eq!(joined(&scene).await, [of_pod], "as dcgm-exporter sees it");
     })
