@@ -96,7 +96,7 @@ pub enum Problem {
     #[error("more than {0} of them")]
     TooMany(usize),
     /// The file ends without any.
-    #[error("the file ends without a single one")]
+    #[error("the file has no rows")]
     None,
 }
 
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn bad_files() {
         let error = |nodes: &str, pods: &str| Trace::parse(nodes, pods).unwrap_err().to_string();
-        assert_eq!(error("", ""), "line 1: the file ends without a single one");
+        assert_eq!(error("", ""), "line 1: the file has no rows");
         assert_eq!(
             error("sn,cpu_milli,gpu,model\n", ""),
             "line 1: there is no column memory_mib; the first line must name it"
@@ -348,7 +348,7 @@ mod tests {
             error("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,17,T4", ""),
             "line 2: 17 cards; from 1 to 16 are supported"
         );
-        assert_eq!(error(NODES, POD), "line 2: the file ends without a single one");
+        assert_eq!(error(NODES, POD), "line 2: the file has no rows");
         let many: String = (0..65).map(|model| format!("n,1,1,1,m{model}\n")).collect();
         let many = format!("sn,cpu_milli,memory_mib,gpu,model\n{many}");
         assert_eq!(error(&many, ""), "line 66: more than 64 models of cards");

@@ -45,7 +45,8 @@ async fn idle_connections_keep_neither_the_kubelet_nor_claims_waiting() {
     let refused =
         metrics.lines().find_map(|line| line.strip_prefix("tessera_http_connections_refused_total "));
     let refused: usize = refused.unwrap().parse().unwrap();
-    assert!(refused >= CROWD - 32, "{refused}");
+    // On a busy machine places of those that were closed go to others of the crowd.
+    assert!(refused >= CROWD - 2 * 32, "{refused}");
     drop(idle);
     registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
     assert_eq!(plugin.terminate().await.code(), Some(0));

@@ -73,14 +73,21 @@ fn the_plugin_finds_what_nvidia_ctk_finds() {
 /// without what each of both sets in addition.
 fn parts(edits: &Value) -> BTreeSet<String> {
     let list = |name: &str| edits[name].as_array().cloned().unwrap_or_default();
-    let mounts = list("mounts").into_iter().map(|mount| mount.to_string());
+    let mounts = list("mounts").into_iter().map(|mut mount| {
+        // lib64 is a link to lib: one file has two names.
+        let host =
+            std::fs::canonicalize(mount["hostPath"].as_str().expect("a path")).expect("a file of the host");
+        mount["hostPath"] = host.display().to_string().into();
+        mount.to_string()
+    });
     let hooks = list("hooks").into_iter().map(|mut hook| {
         let arguments = hook["args"].as_array_mut().expect("arguments");
         if let Some(at) = arguments.iter().position(|argument| argument == "--ldconfig-path") {
             arguments.drain(at..at + 2);
         }
-        // The program's name, which is that of its file.
+        // The program's name: `nvidia-ctk hook` is nvidia-cdi-hook.
         arguments[0] = Value::Null;
+        arguments.retain(|argument| argument != "hook");
         hook.to_string()
     });
     let variables = list("env").into_iter().map(|variable| variable.to_string());

@@ -289,7 +289,10 @@ impl Installation {
         ];
         if options.emulated_by_chart {
             values.push(format!("emulated.hardware={}", options.hardware));
-            values.push(format!("emulated.arguments={{{}}}", options.machine.join(",")));
+            // To helm {} is a list with an empty text.
+            if !options.machine.is_empty() {
+                values.push(format!("emulated.arguments={{{}}}", options.machine.join(",")));
+            }
         } else {
             values.push(format!("driverRoot={MACHINE}"));
             values.push("sysfsRoot=/driver-root/sys".to_owned());

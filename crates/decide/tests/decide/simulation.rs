@@ -38,6 +38,13 @@ const SETTLE: Time = Time::from_secs(800);
 const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within so many seeds.
 const SEEDS: u64 = 5_000;
+/// Bugs that show late, and a seed in which they do: hundreds are not played in vain each time.
+const LATE: [(Bug, u64); 4] = [
+    (Bug::NominationNotObserved, 865),
+    (Bug::UidNotChecked, 429),
+    (Bug::ReservationNotObserved, 177),
+    (Bug::DeadlineTakenForShort, 177),
+];
 
 struct Run {
     violation: Option<String>,
@@ -108,7 +115,10 @@ fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     let only = std::env::var("SIMULATION_BUG").unwrap_or_default();
     for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
-        let found = (0..SEEDS).find_map(|seed| Some((seed, run(seed, Some(bug), false).violation?)));
+        let first =
+            LATE.into_iter().find_map(|(late, seed)| (late == bug).then_some(seed)).unwrap_or_default();
+        let found =
+            (first..first + SEEDS).find_map(|seed| Some((seed, run(seed, Some(bug), false).violation?)));
         match found {
             Some((seed, violation)) => println!("{bug:?}: seed {seed}: {violation}"),
             None => missed.push(bug),

@@ -225,7 +225,8 @@ async fn every_query_of_the_dashboards_finds_something() {
         scene.template("part", &[partition("part", "1g.10gb")]).await;
         scene.steered("first", &["card", "part"]).await;
         let mut scrapes = stage.scrape().await;
-        // What happens between two scrapes is what rates tell.
+        // Scrapes are told apart by their second. What happens between two of them is what rates tell.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         scene.steered("second", &["part"]).await;
         eventually("the claims' use to be told", async || {
             let told = stage.scrape().await;

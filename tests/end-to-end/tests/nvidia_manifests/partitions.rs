@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::dcgm::{Joined, joined};
+use crate::dcgm::joined;
 use crate::stage::{play, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,15 +21,17 @@ async fn four_partitions_of_one_card() {
         let parent = &scene.stage.cards()[parents.first().unwrap()];
         let instances = parent["mig"]["instances"].as_array().unwrap().len();
         assert!(instances >= 4, "{parent}");
-        // dcgm-exporter knows card and profile; which instance of the card it is, nobody knew when it was published.
+        // dcgm-exporter knows card and profile; which instance of the card it is, nobody knew when it was published. The kubelet
+        // tells it of each container all devices of the claim, whichever request of it the container names.
         let of_pods = joined(&scene).await;
         let of_cards: BTreeSet<&str> = of_pods.iter().map(|device| device.card.as_str()).collect();
         assert_eq!(of_cards, parents.iter().map(String::as_str).collect());
-        let partition = |device: &Joined| device.partition.clone().unwrap();
-        let of_profiles: Vec<_> = of_pods.iter().map(partition).map(|(profile, _)| profile).collect();
-        assert_eq!(of_profiles.len(), 4, "{of_pods:?}");
-        assert_eq!(of_profiles.iter().collect::<BTreeSet<_>>(), profiles.iter().collect());
-        assert!(of_pods.iter().all(|device| partition(device).1.is_empty()));
+        for container in ["ctr0", "ctr1", "ctr2", "ctr3"] {
+            let own = of_pods.iter().filter(|device| device.container == container);
+            let partitions: Vec<_> = own.map(|device| device.partition.clone().unwrap()).collect();
+            let expected: Vec<_> = profiles.iter().map(|profile| (profile.clone(), String::new())).collect();
+            assert_eq!(partitions, expected, "{container}");
+        }
     })
     .await;
 }

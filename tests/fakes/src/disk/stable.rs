@@ -95,6 +95,10 @@ impl Stable {
     pub fn lose_power(&mut self, loss: Loss) {
         for (path, name) in std::mem::take(&mut self.names) {
             let left = if loss == Loss::Names { name.on_disk } else { name.now };
+            // A file that comes back comes back in its directory.
+            if let (Some(_), Some(parent)) = (&left, path.parent()) {
+                fs::create_dir_all(parent).unwrap();
+            }
             match left {
                 Some(content) if content.is_synced.load(Ordering::Relaxed) => {
                     fs::write(path, &content.bytes).unwrap();
