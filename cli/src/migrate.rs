@@ -115,6 +115,11 @@ struct Draft {
 }
 
 impl Draft {
+    fn plan(self, from: &'static str, workloads: Vec<Workload>, steps: Steps) -> Plan {
+        let Draft { found, values, pools, classes, notes } = self;
+        Plan { from, found, values: values.finish(), pools, classes, notes, workloads, steps }
+    }
+
     fn note(&mut self, about: impl Into<String>, what: impl Into<String>) {
         let note = Note { about: about.into(), what: what.into() };
         if !self.notes.contains(&note) {

@@ -57,14 +57,5 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         },
     };
     let steps = steps::of_release(known, &moving, &draft);
-    Ok(Plan {
-        from: "NVIDIA's device plugin",
-        found: draft.found,
-        values: draft.values.finish(),
-        pools: draft.pools,
-        classes: draft.classes,
-        notes: draft.notes,
-        workloads: workloads::of_resources(known, &served),
-        steps,
-    })
+    Ok(draft.plan("NVIDIA's device plugin", workloads::of_resources(known, &served), steps))
 }

@@ -88,16 +88,11 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     }
     values::rest(&mut draft, &settings);
     let steps = steps::of_operator(known, &settings, &draft);
-    Ok(Plan {
-        from: "the GPU Operator's device plugin and MIG manager",
-        found: draft.found,
-        values: draft.values.finish(),
-        pools: draft.pools,
-        classes: draft.classes,
-        notes: draft.notes,
-        workloads: workloads::of_resources(known, &served),
+    Ok(draft.plan(
+        "the GPU Operator's device plugin and MIG manager",
+        workloads::of_resources(known, &served),
         steps,
-    })
+    ))
 }
 
 fn driver(settings: &Release, draft: &mut Draft) {

@@ -51,7 +51,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     draft.values.carried("controller");
     draft.note(
         "taints of sick cards",
-        "the key is gpu.nvidia.com/unhealthy, with the values xid-79, lost, not-answering: tolerations of gpu.nvidia.com/xid may have to say so (docs/coming-from-nvidia.md)",
+        "those of XIDs and lost cards are the same, others are gpu.nvidia.com/unhealthy with what is wrong as value; there is no gpu.nvidia.com/unmonitored (docs/coming-from-nvidia.md)",
     );
     values::rest(&mut draft, &release);
     let moving = Moving {
@@ -65,16 +65,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         },
     };
     let steps = steps::of_release(known, &moving, &draft);
-    Ok(Plan {
-        from: "NVIDIA's DRA driver",
-        found: draft.found,
-        values: draft.values.finish(),
-        pools: draft.pools,
-        classes: draft.classes,
-        notes: draft.notes,
-        workloads: workloads::of_claims(known),
-        steps,
-    })
+    Ok(draft.plan("NVIDIA's DRA driver", workloads::of_claims(known), steps))
 }
 
 /// Numbers are texts in its values.
@@ -82,12 +73,14 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Its class of cards stands for `nvidia.com/gpu` where the API server knows that.
+/// Its class of cards stands for `nvidia.com/gpu` where the API server knows that, and if so ours does.
 fn extended_resource(known: Known<'_>, draft: &mut Draft) {
     let class = known.objects.classes.get(&(String::new(), DRIVER.to_owned()));
-    let named = class.and_then(|class| class.spec.as_ref()?.extended_resource_name.as_deref());
+    let Some(class) = class else { return };
+    let named = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref());
+    // On by default under its name.
+    draft.values.set(&["extendedResourceNames", "enabled"], named.is_some());
     if let Some(name) = named {
-        draft.values.set(&["extendedResourceNames", "enabled"], true);
         draft.values.set(&["extendedResourceNames", "gpu"], name);
     }
 }
@@ -121,15 +114,26 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
     }
     draft.values.carried("featureGates.DynamicMIG");
     if let Some(shares) = shares {
-        // A number of shares of a card that have no limits is what time-slices are.
-        let replicas = shares.parse::<u64>().ok().filter(|count| (2..=1024).contains(count));
-        if let Some(replicas) = replicas {
-            offer["sharing"] = json!({ "timeSlicing": { "replicas": replicas } });
-            draft.note("consumableShares", format!("cards are offered as {replicas} time-slices beside whole: claims ask by the class timeslice.{DRIVER}, where they asked for the capacity shares of a card (docs/coming-from-nvidia.md)"));
-        } else {
-            offer["sharing"] = json!({ "mps": {} });
-            draft.values.set(&["sharing", "mps", "enabled"], true);
-            draft.note("consumableShares", format!("{shares}: cards are offered as shares by MPS beside whole, with a limit on memory that holds: claims ask by the class mps.{DRIVER} and its capacity memory (docs/sharing.md)"));
+        let consumable = match shares.as_str() {
+            "unlimited" => Some(json!({ "mode": "Unlimited" })),
+            "memory" => Some(json!({ "mode": "Memory" })),
+            number => {
+                let count = number.parse::<u32>().ok().filter(|count| (2..=1024).contains(count));
+                count.map(|count| json!({ "mode": "Shares", "shares": count }))
+            }
+        };
+        match consumable {
+            Some(consumable) => {
+                offer["sharing"] = json!({ "consumableShares": consumable });
+                draft.values.set(&["sharing", "consumableShares", "enabled"], true);
+                draft.note("consumableShares", "as there, nothing holds a program to its share; shares by MPS have limits that hold (docs/sharing.md)");
+            }
+            None => draft.note(
+                "consumableShares",
+                format!(
+                    "{shares} is none of unlimited, memory and 2 to 1024 shares: each device has one claim"
+                ),
+            ),
         }
     }
     draft.values.carried("consumableShares");

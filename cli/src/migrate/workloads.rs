@@ -136,7 +136,7 @@ fn becomes(devices: &DeviceClaim) -> String {
     let text = serde_json::to_string(devices).unwrap_or_default();
     if text.contains("\"shares\"") {
         parts.push(
-            "it asks for the capacity shares of ConsumableShares: see what differs (docs/coming-from-nvidia.md)".to_owned(),
+            "unchanged where a GpuPool offers consumableShares of mode Shares; refused where none does (docs/coming-from-nvidia.md)".to_owned(),
         );
     }
     if text.contains(".uuid") {
