@@ -3,43 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod migrate;
+mod program;
 
-fn run(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-gpu"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data"))
-        .env("KUBECONFIG", "no-such-kubeconfig")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A program that refuses its arguments does not read.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
-}
-
-fn golden(name: &str, arguments: &[&str], input: &str) {
-    let output = run(arguments, input);
-    let found = format!(
-        "$ kubectl gpu {}\n{}{}exit code {}\n",
-        arguments.join(" "),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-        output.status.code().unwrap()
-    );
-    assert!(!found.contains('\u{1b}'), "colours without a terminal");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &found).unwrap();
-    }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, wanted, "{name} differs from {}", path.display());
-}
+use program::{folder, golden, run};
 
 #[test]
 fn doctor() {
@@ -365,9 +332,7 @@ fn explain_says_what_cannot_be_prepared() {
 
 #[test]
 fn documents_that_are_no_objects_are_placed() {
-    let slices =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/slices.yaml"))
-            .unwrap();
+    let slices = std::fs::read_to_string(folder().join("data/slices.yaml")).unwrap();
     let with = |more: &str| format!("{slices}---\n{more}");
     let arguments = ["allocate", "-f", "-"];
     golden("document-no-object", &arguments, &with("hello: world\n"));

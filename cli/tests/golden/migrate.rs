@@ -1,12 +1,7 @@
-//! `kubectl gpu migrate` on recorded clusters (`tests/migrate/README.md`), compared with `tests/golden`. After a wanted change:
-//! `UPDATE_GOLDEN=1 cargo test -p kubectl-gpu --test migrate`, then read the difference.
-
-#![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
+//! `kubectl gpu migrate` on clusters of others (`tests/migrate/README.md`).
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,44 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
-}
+use super::program::{folder, golden_in, run_in};
 
-fn run(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-gpu"))
-        .args(arguments)
-        .current_dir(folder().join("migrate"))
-        .env("KUBECONFIG", "no-such-kubeconfig")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
-}
-
-fn golden(name: &str, arguments: &[&str], input: &str) {
-    let output = run(arguments, input);
-    let found = format!(
-        "$ kubectl gpu {}\n{}{}exit code {}\n",
-        arguments.join(" "),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-        output.status.code().unwrap()
-    );
-    let path = folder().join(format!("golden/{name}.txt"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, &found).unwrap();
-    }
-    assert_eq!(
-        found,
-        fs::read_to_string(&path).unwrap_or_default(),
-        "{name} differs from {}",
-        path.display()
-    );
-}
+const PLACE: &str = "migrate";
 
 fn release(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(folder().join(format!("migrate/{name}-release.json"))).unwrap())
@@ -84,21 +44,21 @@ fn all(from: &str) {
     let helm = secret(&release(from)).to_string();
     let file = format!("{from}.yaml");
     let arguments = ["migrate", "--from", from, "-f", &file, "-f", "-"];
-    golden(&format!("migrate-{from}"), &arguments, &helm);
+    golden_in(PLACE, &format!("migrate-{from}"), &arguments, &helm);
     let with = |format| [&arguments[..], &["-o", format]].concat();
-    golden(&format!("migrate-{from}-values"), &with("values"), &helm);
-    let manifests = run(&with("yaml"), &helm);
+    golden_in(PLACE, &format!("migrate-{from}-values"), &with("values"), &helm);
+    let manifests = run_in(PLACE, &with("yaml"), &helm);
     let manifests = String::from_utf8(manifests.stdout).unwrap();
     // Read as strictly as the API server does, and no pool has a status yet.
-    let read = run(&["pools", "-f", "-", "-o", "json"], &manifests);
+    let read = run_in(PLACE, &["pools", "-f", "-", "-o", "json"], &manifests);
     assert_eq!(read.status.code(), Some(1), "{manifests}{}", String::from_utf8_lossy(&read.stderr));
     assert!(read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
-    let plan: Value = serde_json::from_slice(&run(&with("json"), &helm).stdout).unwrap();
+    let plan: Value = serde_json::from_slice(&run_in(PLACE, &with("json"), &helm).stdout).unwrap();
     let pools: Vec<Value> = serde_json::from_slice(&read.stdout).unwrap();
     assert_eq!(pools.len(), plan["pools"].as_array().unwrap().len());
     assert!(!pools.is_empty());
     // Everything that the JSON says is in the text, too.
-    let text = String::from_utf8(run(&arguments, &helm).stdout).unwrap();
+    let text = String::from_utf8(run_in(PLACE, &arguments, &helm).stdout).unwrap();
     for note in plan["notes"].as_array().unwrap() {
         assert!(text.contains(note["what"].as_str().unwrap()), "{note}");
     }
@@ -125,7 +85,7 @@ fn halfway_the_values_are_the_same() {
     let values = |release: &Value| {
         let arguments =
             ["migrate", "--from", "nvidia-dra", "-o", "values", "-f", "nvidia-dra.yaml", "-f", "-"];
-        String::from_utf8(run(&arguments, &secret(release).to_string()).stdout).unwrap()
+        String::from_utf8(run_in(PLACE, &arguments, &secret(release).to_string()).stdout).unwrap()
     };
     let before = release("nvidia-dra");
     let mut halfway = before.clone();
@@ -139,12 +99,13 @@ fn halfway_the_values_are_the_same() {
 #[test]
 fn without_a_release() {
     let from = "device-plugin";
-    golden("migrate-static", &["migrate", "--from", from, "-f", "device-plugin-static.yaml"], "");
+    golden_in(PLACE, "migrate-static", &["migrate", "--from", from, "-f", "device-plugin-static.yaml"], "");
     let operator = ["migrate", "--from", "gpu-operator", "-f", "gpu-operator.yaml", "-o", "json"];
-    let plan: Value = serde_json::from_slice(&run(&operator, "").stdout).unwrap();
+    let plan: Value = serde_json::from_slice(&run_in(PLACE, &operator, "").stdout).unwrap();
     let with = secret(&release("gpu-operator")).to_string();
     let with: Value =
-        serde_json::from_slice(&run(&[&operator[..], &["-f", "-"]].concat(), &with).stdout).unwrap();
+        serde_json::from_slice(&run_in(PLACE, &[&operator[..], &["-f", "-"]].concat(), &with).stdout)
+            .unwrap();
     assert_eq!(plan["values"], with["values"], "the ClusterPolicy says the same");
     assert_eq!(plan["pools"], with["pools"]);
 }
@@ -153,7 +114,7 @@ fn without_a_release() {
 fn what_cannot_be_read_is_named() {
     let nodes = "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\n";
     let said = |from: &str, input: &str| {
-        let output = run(&["migrate", "--from", from, "-f", "-"], input);
+        let output = run_in(PLACE, &["migrate", "--from", from, "-f", "-"], input);
         assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8(output.stderr).unwrap()
     };
@@ -192,7 +153,7 @@ fn what_cannot_be_read_is_named() {
     let two = format!("{}\n{}", secret(&whole), secret(&second));
     let error = said("device-plugin", &two);
     assert!(error.contains("there are several: ") && error.contains("say by -n NAMESPACE"), "{error}");
-    let one = run(&["migrate", "--from", "device-plugin", "-n", "other", "-f", "-"], &two);
+    let one = run_in(PLACE, &["migrate", "--from", "device-plugin", "-n", "other", "-f", "-"], &two);
     assert_eq!(one.status.code(), Some(0), "{}", String::from_utf8_lossy(&one.stderr));
     let layouts = "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec: {migManager: {config: {name: \
                    l}}}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: l, namespace: gpu-operator}\ndata: {config.yaml: 'hello: \
@@ -211,7 +172,7 @@ fn a_bomb_in_place_of_a_release_is_refused() {
     }
     let data = STANDARD.encode(STANDARD.encode(packer.finish().unwrap()));
     let secret = with_data(&release("device-plugin"), &data);
-    let output = run(&["migrate", "--from", "device-plugin", "-f", "-"], &secret.to_string());
+    let output = run_in(PLACE, &["migrate", "--from", "device-plugin", "-f", "-"], &secret.to_string());
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("it unpacks to more than 64 MiB"), "{said}");
 }
