@@ -29,7 +29,6 @@ mod subject;
 mod top;
 mod topology;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -60,8 +59,7 @@ fn main() -> ExitCode {
         Ok(Verdict::No) => ExitCode::from(1),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            output::error(&error);
             ExitCode::from(2)
         }
     }

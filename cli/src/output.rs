@@ -86,6 +86,14 @@ pub fn warn(warnings: &[String]) {
     }
 }
 
+/// An error on standard error, which may have several lines.
+pub fn error(error: &CommandError) {
+    let text = error.to_string();
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    // If standard error is closed, there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n"));
+}
+
 /// A table as kubectl prints them: columns without lines.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();

@@ -25,6 +25,14 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
         let info = status.and_then(|status| status.node_info.as_ref());
         found.extend(info.and_then(|info| runtime::finding(&about, &info.container_runtime_version)));
+        if facts.published.cgroup_version(name) == Some(1) {
+            // KEP-5573: not by default since 1.35, and not at all from 1.38 at the earliest.
+            found.push(warning(
+                &about,
+                "it has cgroup v1, on which kubelets since 1.35 start only with failCgroupV1: false, and later ones not at all",
+                "give the node cgroup v2: boot it with systemd.unified_cgroup_hierarchy=1",
+            ));
+        }
         found.extend(owners::findings(name, node, &drivers, facts.driver));
         let conditions = status.and_then(|status| status.conditions.as_ref());
         if conditions

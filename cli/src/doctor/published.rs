@@ -37,6 +37,8 @@ pub struct Pool {
     pub driver_version: Option<String>,
     /// Cards that its plugin reports as of a managed GpuPool.
     pub managed: BTreeSet<PciBusId>,
+    /// The version of its node's cgroups, as its plugin reports it.
+    pub cgroup_version: Option<u8>,
     /// Its cards.
     pub cards: BTreeMap<PciBusId, Card>,
     generation: i64,
@@ -106,6 +108,12 @@ impl Published {
         self.pools.values().filter_map(|pool| pool.node.as_deref()).collect()
     }
 
+    /// The version of the node's cgroups, where its plugin reports it.
+    pub fn cgroup_version(&self, node: &str) -> Option<u8> {
+        let mut pools = self.pools.values().filter(|pool| pool.node.as_deref() == Some(node));
+        pools.find_map(|pool| pool.cgroup_version)
+    }
+
     /// The drivers that publish devices of the node.
     pub fn drivers_of(&self, node: &str) -> BTreeSet<&str> {
         self.drivers.get(node).into_iter().flatten().map(String::as_str).collect()
@@ -131,6 +139,7 @@ impl Pool {
         if let Some(report) = report.and_then(|text| serde_json::from_str::<NodeReport>(text).ok()) {
             let managed = report.cards.iter().filter(|(_, card)| card.allocation == Allocation::Managed);
             self.managed = managed.map(|(address, _)| *address).collect();
+            self.cgroup_version = report.cgroup_version;
         }
         for device in slice.spec.devices.iter().flatten() {
             self.devices.insert(device.name.as_str().into());

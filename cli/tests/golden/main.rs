@@ -389,6 +389,7 @@ fn misuse_ends_with_2() {
         &["explain", "-f", "."],
         &["cel"],
         &["allocate", "-f", "no-such-file"],
+        &["allocate", "-f", "no-such-\u{1b}[31mfile"],
         &["allocate", "--lines", "-f", "."],
         &["nonsense"],
         &["topology", "a", "b"],
@@ -406,6 +407,7 @@ fn misuse_ends_with_2() {
         let output = run(arguments, "");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+        assert!(!output.stderr.contains(&0x1b), "{arguments:?} controls the terminal");
     }
 }
 

@@ -38,6 +38,10 @@ pub struct NodeReport {
     /// The level of pairs that `pcie` does not name (`SYS`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_pairs: Option<String>,
+    /// The version of the node's cgroups, 1 or 2, where it is known. Kubelets since 1.35 do not start on version 1 unless they are told
+    /// to (KEP-5573).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup_version: Option<u8>,
 }
 
 /// One card.

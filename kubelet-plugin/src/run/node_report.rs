@@ -12,14 +12,31 @@ use crate::gpu_pools::Resolution;
 pub const NEEDS_TAINTS: &str = "allocation Managed needs the feature gate DRADeviceTaints in kube-apiserver and kube-scheduler \
                             (on by default since Kubernetes 1.36), and it is off: its cards are not published";
 
+/// Where the kernel's cgroups are, on nodes and in containers.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
+const CGROUP2: u64 = 0x6367_7270;
+
+/// The version of this node's cgroups, told as the kubelet does: by the kind of file system. `None` where there are none.
+pub fn cgroup_version() -> Option<u8> {
+    let kind = rustix::fs::statfs(CGROUPS).ok()?.f_type;
+    if u64::try_from(kind).is_ok_and(|kind| kind == CGROUP2) {
+        return Some(2);
+    }
+    // Version 1 has a directory for each of its controllers.
+    std::path::Path::new(CGROUPS).join("cpu").is_dir().then_some(1)
+}
+
 /// The annotations of the first slice: the report of the node. `waits` are the devices that are published only because
 /// claims hold them; `taints_are_kept` says whether the API server keeps taints of devices, as far as is known.
 pub fn annotations(
     resolution: &Resolution,
     waits: &[String],
     taints_are_kept: bool,
+    cgroup_version: Option<u8>,
 ) -> BTreeMap<String, String> {
-    let mut report = node_report(resolution, waits);
+    let mut report = NodeReport { cgroup_version, ..node_report(resolution, waits) };
     if !taints_are_kept {
         for pool in managed_pools(resolution) {
             report.pools.entry(pool).or_default().error.get_or_insert_with(|| NEEDS_TAINTS.to_owned());
@@ -97,13 +114,14 @@ mod tests {
     fn a_report_has_connections_and_what_is_waited_for() {
         let resolution = resolution(3);
         let waits = ["gpu-02-00".to_owned(), "gpu-09-00".to_owned(), "no name".to_owned()];
-        let annotations = annotations(&resolution, &waits, true);
+        let annotations = annotations(&resolution, &waits, true, Some(2));
         let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
         assert_eq!(report.links, [(pci(1), pci(2), 4)]);
         assert_eq!(report.pcie, [(pci(1), pci(2), "PIX".to_owned())]);
         assert_eq!(report.other_pairs.as_deref(), Some("SYS"));
         assert_eq!(report.cards.len(), 3);
         assert_eq!(report.cards[&pci(2)].waits_for, ["gpu-02-00"]);
+        assert_eq!(report.cgroup_version, Some(2));
     }
 
     #[test]
@@ -116,7 +134,7 @@ mod tests {
             resolution.cards.insert(pci(bus), CardReport { pool, allocation, ..CardReport::default() });
         }
         let errors = |taints_are_kept| {
-            let annotations = annotations(&resolution, &[], taints_are_kept);
+            let annotations = annotations(&resolution, &[], taints_are_kept, None);
             let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
             let errors = report.pools.into_iter().map(|(pool, report)| (pool, report.error.unwrap()));
             errors.collect::<Vec<_>>()
@@ -140,7 +158,7 @@ mod tests {
                 );
             }
         }
-        let annotations = annotations(&resolution, &[], true);
+        let annotations = annotations(&resolution, &[], true, None);
         let text = &annotations[node_report::ANNOTATION];
         let report: NodeReport = serde_json::from_str(text).unwrap();
         assert!(

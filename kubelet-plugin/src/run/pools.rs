@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_report::{HealthSender, report};
 use super::metrics::Metrics;
-use super::node_report::{NEEDS_TAINTS, annotations, managed_pools};
+use super::node_report::{NEEDS_TAINTS, annotations, cgroup_version, managed_pools};
 use crate::{discovery::Looks, gpu_pools::Resolution, layout::LayoutStatus, prepare::Preparer};
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{Feature, PoolIdentity, PublishStatus};
@@ -73,6 +73,7 @@ impl PoolMaker {
         let mut before = self.published_before;
         let mut status_of_published = self.published;
         let mut taints_are_kept = true;
+        let cgroup_version = cgroup_version();
         // What was last published: by the previous instance, then by this one.
         let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
@@ -105,7 +106,8 @@ impl PoolMaker {
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    let annotations = annotations(&resolution, &pool.no_longer_offered, taints_are_kept);
+                    let annotations =
+                        annotations(&resolution, &pool.no_longer_offered, taints_are_kept, cgroup_version);
                     let wanted = to_publish(&pool, annotations);
                     let new = pools.send_if_modified(|sent| {
                         let changed = sent.as_deref() != Some(&wanted);
