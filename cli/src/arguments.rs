@@ -354,8 +354,8 @@ pub struct SimulateArguments {
     /// Seed of the first run; those of the others follow
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Only these, in this order: tessera, tessera-bare, fgd, fgd-best-fit, fgd-learning, best-fit, packing, clustering, dot-product,
-    /// hami-binpack, kai-binpack, kube-scheduler, first-fit, random
+    /// Only these, in this order: tessera, tessera-kube-scheduler, tessera-bare, fgd, fgd-best-fit, fgd-learning, best-fit, packing,
+    /// clustering, dot-product, hami-binpack, kai-binpack, kube-scheduler, first-fit, random
     #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',')]
     pub policies: Vec<PolicyName>,
     /// Print JSON or YAML instead of a table

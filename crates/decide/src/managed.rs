@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_allocator::error::AllocateError;
 use tessera_allocator::inventory::DeviceRef;
+use tessera_allocator::placement::Pick;
 use tessera_api::gpu_pool::TopologyPolicy;
 use tessera_api::{DeviceName, DeviceType, PciBusId, managed};
 use tessera_cluster::subject::Wanted;
@@ -68,6 +69,9 @@ pub(crate) struct Plan {
     pub allocations: Vec<AllocationResult>,
     /// What the partitions take of the room for others, see [`crate::value::Partitions`].
     pub room: u64,
+    /// Where it is one share of a card: what stays free of the node's cards ([`crate::fleet::Fleet::free_after`]) by each card that it could
+    /// be of. Which of them is best depends on what is learnt later, and on what else a pod needs.
+    pub alternatives: BTreeSet<Box<[u16]>>,
 }
 
 /// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
@@ -75,6 +79,7 @@ pub(crate) struct Plan {
 pub(crate) fn plan(
     claims: &[Claim],
     are_managed: &[bool],
+    cpu_milli: u64,
     node: &Node,
     index: NodeIndex,
     view: &mut View<'_>,
@@ -91,14 +96,25 @@ pub(crate) fn plan(
     let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
     let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
     let (packing, plain) = (&view.fleet.packing, view.fleet.plain(index));
-    let value = value.with_values(CardValues { packing, node: plain });
+    let value = value.with_values(CardValues { packing, node: plain, cpu_milli });
     let may_give = |device: DeviceRef<'_>| {
         let card = value.card(device.name()).filter(|_| device.driver_name() == view.driver);
         card.is_some_and(|card| cards.contains(&card) && !fleet_node.is_avoided(&card))
     };
     let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
-    let placed = view.cluster.place(node, &ours, &limits, view.asker, |picks| value.cost(picks))?;
+    let mut shares: Vec<(u64, Box<[u16]>)> = Vec::new();
+    let cost = |picks: &[Pick<'_>]| {
+        let cost = value.cost(picks);
+        if let [_] = picks {
+            shares.extend(value.free_after(picks).map(|free| (cost.room, free)));
+        }
+        cost
+    };
+    let placed = view.cluster.place(node, &ours, &limits, view.asker, cost)?;
     let Some(placed) = placed else { return Ok(None) };
+    let is_one = others.is_empty() && placed.allocations.iter().flat_map(outcome::results).count() == 1;
+    shares.retain(|(room, _)| is_one && *room == placed.cost.room);
+    let alternatives: BTreeSet<Box<[u16]>> = shares.into_iter().map(|(_, free)| free).collect();
     if !is_as_connected_as_required(&placed.allocations, &cards, fleet_node) {
         return Ok(None);
     }
@@ -109,7 +125,7 @@ pub(crate) fn plan(
     let (mut ours, mut others) = (placed.allocations.into_iter(), others.into_iter());
     let next = |is_managed: &bool| if *is_managed { ours.next() } else { others.next() };
     let allocations: Option<Vec<AllocationResult>> = are_managed.iter().map(next).collect();
-    Ok(allocations.map(|allocations| Plan { allocations, room }))
+    Ok(allocations.map(|allocations| Plan { allocations, room, alternatives }))
 }
 
 /// How the pool of the node's managed cards chooses; of several, that of the first card: sets are compared over the whole machine.

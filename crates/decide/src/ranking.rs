@@ -52,8 +52,9 @@ pub(crate) struct Ranking {
 #[derive(Debug, Clone)]
 pub(crate) struct Ranked {
     score: Score,
-    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them; `None` where nodes are not ranked by that.
-    free: Option<Box<[u16]>>,
+    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them, by what it may get; empty where nodes are not
+    /// ranked by that.
+    free: Box<[Box<[u16]>]>,
 }
 
 /// Rankings that are kept; the one that was not asked for longest goes.
@@ -77,8 +78,8 @@ pub(crate) struct Fit {
     pub allocations: Vec<AllocationResult>,
     /// Which of them this controller writes.
     pub is_managed: Vec<bool>,
-    /// Thousandths of the node's cards that stay free, where nodes are ranked by that.
-    free: Option<Box<[u16]>>,
+    /// See [`Ranked`].
+    free: Box<[Box<[u16]>]>,
 }
 
 impl Rankings {
@@ -145,10 +146,7 @@ impl Ranking {
         self.version = fleet.packing.version();
         for (index, ranked) in self.scores.iter_mut().enumerate() {
             let Some(ranked) = ranked else { continue };
-            if let Some(free) = &ranked.free {
-                let node = fleet.plain(index as NodeIndex);
-                ranked.score = ranked.score.with_cost(fleet.packing.cost(node, free, demand.cpu_milli));
-            }
+            ranked.revalue(demand, index as NodeIndex, fleet);
         }
         let all = self.scores.iter().enumerate();
         let scored = all.filter_map(|(index, ranked)| Some((ranked.as_ref()?.score, index as NodeIndex)));
@@ -229,11 +227,8 @@ fn rank(
     if let Some(blocked) = no_room(demand, node, view) {
         return Ok(Err(blocked));
     }
-    if let Some(free) = &ranked.free {
-        view.fleet.make_plain(index, view.cluster, view.driver);
-        let cost = view.fleet.packing.cost(view.fleet.plain(index), free, demand.cpu_milli);
-        ranked.score = ranked.score.with_cost(cost);
-    }
+    view.fleet.make_plain(index, view.cluster, view.driver);
+    ranked.revalue(demand, index, view.fleet);
     Ok(Ok(ranked))
 }
 
@@ -309,14 +304,15 @@ pub(crate) fn fit_devices(
     let planned = match way {
         Way::Native => {
             let planned = view.cluster.plan(node, &claims, view.asker);
-            planned.map(|planned| planned.map(|allocations| Plan { allocations, room: 0 }))
+            let plan = |allocations| Plan { allocations, room: 0, alternatives: BTreeSet::new() };
+            planned.map(|planned| planned.map(plan))
         }
         Way::Managed => {
             view.fleet.make_plain(index, view.cluster, view.driver);
-            managed::plan(&claims, &is_managed, node, index, view)
+            managed::plan(&claims, &is_managed, demand.cpu_milli, node, index, view)
         }
     };
-    let Plan { allocations, room } = match planned {
+    let Plan { allocations, room, mut alternatives } = match planned {
         Ok(Some(plan)) => plan,
         Ok(None) if managed::is_mixed(&claims, &is_managed, node, view)? => return Ok(Err(Blocked::Mixed)),
         // A node whose slices are being replaced takes nothing for a moment.
@@ -337,8 +333,24 @@ pub(crate) fn fit_devices(
         room,
         cost: view.fleet.packing.cost(view.fleet.plain(index), &free, demand.cpu_milli),
     };
-    let (score, free) = (Score::of(&candidate), candidate.is_packed().then_some(free));
-    Ok(Ok(Fit { score, allocations, is_managed, free }))
+    let score = Score::of(&candidate);
+    if !candidate.is_packed() {
+        alternatives.clear();
+    } else if alternatives.is_empty() {
+        alternatives.insert(free);
+    }
+    Ok(Ok(Fit { score, allocations, is_managed, free: alternatives.into_iter().collect() }))
+}
+
+impl Ranked {
+    /// Computes the score anew by what nodes are worth now: with the best of what the demand may get.
+    fn revalue(&mut self, demand: &Demand, index: NodeIndex, fleet: &Fleet) {
+        let node = fleet.plain(index);
+        let costs = self.free.iter().map(|free| fleet.packing.cost(node, free, demand.cpu_milli));
+        if let Some(least) = costs.min() {
+            self.score = self.score.with_cost(least);
+        }
+    }
 }
 
 impl Fit {

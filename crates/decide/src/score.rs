@@ -92,6 +92,12 @@ impl Score {
         Self { loss: cost, ..self }
     }
 
+    /// What the node can take less of the demand.
+    #[cfg(test)]
+    pub fn cost(&self) -> Cost {
+        self.loss
+    }
+
     /// Whether two nodes suit equally, however much of them is in use.
     pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
         let suits = |score: &Self| (score.is_native, score.preference, score.quality);

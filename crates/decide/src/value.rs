@@ -13,6 +13,6 @@ mod request_mix;
 
 pub use cards::{CardSets, CardsCost, ring_class};
 pub use node::{CardState, DevicesCost, NodeValue};
-pub use packing::{CardValues, Cost, Packing, PlainCard, PlainNode};
+pub use packing::{Asked, CardValues, Cost, Packing, PlainCard, PlainNode};
 pub use partitions::Partitions;
 pub use request_mix::RequestMix;

@@ -19,6 +19,8 @@ struct Options {
     traces: Vec<String>,
     policies: Vec<String>,
     seeds: Vec<u64>,
+    /// Of these, so many are run through the decision loop, on the first trace only.
+    loop_seeds: usize,
     /// Offered loads of runs with departures, in percent.
     steady_loads: Vec<f64>,
     steady_policies: Vec<String>,
@@ -36,9 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (policies, steady_policies) = (named(&options.policies)?, named(&options.steady_policies)?);
     for name in &options.traces {
         let trace = read(&options, name)?;
-        for seed in &options.seeds {
+        for (run, seed) in options.seeds.iter().enumerate() {
             let arrivals = Arrivals::up_to(&trace, *seed, LOADS[LOADS.len() - 1])?;
-            for policy in &policies {
+            let with_loop = run < options.loop_seeds && *name == options.traces[0];
+            for policy in policies.iter().filter(|policy| with_loop || !policy.is_loop()) {
                 let start = Instant::now();
                 let filling = Filling::run(&trace, &arrivals, *policy, *seed);
                 let line = json!({

@@ -22,6 +22,7 @@ use tessera_packing::{Demand, Node, Place};
 use crate::{Random, Trace};
 use fgd::Ties;
 use scored::Scored;
+use tessera::Others;
 
 /// Chooses where pods go. One and the same nodes are shown to it throughout.
 pub trait Policy {
@@ -42,8 +43,10 @@ pub trait Policy {
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyName {
-    /// The decision loop of the controller, with the product's rules.
+    /// The decision loop of the controller, with the product's rules; pods without cards go where [`Self::TesseraBare`] puts them.
     Tessera,
+    /// The same with pods without cards left to kube-scheduler, as the controller leaves them.
+    TesseraKubeScheduler,
     /// The policy alone: [`tessera_packing::NodeValuePacking`], learning the mix.
     TesseraBare,
     /// FGD (Weng et al., ATC 2023) as published, with the true mix.
@@ -82,8 +85,9 @@ pub struct UnknownPolicy {
 
 impl PolicyName {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Tessera,
+        Self::TesseraKubeScheduler,
         Self::TesseraBare,
         Self::Fgd,
         Self::FgdBestFit,
@@ -104,6 +108,7 @@ impl PolicyName {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tessera => "tessera",
+            Self::TesseraKubeScheduler => "tessera-kube-scheduler",
             Self::TesseraBare => "tessera-bare",
             Self::Fgd => "fgd",
             Self::FgdBestFit => "fgd-best-fit",
@@ -120,6 +125,12 @@ impl PolicyName {
         }
     }
 
+    /// Whether it goes through the decision loop, which takes much longer.
+    #[must_use]
+    pub const fn is_loop(self) -> bool {
+        matches!(self, Self::Tessera | Self::TesseraKubeScheduler)
+    }
+
     fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }
@@ -128,7 +139,14 @@ impl PolicyName {
     #[must_use]
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
         match self {
-            Self::Tessera => Box::new(tessera::Tessera::new(nodes)),
+            Self::Tessera => {
+                let others = Others::Bare(tessera_bare::TesseraBare::new(nodes));
+                Box::new(tessera::Tessera::new(nodes, others))
+            }
+            Self::TesseraKubeScheduler => {
+                let others = Others::KubeScheduler(kube_scheduler::KubeScheduler::default());
+                Box::new(tessera::Tessera::new(nodes, others))
+            }
             Self::TesseraBare => Box::new(tessera_bare::TesseraBare::new(nodes)),
             Self::Fgd => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::First, nodes.len())),
             Self::FgdBestFit => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::BestFit, nodes.len())),

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! model ──> tessera_inventory::Pool ──> published (first-fit; held to Kubernetes' allocator) ─┬─> one_card, exactly
-//!                                                                                    mix ──┴─> simulation
+//!                                                                                    mix ──┴─> simulation <── managed
 //! ```
 
 mod kubernetes;
+mod managed;
 mod mix;
 pub mod model;
 mod one_card;
@@ -25,7 +26,7 @@ use mix::{AGAINST, MIXES, Mix};
 use model::Model;
 use one_card::{OneCard, Policy};
 use published::Published;
-use report::{MixReport, Orders};
+use report::{FleetReport, MixReport, Orders};
 use simulation::{Fleet, NodeChoice, Outcome};
 
 /// The board that the mixes are for; all boards of 8 memory slices have the same placements.
@@ -43,8 +44,8 @@ pub struct MigOrderArguments {
     /// How many times the cards are filled.
     #[arg(long, default_value_t = 8_000)]
     fillings: usize,
-    /// Also simulate a fleet of this many nodes of 8 cards, where each request goes to a random node on which it fits;
-    /// 12 for about 100 cards. Takes longer.
+    /// Also simulate a fleet of this many nodes of 8 cards, where each request goes to a random node on which it fits, to the
+    /// first, or where the product puts it; 12 for about 100 cards. Takes longer.
     #[arg(long, default_value_t = 0)]
     nodes: usize,
     /// Seed of the requests.
@@ -106,8 +107,13 @@ fn measure(model: &Model, mix: &Mix, arguments: &MigOrderArguments) -> Result<Mi
     };
     let simulated = |published: &Published, nodes, choice| -> Result<Outcome> {
         let requests = published.requests(mix)?;
-        Ok(Fleet::new(published, nodes, choice).steady(&requests, load, arrivals, seed))
+        Ok(Fleet::new(published, nodes, choice)?.steady(&requests, load, arrivals, seed))
     };
+    let filled = |published: &Published, choice| -> Result<Outcome> {
+        let requests = published.requests(mix)?;
+        Ok(Fleet::new(published, 1, choice)?.filling(&requests, fillings, seed))
+    };
+    let managed = NodeChoice::Managed;
     let one_card = one.map(|published| exactly(published, Policy::FirstFit))?;
     let best = exactly(&one.balanced, Policy::Best)?;
     Ok(MixReport {
@@ -116,15 +122,20 @@ fn measure(model: &Model, mix: &Mix, arguments: &MigOrderArguments) -> Result<Mi
         one_card_best: best.0,
         one_card_filling: one_card.map(|(_, filling)| Ok(*filling))?,
         one_card_filling_best: best.1,
+        one_card_managed: simulated(&one.balanced, 1, managed)?,
+        one_card_filling_managed: filled(&one.balanced, managed)?,
         eight_cards: eight.map(|published| simulated(published, 1, NodeChoice::First))?,
         across_cards: simulated(&eight.balanced.across_cards(), 1, NodeChoice::First)?,
-        eight_cards_filling: eight.map(|published| {
-            let requests = published.requests(mix)?;
-            Ok(Fleet::new(published, 1, NodeChoice::First).filling(&requests, fillings, seed))
-        })?,
+        eight_cards_managed: simulated(&eight.balanced, 1, managed)?,
+        eight_cards_filling: eight.map(|published| filled(published, NodeChoice::First))?,
+        eight_cards_filling_managed: filled(&eight.balanced, managed)?,
         fleet: match nodes {
             0 => None,
-            nodes => Some(eight.map(|published| simulated(published, nodes, NodeChoice::Random))?),
+            nodes => Some(FleetReport {
+                random: eight.map(|published| simulated(published, nodes, NodeChoice::Random))?,
+                first: eight.map(|published| simulated(published, nodes, NodeChoice::First))?,
+                managed: simulated(&eight.balanced, nodes, managed)?,
+            }),
         },
     })
 }

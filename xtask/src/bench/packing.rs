@@ -40,6 +40,9 @@ pub struct PackingArguments {
     /// Runs of each policy on each trace without departures.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
+    /// Of these, runs through the decision loop, on the first trace only: each takes a good ten seconds.
+    #[arg(long, default_value_t = 3)]
+    loop_seeds: usize,
     /// The seed of the first run.
     #[arg(long, default_value_t = 42)]
     seed: u64,
@@ -69,6 +72,7 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
         directory,
         traces,
         seeds,
+        loop_seeds,
         seed,
         steady_seeds,
         steady_loads,
@@ -93,6 +97,7 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
     let from = |count: u64| (*seed..).take(count as usize).collect::<Vec<u64>>();
     let options = json!({
         "directory": directory, "traces": traces, "policies": policies, "seeds": from(*seeds),
+        "loop_seeds": loop_seeds,
         "steady_loads": steady_loads, "steady_policies": report::STEADY.map(PolicyName::name), "steady_seeds": from(*steady_seeds),
         "decision_nodes": decision_nodes, "loop_decisions": loop_decisions,
     });
@@ -101,7 +106,9 @@ pub fn run(arguments: &PackingArguments) -> Result<ExitCode> {
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {}", program.display()))?;
-    let filling = traces.len() as u64 * seeds * policies.len() as u64;
+    let loops = PolicyName::ALL.iter().filter(|policy| policy.is_loop()).count();
+    let filling = traces.len() as u64 * seeds * (policies.len() - loops) as u64
+        + (*loop_seeds as u64).min(*seeds) * loops as u64;
     let steady = (traces.len() * steady_loads.len() * report::STEADY.len()) as u64 * steady_seeds;
     let progress = ProgressBar::new(filling + steady + 2 * u64::from(*decision_nodes > 0));
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} simulated, {elapsed}")?);

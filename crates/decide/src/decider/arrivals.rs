@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use serde_json::json;
 use tessera_allocator::claim::Claim;
-use tessera_api::PciBusId;
+use tessera_api::{DeviceName, PciBusId, ProfileSpelling};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, node_fit, outcome};
@@ -19,6 +19,7 @@ use super::Decider;
 use super::pod::{has_ended, is_gated, node_name};
 use crate::fleet::NodeIndex;
 use crate::node_cards::NodeCards;
+use crate::value::Asked;
 
 /// Nodes of a model that are asked whether they could take a pod, the first ones first.
 const NODES_OF_MODEL: usize = 4;
@@ -89,8 +90,9 @@ impl Decider {
         for (_, key) in open {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
             // One whose claims do not exist yet is seen again with them.
-            if let Some(demands) = self.asked_by(&pod) {
-                self.fleet.packing.arrived(&demands);
+            if let Some(asked) = self.asked_by(&pod) {
+                self.fleet.packing.arrived(&asked.demands);
+                asked.partitions.iter().for_each(|profile| self.mix.arrived(profile));
                 let uid = pod.metadata.uid.clone().unwrap_or_default();
                 let counted = Counted { uid, has_run: node_name(&pod).is_some() };
                 self.arrivals.counted.insert(key, counted);
@@ -98,9 +100,8 @@ impl Decider {
         }
     }
 
-    /// What a pod asks for, one for each card where these are parts of several; nothing where no node has such devices. `None` where its
-    /// claims are not known.
-    fn asked_by(&mut self, pod: &Pod) -> Option<Vec<Demand>> {
+    /// What a pod asks for; nothing where no node has such devices. `None` where its claims are not known.
+    fn asked_by(&mut self, pod: &Pod) -> Option<Asked> {
         let subject = subject::of_pod(self.cluster.objects(), pod);
         let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
         if subject.claims.is_empty() || !subject.obstacles.iter().all(is_gate) {
@@ -116,17 +117,18 @@ impl Decider {
             return Some(known);
         }
         let claims = outcome::converted(&wanted).ok()?;
-        let demands = self.demands(&pod, room, &claims);
-        self.fleet.packing.remember(shape, demands.clone());
-        Some(demands)
+        let asked = self.asked(&pod, room, &claims);
+        self.fleet.packing.remember(shape, asked.clone());
+        Some(asked)
     }
 
     /// What the claims would take of empty nodes of each model.
-    fn demands(&mut self, pod: &Pod, room: Room, claims: &[Claim]) -> Vec<Demand> {
+    fn asked(&mut self, pod: &Pod, room: Room, claims: &[Claim]) -> Asked {
         self.fleet.refresh(&self.cluster, &self.driver);
         let mut asked_of = HashMap::<u8, usize>::new();
         let (mut models, mut count) = (ModelSet::NONE, 0);
         let mut parts: Vec<u16> = Vec::new();
+        let mut partitions: Vec<ProfileSpelling> = Vec::new();
         for index in 0..self.fleet.len() as NodeIndex {
             let of_node: Vec<u8> = self.fleet.plain(index).models().collect();
             let is_open = |model: &u8| {
@@ -144,6 +146,13 @@ impl Decider {
             let Some(allocations) = self.cluster.would_allocate(node, claims, &mut self.asker) else {
                 continue;
             };
+            if partitions.is_empty() {
+                let names = allocations.iter().flat_map(outcome::results).map(|result| result.device.parse());
+                partitions.extend(names.filter_map(|name| match name {
+                    Ok(DeviceName::Partition(partition)) => Some(partition.profile),
+                    _ => None,
+                }));
+            }
             let taken = self.taken_when_empty(index, &allocations);
             let new = taken.iter().filter(|(model, _)| !models.has(*model));
             let found: Vec<u8> = new.map(|(model, _)| *model).collect();
@@ -157,7 +166,7 @@ impl Decider {
             parts = parts.max(of_cards);
         }
         if parts.is_empty() {
-            return Vec::new();
+            return Asked::default();
         }
         let models = if count >= self.fleet.packing.models() { ModelSet::ANY } else { models };
         let demand = |share: u64, cards: u64, part: u16| {
@@ -165,11 +174,12 @@ impl Decider {
             Demand::new(cpu_milli, room.memory_mib / share.max(1), cards, part.into(), models).ok()
         };
         let cards = parts.len() as u64;
-        if parts.iter().all(|part| *part == WHOLE) {
+        let demands = if parts.iter().all(|part| *part == WHOLE) {
             demand(1, cards, WHOLE).into_iter().collect()
         } else {
             parts.into_iter().filter_map(|part| demand(cards, 1, part)).collect()
-        }
+        };
+        Asked { demands, partitions }
     }
 
     /// What allocations take of the cards of a node of which nothing is held, by card: the model, and thousandths.

@@ -2,10 +2,9 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
-use tessera_api::DeviceName;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
-use tessera_cluster::{Key, key, outcome};
+use tessera_cluster::{Key, key};
 
 use super::Decider;
 use super::claim::{has_devices, is_unused, node_of, reference_of};
@@ -78,11 +77,6 @@ impl Decider {
     /// Counts the devices as taken, whatever becomes of the pod.
     fn promise(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation], epoch: &str) {
         for ClaimAllocation { claim, allocation } in claims {
-            for result in outcome::results(allocation) {
-                if let Ok(DeviceName::Partition(partition)) = result.device.parse() {
-                    self.mix.arrived(&partition.profile);
-                }
-            }
             let Some(known) = self.cluster.objects().claims.get(&claim.key) else { continue };
             let status = ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() };
             let allocated = ResourceClaim { status: Some(status), ..known.as_ref().clone() };

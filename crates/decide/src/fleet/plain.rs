@@ -12,9 +12,10 @@ impl Fleet {
     pub fn refresh(&mut self, cluster: &Cluster, driver: &str) {
         let now = self.now();
         if self.plain_until != Some(now) {
-            for index in 0..self.nodes.len() as NodeIndex {
-                self.make_plain(index, cluster, driver);
-            }
+            let changed = self.plain_until.and_then(|until| self.changed_since(until));
+            let changed: Vec<NodeIndex> =
+                changed.map_or_else(|| (0..self.nodes.len() as NodeIndex).collect(), <[_]>::to_vec);
+            changed.into_iter().for_each(|index| self.make_plain(index, cluster, driver));
             self.plain_until = Some(now);
         }
         if self.packing.is_due() {

@@ -115,27 +115,13 @@ impl<'n> NodeValue<'n> {
     #[must_use]
     pub fn cost(&self, picks: &[Pick<'_>]) -> DevicesCost {
         let mut whole = Vec::new();
-        let mut shares = 0;
         let mut before_end = 0;
         let mut taken: BTreeMap<PciBusId, u64> = BTreeMap::new();
-        let mut shared: BTreeMap<PciBusId, u32> = BTreeMap::new();
-        for pick in picks.iter().filter(|pick| !pick.has_admin_access) {
-            if pick.device.driver_name() != self.driver {
-                continue;
-            }
-            let Some(part) = self.parts.get(pick.device.name()) else { continue };
-            let state = self.states.get(&part.card).copied().unwrap_or_default();
+        for (_, part) in self.parts_of(picks) {
             match part.kind {
                 DeviceType::Gpu => whole.push(part.card),
                 DeviceType::Mig => before_end += u64::from(part.slices.leading_zeros()),
-                _ => {
-                    let more = share(pick.device, |name| pick.consumed(name).unwrap_or(0));
-                    let all = shared.entry(part.card).or_insert_with(|| {
-                        shares += u64::from(WHOLE.saturating_sub(state.used));
-                        0
-                    });
-                    *all += more;
-                }
+                _ => {}
             }
             if part.is_partition {
                 *taken.entry(part.card).or_default() |= part.slices;
@@ -146,9 +132,40 @@ impl<'n> NodeValue<'n> {
             Some(self.partitions.get(card)?.loss(used, *slices))
         });
         let room = room.sum();
+        let shared = self.shared(picks);
         let taken = |card: &PciBusId| shared.get(card).copied().unwrap_or(0);
         let value = self.values.filter(|_| !shared.is_empty()).map_or(0, |values| values.cost(taken));
+        let used = |card| self.states.get(card).map_or(0, |state| state.used);
+        let shares = shared.keys().map(|card| u64::from(WHOLE.saturating_sub(used(card)))).sum();
         DevicesCost { room, cards: self.cards_cost(&whole), value, shares, before_end }
+    }
+
+    /// What stays free of the node's cards when the picked devices are given; `None` where they are not all shares, or where nothing
+    /// is known of what those are worth.
+    #[must_use]
+    pub fn free_after(&self, picks: &[Pick<'_>]) -> Option<Box<[u16]>> {
+        let is_share = |part: &Part| !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig);
+        let values = self.values.filter(|_| self.parts_of(picks).all(|(_, part)| is_share(part)))?;
+        let shared = self.shared(picks);
+        Some(values.free_after(|card| shared.get(card).copied().unwrap_or(0)))
+    }
+
+    /// The picked devices that are of the driver and cost something.
+    fn parts_of<'p>(&self, picks: &'p [Pick<'p>]) -> impl Iterator<Item = (&'p Pick<'p>, &Part)> {
+        let counts = |pick: &&Pick<'_>| !pick.has_admin_access && pick.device.driver_name() == self.driver;
+        picks.iter().filter(counts).filter_map(|pick| Some((pick, self.parts.get(pick.device.name())?)))
+    }
+
+    /// Thousandths of each card that shares take.
+    fn shared(&self, picks: &[Pick<'_>]) -> BTreeMap<PciBusId, u32> {
+        let mut shared = BTreeMap::new();
+        for (pick, part) in self.parts_of(picks) {
+            if !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig) {
+                let more = share(pick.device, |name| pick.consumed(name).unwrap_or(0));
+                *shared.entry(part.card).or_default() += more;
+            }
+        }
+        shared
     }
 
     fn cards_cost(&self, whole: &[PciBusId]) -> Option<CardsCost> {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use tessera_api::PciBusId;
+use tessera_api::{PciBusId, ProfileSpelling};
 use tessera_cluster::usage::Room;
 use tessera_packing::{Demand, Learned, MAX_CARDS, MAX_MODELS, Node, WHOLE};
 
@@ -24,7 +24,16 @@ pub struct Packing {
     /// Changes when values of nodes may be others although the nodes are the same.
     version: u64,
     /// By the text of what is asked for.
-    shapes: HashMap<String, Vec<Demand>>,
+    shapes: HashMap<String, Asked>,
+}
+
+/// What pods of one shape ask for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    /// One for each card where these are parts of several.
+    pub demands: Vec<Demand>,
+    /// Profiles of partitions.
+    pub partitions: Vec<ProfileSpelling>,
 }
 
 impl Default for Packing {
@@ -178,16 +187,16 @@ impl Packing {
     }
 
     /// What is known to be asked for by this text.
-    pub fn known(&self, shape: &str) -> Option<Vec<Demand>> {
+    pub fn known(&self, shape: &str) -> Option<Asked> {
         self.shapes.get(shape).cloned()
     }
 
     /// What is asked for by this text, from now on.
-    pub fn remember(&mut self, shape: String, demands: Vec<Demand>) {
+    pub fn remember(&mut self, shape: String, asked: Asked) {
         if self.shapes.len() >= MOST_SHAPES {
             self.shapes.clear();
         }
-        self.shapes.insert(shape, demands);
+        self.shapes.insert(shape, asked);
     }
 
     /// Other nodes or classes may mean other things by the same texts.
@@ -203,15 +212,20 @@ pub struct CardValues<'p> {
     pub packing: &'p Packing,
     /// The node.
     pub node: &'p PlainNode,
+    /// What the pod takes of the CPU: the same of whichever card, but what is left of the cards is worth less without CPU.
+    pub cpu_milli: u64,
 }
 
 impl CardValues<'_> {
-    /// What it costs to take so many thousandths of these cards.
-    pub fn cost(&self, taken: impl Fn(&PciBusId) -> u32) -> Cost {
+    /// What stays free of the node's cards when so many thousandths of them are taken, in the order of [`PlainNode::cards`].
+    pub fn free_after(&self, taken: impl Fn(&PciBusId) -> u32) -> Box<[u16]> {
         let of =
             |(card, free): (&PciBusId, u16)| free.saturating_sub(u16::try_from(taken(card)).unwrap_or(WHOLE));
-        let free: Vec<u16> = self.node.cards.iter().zip(self.node.free()).map(of).collect();
-        // What the pod takes of the CPU is the same for all cards.
-        self.packing.cost(self.node, &free, 0)
+        self.node.cards.iter().zip(self.node.free()).map(of).collect()
+    }
+
+    /// What it costs to take so many thousandths of these cards.
+    pub fn cost(&self, taken: impl Fn(&PciBusId) -> u32) -> Cost {
+        self.packing.cost(self.node, &self.free_after(taken), self.cpu_milli)
     }
 }

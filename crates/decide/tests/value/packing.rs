@@ -105,7 +105,7 @@ fn a_share_goes_where_what_is_left_is_wanted() {
     let cost = |card: usize| {
         let mut fresh = ours.clone();
         fresh.revalue(&packing);
-        let values = CardValues { packing: &packing, node: &fresh };
+        let values = CardValues { packing: &packing, node: &fresh, cpu_milli: 0 };
         values.cost(|address_of| if *address_of == address(card) { 200 } else { 0 })
     };
     assert!(cost(1) < cost(0), "{:?}", [0, 1, 2].map(cost));

@@ -1,7 +1,8 @@
 //! Ours as it is: every pod goes through the decision loop of the controller ([`tessera_decide::Decider`]), with cards of a managed pool,
 //! and what the loop allocates is written, bound and seen before the next pod comes.
 //!
-//! Pods without cards the controller leaves to kube-scheduler, and so does this.
+//! Pods without cards the controller leaves to kube-scheduler. Where they go decides which cards are left without CPU, and policies
+//! that replace kube-scheduler place them, too: [`Others`] says who does here.
 
 mod objects;
 
@@ -16,6 +17,7 @@ use tessera_packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use super::kube_scheduler::KubeScheduler;
+use super::tessera_bare::TesseraBare;
 use crate::Random;
 use objects::{DRIVER, Pods};
 
@@ -25,12 +27,20 @@ const BEGIN: Time = Duration::from_secs(3600);
 /// Between two arrivals.
 const STEP: Time = Duration::from_secs(10);
 
+/// Who places pods without cards.
+pub enum Others {
+    /// The policy alone, which learns from all pods.
+    Bare(TesseraBare),
+    /// kube-scheduler, which is asked for no others.
+    KubeScheduler(KubeScheduler),
+}
+
 /// The decision loop over a simulated cluster.
 pub struct Tessera {
     decider: Decider,
     now: Time,
     nodes: HashMap<String, usize>,
-    others: KubeScheduler,
+    others: Others,
     pods: Pods,
     /// The number of the next pod.
     next: u64,
@@ -42,7 +52,7 @@ pub struct Tessera {
 
 impl Tessera {
     /// On these nodes.
-    pub fn new(nodes: &[Node]) -> Self {
+    pub fn new(nodes: &[Node], others: Others) -> Self {
         let mut shares: u64 = 0;
         let share_id = move || {
             shares += 1;
@@ -52,7 +62,7 @@ impl Tessera {
             decider: Decider::new(DRIVER, share_id),
             now: Time::ZERO,
             nodes: (0..nodes.len()).map(|index| (objects::node_name(index), index)).collect(),
-            others: KubeScheduler::default(),
+            others,
             pods: Pods::default(),
             next: 0,
             chosen: None,
@@ -97,8 +107,14 @@ impl Policy for Tessera {
         self.now += STEP;
         let name = format!("p{:09}", self.next);
         self.next += 1;
-        if demand.cards() == 0 {
-            let place = self.others.choose(nodes, demand, random)?;
+        let has_cards = demand.cards() > 0;
+        let other = match &mut self.others {
+            Others::Bare(bare) => bare.choose(nodes, demand, random),
+            Others::KubeScheduler(others) if !has_cards => others.choose(nodes, demand, random),
+            Others::KubeScheduler(_) => None,
+        };
+        if !has_cards {
+            let place = other?;
             self.chosen = Some((name, AllocationResult::default()));
             return Some(place);
         }
@@ -123,7 +139,10 @@ impl Policy for Tessera {
         place
     }
 
-    fn placed(&mut self, _nodes: &[Node], place: &Place, demand: &Demand) {
+    fn placed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
+        if let Others::Bare(bare) = &mut self.others {
+            bare.placed(nodes, place, demand);
+        }
         let Some((name, allocation)) = self.chosen.take() else { return };
         if demand.cards() > 0 {
             let mut claim = self.pods.claim(&name, demand);
@@ -137,7 +156,10 @@ impl Policy for Tessera {
         self.running.entry((place.node, place.cards, *demand)).or_default().push(name);
     }
 
-    fn departed(&mut self, _nodes: &[Node], place: &Place, demand: &Demand) {
+    fn departed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
+        if let Others::Bare(bare) = &mut self.others {
+            bare.departed(nodes, place, demand);
+        }
         let running = self.running.get_mut(&(place.node, place.cards, *demand));
         if let Some(name) = running.and_then(Vec::pop) {
             self.delete(&name);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
-use tessera_api::{DeviceName, attribute};
+use tessera_api::{DeviceName, ProfileSpelling, attribute, counter};
 use tessera_inventory::Pool;
 
 use super::mix::Mix;
@@ -32,6 +32,8 @@ pub struct Partition {
     card: usize,
     /// Its first memory slice.
     start: u32,
+    /// Its memory slices, as bits.
+    slices: u64,
     /// The counters that it draws on, and the amounts.
     draws: Vec<(usize, i64)>,
 }
@@ -41,6 +43,8 @@ pub struct Partition {
 pub struct Allocated {
     left: Vec<i64>,
     held: Vec<bool>,
+    /// Memory slices in use, as bits, by card.
+    slices: Vec<u64>,
 }
 
 impl Published {
@@ -76,8 +80,10 @@ impl Published {
             let card = position(&mut cards, &partition.card);
             let profile = published.profile_or_new(profile)?;
             let mut draws = Vec::new();
+            let mut slices = 0;
             for consumption in device.consumes_counters.iter().flatten() {
                 for (counter, amount) in &consumption.counters {
+                    slices |= counter::memory_slice_number(counter).map_or(0, |number| 1 << number.min(63));
                     let place = places
                         .get(&(consumption.counter_set.as_str(), counter.as_str()))
                         .with_context(|| format!("{name} draws on {counter}, which does not exist"))?;
@@ -86,7 +92,7 @@ impl Published {
             }
             published.by_profile[profile].push(published.devices.len());
             let start = partition.start;
-            published.devices.push(Partition { name: device.name.clone(), card, start, draws });
+            published.devices.push(Partition { name: device.name.clone(), card, start, slices, draws });
         }
         ensure!(!published.devices.is_empty(), "the pool has no partitions");
         Ok(published)
@@ -136,9 +142,38 @@ impl Published {
     /// Compute slices of the whole node: for each card those of its largest profile.
     #[must_use]
     pub fn compute_slices(&self) -> u32 {
-        let cards = self.devices.iter().map(|device| device.card + 1).max().unwrap_or(0);
         let largest = self.compute.iter().max().copied().unwrap_or(0);
-        u32::try_from(cards).unwrap_or(u32::MAX) * largest
+        u32::try_from(self.card_count()).unwrap_or(u32::MAX) * largest
+    }
+
+    fn card_count(&self) -> usize {
+        self.devices.iter().map(|device| device.card + 1).max().unwrap_or(0)
+    }
+
+    /// The profiles as their devices' names spell them.
+    ///
+    /// # Errors
+    /// When one is not spelt as a profile.
+    pub fn spellings(&self) -> Result<Vec<ProfileSpelling>> {
+        let of = |name: &String| ProfileSpelling::of_profile(name).with_context(|| name.clone());
+        self.profiles.iter().map(of).collect()
+    }
+
+    /// The placements on one card: profile, and memory slices as bits.
+    pub fn placements(&self) -> impl Iterator<Item = (usize, u64)> {
+        let of_profile = self.by_profile.iter().enumerate();
+        let all =
+            of_profile.flat_map(|(profile, devices)| devices.iter().map(move |device| (profile, *device)));
+        all.map(|(profile, device)| (profile, &self.devices[device]))
+            .filter(|(_, device)| device.card == 0)
+            .map(|(profile, device)| (profile, device.slices))
+    }
+
+    /// The memory slices of a device, and those in use on its card, as bits.
+    #[must_use]
+    pub fn slices(&self, node: &Allocated, device: usize) -> (u64, u64) {
+        let device = &self.devices[device];
+        (device.slices, node.slices[device.card])
     }
 
     /// Compute slices of a profile.
@@ -189,7 +224,11 @@ impl Published {
     /// A node on which nothing is allocated.
     #[must_use]
     pub fn empty(&self) -> Allocated {
-        Allocated { left: self.counters.clone(), held: vec![false; self.devices.len()] }
+        Allocated {
+            left: self.counters.clone(),
+            held: vec![false; self.devices.len()],
+            slices: vec![0; self.card_count()],
+        }
     }
 
     /// The first device of a profile that is free and whose counters suffice.
@@ -208,6 +247,7 @@ impl Published {
     /// Allocates a device.
     pub fn take(&self, node: &mut Allocated, device: usize) {
         node.held[device] = true;
+        node.slices[self.devices[device].card] |= self.devices[device].slices;
         for (counter, amount) in &self.devices[device].draws {
             node.left[*counter] -= amount;
         }
@@ -216,6 +256,7 @@ impl Published {
     /// Gives a device back.
     pub fn give_back(&self, node: &mut Allocated, device: usize) {
         node.held[device] = false;
+        node.slices[self.devices[device].card] &= !self.devices[device].slices;
         for (counter, amount) in &self.devices[device].draws {
             node.left[*counter] += amount;
         }

@@ -43,18 +43,36 @@ pub struct MixReport {
     pub one_card: Orders<f64>,
     /// With the best placement policy.
     pub one_card_best: f64,
+    /// With the product's.
+    pub one_card_managed: Outcome,
     /// On one card that is filled; exact.
     pub one_card_filling: Orders<f64>,
     /// With the best placement policy.
     pub one_card_filling_best: f64,
+    /// With the product's.
+    pub one_card_filling_managed: Outcome,
     /// On one node with eight cards in the long run.
     pub eight_cards: Orders<Outcome>,
     /// The same with the balanced order, one placement after the other across all cards.
     pub across_cards: Outcome,
+    /// With the product's choice.
+    pub eight_cards_managed: Outcome,
     /// On one node with eight cards that are filled.
     pub eight_cards_filling: Orders<Outcome>,
+    /// With the product's choice.
+    pub eight_cards_filling_managed: Outcome,
     /// On many nodes in the long run.
-    pub fleet: Option<Orders<Outcome>>,
+    pub fleet: Option<FleetReport>,
+}
+
+/// The same on many nodes.
+pub struct FleetReport {
+    /// Any node on which it fits.
+    pub random: Orders<Outcome>,
+    /// The first such node.
+    pub first: Orders<Outcome>,
+    /// With the product's choice of node and device.
+    pub managed: Outcome,
 }
 
 impl MixReport {
@@ -62,20 +80,47 @@ impl MixReport {
     fn figures(&self) -> Vec<f64> {
         let simulated = |orders: &Orders<Outcome>| orders.as_list().map(|outcome| outcome.accepted);
         let mut all: Vec<f64> = self.one_card.as_list().into_iter().copied().collect();
-        all.push(self.one_card_best);
+        all.extend([self.one_card_best, self.one_card_managed.accepted]);
         all.extend(self.one_card_filling.as_list());
-        all.push(self.one_card_filling_best);
+        all.extend([self.one_card_filling_best, self.one_card_filling_managed.accepted]);
         all.extend(simulated(&self.eight_cards));
-        all.push(self.across_cards.accepted);
+        all.extend([self.eight_cards_managed.accepted, self.across_cards.accepted]);
         all.extend(simulated(&self.eight_cards_filling));
-        all.extend(self.fleet.as_ref().map(simulated).into_iter().flatten());
+        all.push(self.eight_cards_filling_managed.accepted);
+        if let Some(fleet) = &self.fleet {
+            all.extend(simulated(&fleet.random));
+            all.extend(simulated(&fleet.first));
+            all.push(fleet.managed.accepted);
+        }
         all
+    }
+
+    /// By how much the product's choice accepts more than the best order, in standard errors, where that is less than nothing; with
+    /// where.
+    fn shortfalls(&self) -> Vec<(&'static str, f64, f64)> {
+        let best = |orders: &[&Orders<Outcome>]| {
+            let all = orders.iter().flat_map(|orders| orders.as_list());
+            all.copied().max_by(|one, other| one.accepted.total_cmp(&other.accepted)).unwrap_or_default()
+        };
+        let mut cases = vec![("8 cards", best(&[&self.eight_cards]), self.eight_cards_managed)];
+        if let Some(fleet) = &self.fleet {
+            cases.push(("the fleet", best(&[&fleet.random, &fleet.first]), fleet.managed));
+        }
+        let short = |(place, best, ours): (_, Outcome, Outcome)| {
+            (place, ours.accepted - best.accepted, (best.error.powi(2) + ours.error.powi(2)).sqrt())
+        };
+        cases.into_iter().map(short).filter(|(_, more, _)| *more < 0.0).collect()
     }
 
     /// The largest standard error of the simulated values.
     fn error(&self) -> f64 {
         let all = self.eight_cards.as_list().into_iter().chain(self.eight_cards_filling.as_list());
-        let all = all.chain(self.fleet.iter().flat_map(Orders::as_list)).chain([&self.across_cards]);
+        let fleet = self.fleet.iter().flat_map(|fleet| {
+            fleet.random.as_list().into_iter().chain(fleet.first.as_list()).chain([&fleet.managed])
+        });
+        let managed = [&self.one_card_managed, &self.one_card_filling_managed, &self.eight_cards_managed];
+        let all =
+            all.chain(fleet).chain(managed).chain([&self.eight_cards_filling_managed, &self.across_cards]);
         all.map(|outcome| outcome.error).fold(0.0, f64::max)
     }
 
@@ -95,15 +140,25 @@ impl MixReport {
         };
         let outcome =
             |outcome: &Outcome| json!({"accepted": outcome.accepted, "standardError": outcome.error});
+        let with_managed = |mut object: Value, managed: &Outcome| {
+            object["managed"] = outcome(managed);
+            object
+        };
         let mut eight_cards = named(&self.eight_cards, outcome);
         eight_cards["acrossCards"] = outcome(&self.across_cards);
+        let one_card = exact(&self.one_card, self.one_card_best);
+        let filling = exact(&self.one_card_filling, self.one_card_filling_best);
+        let eight_filling = named(&self.eight_cards_filling, outcome);
         json!({
             "mix": self.mix,
-            "oneCard": exact(&self.one_card, self.one_card_best),
-            "oneCardFilling": exact(&self.one_card_filling, self.one_card_filling_best),
-            "eightCards": eight_cards,
-            "eightCardsFilling": named(&self.eight_cards_filling, outcome),
-            "fleet": self.fleet.as_ref().map(|fleet| named(fleet, outcome)),
+            "oneCard": with_managed(one_card, &self.one_card_managed),
+            "oneCardFilling": with_managed(filling, &self.one_card_filling_managed),
+            "eightCards": with_managed(eight_cards, &self.eight_cards_managed),
+            "eightCardsFilling": with_managed(eight_filling, &self.eight_cards_filling_managed),
+            "fleet": self.fleet.as_ref().map(|fleet| json!({
+                "random": named(&fleet.random, outcome), "first": named(&fleet.first, outcome),
+                "managed": outcome(&fleet.managed),
+            })),
         })
     }
 }
@@ -137,13 +192,33 @@ pub fn print(reports: &[MixReport], counted: usize, load: f64, nodes: usize) {
         }
         println!("{table}\n");
     };
-    let with = |last: &'static str| [ORDERS[0], ORDERS[1], ORDERS[2], last];
-    part(format!("One card, load {load}, exact"), &with("best"), 0);
-    part("One card, filling, exact".to_owned(), &with("best"), 4);
-    part(format!("8 cards, load {load}"), &with("balanced, across cards"), 8);
-    part("8 cards, filling".to_owned(), &ORDERS, 12);
+    let with = |last: &[&'static str]| [&ORDERS[..], last].concat();
+    part(format!("One card, load {load}, exact but for managed"), &with(&["best", "managed"]), 0);
+    part("One card, filling, exact but for managed".to_owned(), &with(&["best", "managed"]), 5);
+    part(format!("8 cards, load {load}"), &with(&["managed", "balanced, across cards"]), 10);
+    part("8 cards, filling".to_owned(), &with(&["managed"]), 15);
     if nodes > 0 {
-        part(format!("{nodes} nodes of 8 cards, load {load}, any node on which it fits"), &ORDERS, 15);
+        part(format!("{nodes} nodes of 8 cards, load {load}, any node on which it fits"), &ORDERS, 19);
+        part(format!("{nodes} nodes of 8 cards, load {load}, the first such node"), &with(&["managed"]), 22);
+    }
+    let of_best = |report: &MixReport| report.one_card_managed.accepted / report.one_card_best;
+    let least = reports.iter().min_by(|one, other| of_best(one).total_cmp(&of_best(other)));
+    for report in least {
+        println!(
+            "One card, load {load}: managed accepts at least {:.2} % of the best ({}).",
+            100.0 * of_best(report),
+            report.mix
+        );
+    }
+    for report in reports {
+        for (place, less, error) in report.shortfalls() {
+            println!(
+                "{}, {place}: managed accepts {:.2} points less than the best order (standard error at most {:.2}).",
+                report.mix,
+                -100.0 * less,
+                100.0 * error
+            );
+        }
     }
     let error = reports.iter().map(MixReport::error).fold(0.0, f64::max);
     println!(

@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use anyhow::Result;
 use fastrand::Rng;
 
+use super::managed::Managed;
 use super::published::{Allocated, Published};
 
 /// How the node of a request is chosen.
@@ -15,6 +17,8 @@ pub enum NodeChoice {
     /// Any on which it fits, with equal probability: the effect of kube-scheduler's scores, which don't look at
     /// devices.
     Random,
+    /// The product's, which looks at the cards of all nodes at once.
+    Managed,
 }
 
 /// Nodes with the same cards.
@@ -22,6 +26,8 @@ pub struct Fleet<'a> {
     published: &'a Published,
     nodes: Vec<Allocated>,
     choice: NodeChoice,
+    /// For [`NodeChoice::Managed`].
+    managed: Managed,
 }
 
 /// Result of many requests.
@@ -38,8 +44,12 @@ const PARTS: usize = 25;
 
 impl<'a> Fleet<'a> {
     /// Empty nodes.
-    pub fn new(published: &'a Published, nodes: usize, choice: NodeChoice) -> Self {
-        Self { published, nodes: vec![published.empty(); nodes], choice }
+    ///
+    /// # Errors
+    /// As [`Managed::new`].
+    pub fn new(published: &'a Published, nodes: usize, choice: NodeChoice) -> Result<Self> {
+        let managed = Managed::new(published)?;
+        Ok(Self { published, nodes: vec![published.empty(); nodes], choice, managed })
     }
 
     fn compute_slices(&self) -> f64 {
@@ -66,6 +76,10 @@ impl<'a> Fleet<'a> {
                     found =
                         self.published.first_fit(&self.nodes[index], profile).map(|device| (index, device));
                 }
+            }
+            NodeChoice::Managed => {
+                self.managed.arrived(profile);
+                found = self.managed.choose(self.published, &self.nodes, profile);
             }
         }
         let (node, device) = found?;
@@ -96,6 +110,7 @@ impl<'a> Fleet<'a> {
             {
                 ends.pop();
                 self.published.give_back(&mut self.nodes[node], device);
+                self.managed.departed();
             }
             let taken = self.allocate(profile, &mut choices);
             if let Some((node, device)) = taken {
@@ -116,9 +131,11 @@ impl<'a> Fleet<'a> {
     pub fn filling(mut self, requests: &[(usize, f64)], times: usize, seed: u64) -> Outcome {
         let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
         let goal = self.compute_slices() as u64;
+        let new = self.managed.clone();
         let mut parts = vec![(0u64, 0u64); PARTS];
         for time in 0..times {
             self.nodes.fill(self.published.empty());
+            self.managed = new.clone();
             let part = &mut parts[time * PARTS / times];
             let mut requested = 0;
             while requested < goal {

@@ -52,10 +52,14 @@ fn on_eight_cards_the_balanced_order_is_never_worse_than_by_name() {
     for (seed, mix) in (11..).zip(&MIXES) {
         let requests = orders.balanced.requests(mix).unwrap();
         let long_run = |published| {
-            Fleet::new(published, 1, NodeChoice::First).steady(&requests, LOAD, 60_000, seed).accepted
+            Fleet::new(published, 1, NodeChoice::First)
+                .unwrap()
+                .steady(&requests, LOAD, 60_000, seed)
+                .accepted
         };
-        let filled =
-            |published| Fleet::new(published, 1, NodeChoice::First).filling(&requests, 600, seed).accepted;
+        let filled = |published| {
+            Fleet::new(published, 1, NodeChoice::First).unwrap().filling(&requests, 600, seed).accepted
+        };
         let (ours, other) = (long_run(&orders.balanced), long_run(&orders.by_name));
         // Over the same requests; the random error of the difference is a good deal smaller than this.
         assert!(ours > other - 0.002, "{}: {ours}, by name {other}", mix.name);
@@ -74,8 +78,9 @@ fn placements_are_published_card_by_card() {
     let cards = orders(&Model::named(MODEL).unwrap(), 8).unwrap().balanced;
     let mix = MIXES.iter().find(|mix| mix.name == "1g and 7g").unwrap();
     let requests = cards.requests(mix).unwrap();
-    let accepted =
-        |published| Fleet::new(published, 1, NodeChoice::First).steady(&requests, LOAD, 20_000, 3).accepted;
+    let accepted = |published| {
+        Fleet::new(published, 1, NodeChoice::First).unwrap().steady(&requests, LOAD, 20_000, 3).accepted
+    };
     let (ours, across) = (accepted(&cards), accepted(&cards.across_cards()));
     assert!(ours > across + 0.15, "{ours}, across cards {across}");
 }
@@ -87,13 +92,13 @@ fn simulation_and_exact_solution_agree() {
     for mix in [&MIXES[0], &MIXES[6]] {
         let requests = card.requests(mix).unwrap();
         let (steady, filling) = one_card(&card, mix, Policy::FirstFit);
-        let simulated = Fleet::new(&card, 1, NodeChoice::First).steady(&requests, LOAD, 150_000, 7);
+        let simulated = Fleet::new(&card, 1, NodeChoice::First).unwrap().steady(&requests, LOAD, 150_000, 7);
         assert!(
             (simulated.accepted - steady).abs() < 5.0 * simulated.error,
             "{}: {steady}, {simulated:?}",
             mix.name
         );
-        let simulated = Fleet::new(&card, 1, NodeChoice::First).filling(&requests, 20_000, 7);
+        let simulated = Fleet::new(&card, 1, NodeChoice::First).unwrap().filling(&requests, 20_000, 7);
         assert!(
             (simulated.accepted - filling).abs() < 5.0 * simulated.error,
             "{}: {filling}, {simulated:?}",

@@ -27,7 +27,14 @@ const FULL: usize = 2;
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
     /// One run without departures.
-    Filling { trace: String, policy: String, allocated: [f64; 4], fragmentation: [f64; 4], seconds: f64 },
+    Filling {
+        trace: String,
+        policy: String,
+        seed: u64,
+        allocated: [f64; 4],
+        fragmentation: [f64; 4],
+        seconds: f64,
+    },
     /// One run with departures.
     Steady { trace: String, policy: String, load: f64, allocated: f64, refused: f64 },
     /// Durations of choices.
@@ -56,6 +63,15 @@ pub fn print(traces: &[String], lines: &[Line]) {
         PolicyName::TesseraBare,
         aims(traces, lines)
     );
+    for ours in PolicyName::ALL.into_iter().filter(|policy| policy.is_loop()) {
+        let bare = of_pairs(lines, ours);
+        println!(
+            "{ours} at that load, less {} on the same arrivals: {:+.2} ± {:.2} points\n",
+            PolicyName::TesseraBare,
+            bare.mean,
+            bare.deviation
+        );
+    }
     for ours in [PolicyName::TesseraBare, PolicyName::Tessera] {
         let seconds = of(lines, |line| match line {
             Line::Filling { policy, seconds, .. } if policy == ours.name() => Some(*seconds),
@@ -90,6 +106,22 @@ fn of_filling(lines: &[Line], on: &str, by: PolicyName, value: impl Fn(&Line) ->
     })
 }
 
+/// By how many points a policy allocates more than the policy alone at load 100, on the same arrivals.
+fn of_pairs(lines: &[Line], ours: PolicyName) -> Spread {
+    of(lines, |line| {
+        let Line::Filling { trace, policy, seed, allocated, .. } = line else { return None };
+        let bare = lines.iter().find_map(|other| match other {
+            Line::Filling { trace: on, policy, seed: of, allocated, .. }
+                if on == trace && of == seed && policy == PolicyName::TesseraBare.name() =>
+            {
+                Some(allocated[FULL])
+            }
+            _ => None,
+        })?;
+        (policy == ours.name()).then_some(allocated[FULL] - bare)
+    })
+}
+
 /// One row for each policy, one column for each trace.
 fn filling(traces: &[String], lines: &[Line], value: impl Fn(&Line) -> Option<f64> + Copy) -> Table {
     let mut table = Table::new();
@@ -99,6 +131,9 @@ fn filling(traces: &[String], lines: &[Line], value: impl Fn(&Line) -> Option<f6
         row.extend(traces.iter().map(|trace| {
             let found = of_filling(lines, trace, policy, value);
             let peer = of_filling(lines, trace, PEER, value);
+            if found.count == 0 {
+                return "-".to_owned();
+            }
             format!("{:.2} ± {:.2} (×{:.3})", found.mean, found.deviation, found.mean / peer.mean)
         }));
         table.add_row(row);
