@@ -159,6 +159,20 @@ impl Cluster {
         self.volume_elsewhere(pod, node)
     }
 
+    /// How often the pod would fit on the node besides devices if nothing ran there.
+    pub fn times_when_empty(&self, pod: &Pod, node: &Node) -> usize {
+        if self.volume_elsewhere(pod, node).is_some() {
+            return 0;
+        }
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let allocatable = |resource: &str| allocatable.and_then(|all| all.get(resource)).map(nanos);
+        let asked = requests(pod).into_iter().filter(|(_, amount)| *amount > 0);
+        let asked = asked.chain([("pods".to_owned(), NANO)]);
+        let times = asked.filter_map(|(resource, amount)| Some(allocatable(&resource)?.max(0) / amount));
+        let least = times.min().map_or(usize::MAX, |times| usize::try_from(times).unwrap_or(usize::MAX));
+        if host_ports(pod).next().is_some() { least.min(1) } else { least }
+    }
+
     /// A volume of the pod that is bound, but not for this node.
     fn volume_elsewhere(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();

@@ -3,67 +3,19 @@
 //! Each node has 8 managed cards, on average half of them held, and is in one of some racks; each pod of the gang asks for 8.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
+#[path = "month/objects.rs"]
+mod objects;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tessera_cluster::Object;
 use tessera_decide::{Decider, Intent, Observation};
 
-const DRIVER: &str = "gpu.tessera.dev";
-const CARDS: usize = 8;
+use objects::{CARDS, DRIVER, card, claim, class, member, read, slices};
+
 /// Nodes in a rack.
 const RACK: usize = 16;
-
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an object")
-}
-
-fn card(number: usize) -> String {
-    format!("gpu-{:02x}-00", number + 1)
-}
-
-fn slices(node: &str) -> [Value; 2] {
-    let counters = json!({ "memory-slice-0": { "value": "1" } });
-    let set =
-        |number: usize| json!({ "name": format!("{}-counter-set", card(number)), "counters": counters });
-    let device = |number: usize| {
-        json!({
-            "name": card(number),
-            "taints": [{ "key": "gpu.tessera.dev/managed", "effect": "NoSchedule" }],
-            "attributes": { "type": { "string": "gpu" } },
-            "capacity": { "memory": { "value": "80Gi" } },
-            "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],
-        })
-    };
-    let pool = json!({ "pool": "main", "allocation": "Managed" });
-    let cards: serde_json::Map<String, Value> =
-        (0..CARDS).map(|number| (format!("0000:{:02x}:00.0", number + 1), pool.clone())).collect();
-    let report = json!({ "cards": cards, "otherPairs": "SYS" }).to_string();
-    let slice = |suffix: &str, annotations: Value, content: Value| {
-        let mut spec = json!({ "driver": DRIVER, "nodeName": node,
-            "pool": { "name": format!("{DRIVER}/{node}"), "generation": 1, "resourceSliceCount": 2 } });
-        spec.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
-        json!({ "metadata": { "name": format!("{node}-{suffix}"), "annotations": annotations }, "spec": spec })
-    };
-    [
-        slice(
-            "0-counters",
-            json!({ "gpu.tessera.dev/node-report": report }),
-            json!({ "sharedCounters": (0..CARDS).map(set).collect::<Vec<_>>() }),
-        ),
-        slice("2-cards", json!({}), json!({ "devices": (0..CARDS).map(device).collect::<Vec<_>>() })),
-    ]
-}
-
-fn claim(pod: &str, cards: usize) -> Value {
-    json!({
-        "metadata": { "name": format!("{pod}-c"), "namespace": "n", "uid": format!("claim-{pod}"), "resourceVersion": "1",
-            "annotations": { "gpu.tessera.dev/controller-epoch": "one" },
-            "ownerReferences": [{ "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod, "controller": true }] },
-        "spec": { "devices": { "requests": [{ "name": "r", "exactly": {
-            "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": cards } }] } },
-    })
-}
 
 fn held(node: &str, numbers: &[usize]) -> Value {
     let mut claim = claim(&format!("old-{node}"), numbers.len());
@@ -73,19 +25,6 @@ fn held(node: &str, numbers: &[usize]) -> Value {
         .collect();
     claim["status"] = json!({ "allocation": { "devices": { "results": results } } });
     claim
-}
-
-fn member(gang: &str, number: usize, size: usize) -> Value {
-    let name = format!("{gang}-{number}");
-    json!({
-        "metadata": { "name": name, "namespace": "n", "uid": name, "labels": {
-            "gpu.tessera.dev/group": gang, "gpu.tessera.dev/group-size": size.to_string() } },
-        "spec": { "schedulingGates": [{ "name": "gpu.tessera.dev/steering" }],
-            "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } }],
-            "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] },
-        "status": { "phase": "Pending",
-            "resourceClaimStatuses": [{ "name": "c", "resourceClaimName": format!("{name}-c") }] },
-    })
 }
 
 fn main() {
@@ -103,10 +42,7 @@ fn main() {
     let apply = |decider: &mut Decider, object: Object| {
         decider.observe(now, Observation::Applied(Box::new(object))).expect("a good object");
     };
-    let expression = format!("device.driver == '{DRIVER}'");
-    let class = json!({ "metadata": { "name": "gpu" },
-        "spec": { "selectors": [{ "cel": { "expression": expression } }] } });
-    apply(&mut decider, read::<k8s_openapi::api::resource::v1::DeviceClass>(class).into());
+    apply(&mut decider, read::<k8s_openapi::api::resource::v1::DeviceClass>(class()).into());
     let mut random = fastrand::Rng::with_seed(1);
     for number in 0..nodes {
         let name = format!("node-{number:04}");
@@ -115,7 +51,7 @@ fn main() {
         let node = json!({ "metadata": { "name": name, "labels": labels },
             "status": { "allocatable": { "cpu": "192", "memory": "2Ti", "pods": "110" } } });
         apply(&mut decider, read::<k8s_openapi::api::core::v1::Node>(node).into());
-        for slice in slices(&name) {
+        for slice in slices(&name, &json!({})) {
             apply(&mut decider, read::<k8s_openapi::api::resource::v1::ResourceSlice>(slice).into());
         }
         let mut cards: Vec<usize> = (0..CARDS).collect();

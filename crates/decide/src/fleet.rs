@@ -13,7 +13,7 @@ use tessera_inventory::Topology;
 
 use crate::Time;
 use crate::node_cards::{NodeCards, Parts};
-use crate::value::{CardSets, Packing, PlainNode};
+use crate::value::{CardSets, KnownMachines, Packing, PlainNode};
 
 /// A node's number in the fleet; it stays the same while the process lives.
 pub(crate) type NodeIndex = u32;
@@ -37,6 +37,7 @@ pub(crate) struct Fleet {
     avoiding: BTreeSet<NodeIndex>,
     /// Pools whose queue is strict; `None` until somebody asks after a change of a report.
     strict: Option<BTreeSet<String>>,
+    machines: KnownMachines,
     /// What was learnt of the demand.
     pub packing: Packing,
     /// Changes of the fleet up to here are in the nodes' plain numbers.
@@ -57,8 +58,8 @@ pub(crate) struct FleetNode {
     avoided: BTreeMap<PciBusId, Time>,
     /// How its cards are connected; empty until somebody asks after a change of the report.
     topology: OnceCell<Option<Topology>>,
-    /// The same for choosing sets of them.
-    sets: OnceCell<Option<CardSets>>,
+    /// The same for choosing sets of them; `None` until somebody asks after a change of the report.
+    sets: Option<CardSets>,
     /// The use of its cards; `None` until somebody asks after a change.
     cards: Option<NodeCards>,
     /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
@@ -86,10 +87,9 @@ impl FleetNode {
         self.topology.get_or_init(of_report).as_ref()
     }
 
-    /// Its cards, for choosing sets of them.
+    /// Its cards, for choosing sets of them; known once somebody asked for [`Fleet::find_sets`].
     pub fn sets(&self) -> Option<&CardSets> {
-        let of_report = || self.report.as_ref().and_then(|(_, report)| CardSets::of_report(report));
-        self.sets.get_or_init(of_report).as_ref()
+        self.sets.as_ref()
     }
 
     /// What its devices take of their cards; known once somebody asked for [`Fleet::cards`].
@@ -145,7 +145,7 @@ impl Fleet {
             Err(error) => (NodeReport::default(), Err(error)),
         };
         let node = &mut self.nodes[index as usize];
-        (node.topology, node.sets) = (OnceCell::new(), OnceCell::new());
+        (node.topology, node.sets) = (OnceCell::new(), None);
         node.report = Some((name, report));
         self.strict = None;
         result
@@ -267,7 +267,7 @@ impl Fleet {
         let Some(index) = self.by_name.get(node) else { return };
         let node = &mut self.nodes[*index as usize];
         if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
-            (node.report, node.topology, node.sets) = (None, OnceCell::new(), OnceCell::new());
+            (node.report, node.topology, node.sets) = (None, OnceCell::new(), None);
             self.strict = None;
         }
     }
@@ -282,7 +282,7 @@ impl Fleet {
             generation: 0,
             report: None,
             topology: OnceCell::new(),
-            sets: OnceCell::new(),
+            sets: None,
             tainted: BTreeMap::new(),
             avoided: BTreeMap::new(),
             cards: None,
@@ -355,6 +355,14 @@ impl Fleet {
     /// The number of a node.
     pub fn find(&self, node: &str) -> Option<NodeIndex> {
         self.by_name.get(node).copied()
+    }
+
+    /// Has [`FleetNode::sets`] known, where the node has a report.
+    pub fn find_sets(&mut self, index: NodeIndex) {
+        let node = &mut self.nodes[index as usize];
+        if let Some((_, report)) = node.report.as_ref().filter(|_| node.sets.is_none()) {
+            node.sets = CardSets::of_known(report, &mut self.machines);
+        }
     }
 
     /// The use of a node's cards.

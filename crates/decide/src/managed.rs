@@ -91,6 +91,7 @@ pub(crate) fn plan(
     let (ours, others): (Vec<Claim>, Vec<Claim>) = (of(true), of(false));
     let cards = cards(index, view);
     let states = view.fleet.cards(index, view.cluster, view.driver).states();
+    view.fleet.find_sets(index);
     let fleet_node = view.fleet.node(index);
     let policy = policy(fleet_node, &cards);
     let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);

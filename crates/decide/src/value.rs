@@ -11,7 +11,7 @@ mod packing;
 mod partitions;
 mod request_mix;
 
-pub use cards::{CardSets, CardsCost, ring_class};
+pub use cards::{CardSets, CardsCost, KnownMachines, ring_class};
 pub use node::{CardState, DevicesCost, NodeValue};
 pub use packing::{Asked, CardValues, Cost, Packing, PlainCard, PlainNode};
 pub use partitions::Partitions;

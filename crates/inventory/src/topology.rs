@@ -29,7 +29,7 @@ use square::Square;
 pub const MAX_CARDS: usize = 64;
 
 /// The connections between the cards of one machine. Positions are those of [`Topology::cards`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     cards: Vec<PciBusId>,
     /// NVLinks between two cards; through switches, the number of the card with fewer links.
@@ -44,6 +44,10 @@ pub struct Topology {
     /// The fabric domain of each card, where it has one.
     fabric_domains: Vec<Option<String>>,
 }
+
+/// The connections of a machine without addresses and fabric: equal for machines that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Likeness(Topology);
 
 impl Topology {
     /// The connections between [`Machine::cards_by_address`].
@@ -83,6 +87,12 @@ impl Topology {
             20.. => "NODE",
             _ => "SYS",
         }
+    }
+
+    /// What machines that are alike have in common, [`Self::nested`] with it.
+    #[must_use]
+    pub fn likeness(&self) -> Likeness {
+        Likeness(Self { cards: Vec::new(), fabric_domains: Vec::new(), ..self.clone() })
     }
 
     /// The groups and the order of publication.

@@ -112,6 +112,12 @@ impl Decider {
             // As many as fit have their devices.
             Ok(_) => self.lift(now, gang),
             Err(why) => {
+                if let Some(too_large) = self.is_too_large(gang, &open, needed) {
+                    let why = format!("{why}; {too_large}");
+                    intents.extend(self.hold_nothing(gang, &why));
+                    intents.extend(self.gang_waits(now, &gang.id, &why, true));
+                    return intents;
+                }
                 self.stand_as_gang(gang, &open);
                 let preemption = self.preempt(now, gang, &open, needed);
                 let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
@@ -123,7 +129,7 @@ impl Decider {
                     intents.extend(self.gang_waits(now, &gang.id, &preemption.why, true));
                     return intents;
                 }
-                let more = self.reserve_for(now, gang, &open, needed);
+                let more = self.reserve_for(now, gang, &open);
                 let place = self.standing.place(&gang.id);
                 let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
                 let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");

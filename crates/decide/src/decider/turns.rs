@@ -110,9 +110,14 @@ impl Decider {
     /// A pod that fits nowhere keeps its place, and others may have to make room for it.
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
+        let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
+        let is_strict = !self.fleet.strict_pools().is_empty();
+        if is_strict && self.fits_no_empty_node(&demand) {
+            let why = format!("{why}; no node could take it if it were empty: others pass it");
+            return self.waits(now, key, pod, why, true).into_iter().collect();
+        }
         let order = Order::of(std::iter::once(pod));
         self.stand(&order, &Who::Pod(key.clone()), &demand);
-        let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
         let may_preempt =
             self.may_allocate() && !self.is_being_written(&demand) && demand.shared().next().is_none();
         let mut intents = Vec::new();

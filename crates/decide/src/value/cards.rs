@@ -6,17 +6,28 @@
 //! compares it with what others choose.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use tessera_api::NodeReport;
 use tessera_inventory::Topology;
-use tessera_inventory::topology::{CardSet, Nested};
+use tessera_inventory::topology::{CardSet, Likeness, Nested};
 
 /// The cards of one machine, ready for comparing sets of them.
 #[derive(Clone, Debug)]
 pub struct CardSets {
     topology: Topology,
-    nested: Nested,
+    nested: Arc<Nested>,
 }
+
+/// The best quads and pairs of machines: those of one kind have them in common, and finding them takes longer than all else.
+#[derive(Debug, Default)]
+pub struct KnownMachines {
+    nested: HashMap<Likeness, Arc<Nested>>,
+}
+
+/// Kinds of machines that are kept: more than any cluster has. A report is text that others may write.
+const MOST_MACHINES: usize = 1_024;
 
 /// What a set of cards costs; the least is best. Fields in the order of their weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,12 +45,28 @@ pub struct CardsCost {
     pub cards: Vec<usize>,
 }
 
+impl KnownMachines {
+    fn nested(&mut self, topology: &Topology) -> Arc<Nested> {
+        let likeness = topology.likeness();
+        if self.nested.len() >= MOST_MACHINES && !self.nested.contains_key(&likeness) {
+            self.nested.clear();
+        }
+        self.nested.entry(likeness).or_insert_with(|| Arc::new(topology.nested())).clone()
+    }
+}
+
 impl CardSets {
     /// The cards of a report; `None` for more than any machine has.
     #[must_use]
     pub fn of_report(report: &NodeReport) -> Option<Self> {
+        Self::of_known(report, &mut KnownMachines::default())
+    }
+
+    /// As [`Self::of_report`], with what is known of other machines.
+    #[must_use]
+    pub fn of_known(report: &NodeReport, known: &mut KnownMachines) -> Option<Self> {
         let topology = Topology::from_report(report)?;
-        Some(Self { nested: topology.nested(), topology })
+        Some(Self { nested: known.nested(&topology), topology })
     }
 
     /// The connections.
@@ -95,7 +122,29 @@ pub fn ring_class(megabytes_per_second: u64) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::PciBusId;
+
     use super::*;
+
+    /// Four cards, of which those at two places have links.
+    fn report(first_bus: u8, linked: [u8; 2]) -> NodeReport {
+        let card = |place: u8| PciBusId::new(0, first_bus + place, 0, 0).unwrap();
+        NodeReport {
+            cards: (0..4).map(|place| (card(place), Default::default())).collect(),
+            links: vec![(card(linked[0]), card(linked[1]), 4)],
+            ..NodeReport::default()
+        }
+    }
+
+    #[test]
+    fn machines_that_are_alike_share_what_takes_long_to_find() {
+        let mut known = KnownMachines::default();
+        let mut sets = |report| CardSets::of_known(&report, &mut known).unwrap();
+        let [one, alike, other] = [report(1, [0, 3]), report(7, [0, 3]), report(1, [0, 1])].map(&mut sets);
+        assert!(Arc::ptr_eq(&one.nested, &alike.nested) && one.topology() != alike.topology());
+        assert_eq!(*other.nested, other.topology().nested());
+        assert_ne!(one.nested, other.nested);
+    }
 
     #[test]
     fn classes_are_a_tenth_apart() {

@@ -1,5 +1,5 @@
 /// A symmetric table over pairs of cards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Square<T> {
     size: usize,
     cells: Vec<T>,

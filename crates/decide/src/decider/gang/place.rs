@@ -155,12 +155,22 @@ impl Decider {
                     && self.count_as_there(member, demand, node, &fit)
                 {
                     tried.push((*place, node.clone(), fit));
+                    if self.is_full(node) {
+                        *from += 1;
+                    }
                     break;
                 }
                 *from += 1;
             }
         }
         tried
+    }
+
+    /// Whether nothing of any card of the node is left: known sooner than that a pod does not fit.
+    fn is_full(&mut self, node: &str) -> bool {
+        let Some(index) = self.fleet.find(node) else { return false };
+        let cards = self.fleet.cards(index, &self.cluster, &self.driver);
+        cards.cards.values().all(|card| card.free(false) == 0)
     }
 
     fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Fit) -> bool {

@@ -1,6 +1,6 @@
-//! Nodes are kept for the first gang of a pool that has waited long, and gangs that are too large are told.
+//! Nodes are kept for the first gang of a pool that has waited long, and those that are too large are told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
 use tessera_cluster::Key;
@@ -33,25 +33,47 @@ impl Decider {
         }
     }
 
+    /// That its pools never had enough for the gang, if so: then it keeps nothing from others until they grow.
+    pub(super) fn is_too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
+        // What is being handed over counts soon.
+        if self.fleet.next_handover().is_some() {
+            return None;
+        }
+        let mut shapes: BTreeMap<&str, (&Demand, usize)> = BTreeMap::new();
+        for demand in open.iter().filter_map(|member| member.demand.as_ref()) {
+            shapes.entry(&demand.shape).or_insert((demand, 0)).1 += 1;
+        }
+        let mut fit = 0;
+        for (demand, pods) in shapes.into_values() {
+            let nodes = self.nodes_when_empty(demand);
+            fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(|(_, pods)| pods).sum()));
+        }
+        let most = self.gangs.see_room(&gang.id, fit);
+        (most < needed).then(|| {
+            format!(
+                "the gang is too large: its pools never had more than would be enough for {most} of {needed} pods; \
+                 others pass it until they grow"
+            )
+        })
+    }
+
+    /// Whether no node of its pools could take the pod, were they all empty.
+    pub(in super::super) fn fits_no_empty_node(&mut self, demand: &Demand) -> bool {
+        self.fleet.next_handover().is_none()
+            && self.nodes_when_empty(demand).is_some_and(|nodes| nodes.is_empty())
+    }
+
     /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
     pub(super) fn reserve_for(
         &mut self,
         now: Time,
         gang: &Gang,
         open: &[&Member],
-        needed: usize,
     ) -> Option<String> {
         let order = self.order_of(&gang.id);
         let demand = largest(open)?;
         let who = Who::Gang(gang.id.clone());
         let nodes = self.nodes_when_empty(demand)?;
-        let room: usize = nodes.iter().map(|(_, pods)| pods).sum();
-        let most = self.gangs.see_room(&gang.id, room);
-        if most < needed {
-            return Some(format!(
-                "the gang is too large: its pools never had more than would be enough for {most} of {needed} pods"
-            ));
-        }
         let pools = self.pools_asked(demand);
         let after = gang.newest() + self.reserve_after(&pools);
         if now < after {
@@ -100,26 +122,34 @@ impl Decider {
     }
 
     /// The nodes that would take the pod if nothing of theirs were held, each with how many of them. `None` where it asks for parts
-    /// of cards, of which nobody can say how many there could be.
+    /// of cards, of which nobody can say how many there could be, or where none has what it asks for.
     fn nodes_when_empty(&mut self, demand: &Demand) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
         let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
-        // Nodes that suit give it as many devices as each other.
-        let first = could.iter().find_map(|index| {
+        let node_of = |index: &NodeIndex| {
             let name = (String::new(), self.fleet.node(*index).name.clone());
-            let node = self.cluster.objects().nodes.get(&name)?;
+            self.cluster.objects().nodes.get(&name)
+        };
+        // Nodes that suit give it as many devices as each other.
+        let first = could.iter().filter_map(node_of).find_map(|node| {
             let (_, claims) = demand.on(node);
             self.cluster.would_place(node, &claims, &self.driver, &mut self.asker)
         });
-        let devices = first.filter(|devices| !devices.is_empty())?;
+        let Some(devices) = first else { return (!could.is_empty()).then(Vec::new) };
         let is_whole = |device: &String| {
             let name = device.parse::<DeviceName>();
             name.is_ok_and(|name| name.device_type() == DeviceType::Gpu)
         };
-        if !devices.iter().all(is_whole) {
+        if devices.is_empty() || !devices.iter().all(is_whole) {
             return None;
         }
-        let pods = |index: &NodeIndex| self.fleet.node(*index).managed_cards(before).len() / devices.len();
+        let pods = |index: &NodeIndex| {
+            let cards = self.fleet.node(*index).managed_cards(before).len() / devices.len();
+            let times = node_of(index).zip(demand.subject.pod.as_ref()).map_or(usize::MAX, |(node, pod)| {
+                self.cluster.times_when_empty(pod, node)
+            });
+            cards.min(times)
+        };
         Some(could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0).collect())
     }
 

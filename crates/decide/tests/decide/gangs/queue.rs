@@ -18,6 +18,16 @@ fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
     fed
 }
 
+/// A leader over a node with three cards, of which a pod has one.
+fn with_one_held(placement: Value) -> Fed {
+    let mut fed = with_placement(&[("a", 3)], placement);
+    ask_at(&mut fed, "runs", 1, 5, |_| {});
+    let intents = fed.decide();
+    fed.written(&intents);
+    fed.bound(pod("runs"), "a");
+    fed
+}
+
 fn at(second: u64) -> Value {
     json!(k8s_openapi::jiff::Timestamp::from_second(second as i64).unwrap().to_string())
 }
@@ -31,6 +41,14 @@ fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnO
     fed.apply_pod(pod);
 }
 
+fn allocated(intents: &[Intent]) -> Vec<&str> {
+    let allocated = intents.iter().filter_map(|intent| match intent {
+        Intent::Allocate { pod, .. } => Some(pod.key.1.as_str()),
+        _ => None,
+    });
+    allocated.collect()
+}
+
 fn who(fed: &mut Fed) -> Vec<String> {
     fed.allocates().into_iter().map(|(pod, ..)| pod).collect()
 }
@@ -38,7 +56,7 @@ fn who(fed: &mut Fed) -> Vec<String> {
 #[test]
 fn small_pods_pass_a_large_one_unless_the_queue_is_strict() {
     for (placement, expected) in [(json!({}), vec!["small"]), (json!({ "queue": "Strict" }), vec![])] {
-        let mut fed = with_placement(&[("a", 2)], placement);
+        let mut fed = with_one_held(placement);
         ask_at(&mut fed, "large", 3, 10, |_| {});
         ask_at(&mut fed, "small", 1, 20, |_| {});
         assert_eq!(who(&mut fed), expected);
@@ -51,7 +69,7 @@ fn small_pods_pass_a_large_one_unless_the_queue_is_strict() {
 
 #[test]
 fn a_higher_priority_goes_before_the_head_of_a_strict_queue() {
-    let mut fed = with_placement(&[("a", 2)], json!({ "queue": "Strict" }));
+    let mut fed = with_one_held(strict());
     ask_at(&mut fed, "large", 3, 10, |_| {});
     ask_at(&mut fed, "urgent", 1, 20, |pod| pod["spec"]["priority"] = json!(1));
     assert_eq!(who(&mut fed), ["urgent"]);
@@ -59,7 +77,7 @@ fn a_higher_priority_goes_before_the_head_of_a_strict_queue() {
 
 #[test]
 fn when_the_head_of_a_strict_queue_goes_the_others_go_on() {
-    let mut fed = with_placement(&[("a", 2)], json!({ "queue": "Strict" }));
+    let mut fed = with_one_held(strict());
     ask_at(&mut fed, "large", 3, 10, |_| {});
     ask_at(&mut fed, "small", 1, 20, |_| {});
     assert_eq!(who(&mut fed), [""; 0]);
@@ -177,4 +195,78 @@ fn a_gang_that_is_too_large_for_its_pools_is_told_at_once() {
     let intents = fed.decide();
     let [Intent::Tell { message, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     assert!(message.contains("never had more than would be enough for 2 of 3 pods"), "{message}");
+}
+
+fn strict() -> Value {
+    json!({ "queue": "Strict" })
+}
+
+/// A gang of so many pods with two cards each, and a small pod behind it, over two nodes with two cards in a strict queue.
+fn small_behind(size: usize, change: impl Fn(&mut Value)) -> Fed {
+    let mut fed = with_placement(&[("a", 2), ("b", 2)], strict());
+    for number in 0..size {
+        fed.versioned(&format!("train-{number}"), "gpu", 2, 5);
+        let mut pod = member("train", number, size);
+        pod["metadata"]["creationTimestamp"] = at(10);
+        change(&mut pod);
+        fed.apply_pod(pod);
+    }
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    fed
+}
+
+/// It would keep everybody from everything for ever.
+#[test]
+fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grows() {
+    let mut fed = small_behind(3, |_| {});
+    let intents = fed.decide();
+    let told = intents.iter().find_map(|intent| match intent {
+        Intent::Tell { message, .. } => Some(message.as_str()),
+        _ => None,
+    });
+    assert!(told.is_some_and(|told| told.contains("the gang is too large")), "{intents:?}");
+    assert_eq!(allocated(&intents), ["small"]);
+    fed.written(&intents);
+    let small = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("small")]).unwrap();
+    let Some(Intent::Allocate { node: taken, .. }) =
+        intents.iter().find(|intent| matches!(intent, Intent::Allocate { .. }))
+    else {
+        panic!("{intents:?}")
+    };
+    fed.bound(small, taken);
+    // With the third node there would be enough if `small` were not there: its turn comes first again.
+    fed.apply(node("c"));
+    let pool = json!({ "pool": "main", "allocation": "Managed", "placement": strict() });
+    slices("c", 2, pool).into_iter().for_each(|slice| fed.apply(slice));
+    fed.now += Time::from_secs(61);
+    fed.decide();
+    fed.listed();
+    ask_at(&mut fed, "later", 1, 90, |_| {});
+    assert_eq!(who(&mut fed), [""; 0]);
+    // Also when the node is gone for a while.
+    fed.delete(tessera_cluster::Kind::Node, "c");
+    assert_eq!(who(&mut fed), [""; 0]);
+}
+
+/// What else a node has counts, too.
+#[test]
+fn a_gang_is_too_large_for_want_of_processors() {
+    let mut fed = small_behind(2, |pod| {
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("9");
+    });
+    let intents = fed.decide();
+    assert_eq!(allocated(&intents), ["small"]);
+    assert!(intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
+        if message.contains("enough for 0 of 2 pods"))), "{intents:?}");
+}
+
+#[test]
+fn a_pod_that_no_node_could_take_keeps_nobody_from_a_strict_queue() {
+    let mut fed = with_placement(&[("a", 2)], strict());
+    ask_at(&mut fed, "large", 3, 10, |_| {});
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    let intents = fed.decide();
+    assert_eq!(allocated(&intents), ["small"]);
+    assert!(intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
+        if message.contains("no node could take it if it were empty: others pass it"))), "{intents:?}");
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::managed::Nomination;
@@ -27,6 +28,9 @@ const STANDS: [&str; 4] = [
     "evicted for it",
     "planned for it is being written",
 ];
+
+/// What it says of those that others pass all the same.
+const PASSED: [&str; 2] = ["the gang is too large", "no node could take it if it were empty"];
 
 /// So long after something was done about a pod what was said of it before may stand there still.
 const OUT_OF_DATE: Time = Time::from_secs(60);
@@ -78,7 +82,11 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
         let pods: Vec<&Pod> = all.iter().copied().filter(|pod| !is_lost(pod)).collect();
         let why = why.get(&key(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
-        let stands = asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text));
+        let is_too_large = PASSED.iter().any(|text| why.contains(text));
+        let stands = asks
+            && pods.iter().all(is_idle)
+            && STANDS.iter().any(|text| why.contains(text))
+            && !is_too_large;
         stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
     };
     grouped(replica.pods()).into_iter().filter_map(stands).collect()
@@ -104,7 +112,7 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
         let complete = other.order.1.as_ref().and_then(|time| u64::try_from(time.0.as_second()).ok());
         let is_due = complete.is_some_and(|second| Time::from_secs(second) + after < around.now);
         let is_whole = cards_asked(other.pods[0]).is_some();
-        let is_stuck = other.why.contains("pods that it needs fit now") && !other.why.contains("too large");
+        let is_stuck = other.why.contains("pods that it needs fit now");
         is_due && is_whole && is_stuck
     });
     let Some(gang) = others.into_iter().min_by_key(|other| other.order.clone()) else { return };
@@ -131,21 +139,28 @@ fn needs(replica: &Replica, gang: &Waiting<'_>, node: &str) -> bool {
     cards.get(node).is_some_and(|count| count / asked > 0) && others < gang.pods.len()
 }
 
+/// What the slice says of its node.
+fn report(slice: &ResourceSlice) -> Option<NodeReport> {
+    let text = slice.metadata.annotations.as_ref()?.get(node_report::ANNOTATION)?;
+    serde_json::from_str(text).ok()
+}
+
+/// Managed cards of the node.
+fn managed(report: &NodeReport) -> usize {
+    report.cards.values().filter(|card| card.allocation == Allocation::Managed).count()
+}
+
 /// Managed cards of nodes that take pods.
 fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
     let mut cards = BTreeMap::new();
     for object in replica.of_kind(Kind::ResourceSlice) {
         let Object::ResourceSlice(slice) = object else { continue };
-        let text = slice.metadata.annotations.as_ref().and_then(|all| all.get(node_report::ANNOTATION));
-        let Some(report) = text.and_then(|text| serde_json::from_str::<NodeReport>(text).ok()) else {
-            continue;
-        };
+        let Some(report) = report(slice) else { continue };
         let name = slice.spec.node_name.clone().unwrap_or_default();
         let node = replica.view.get(&(Kind::Node, (String::new(), name.clone()))).map(AsRef::as_ref);
         let Some(Object::Node(node)) = node else { continue };
         if node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true)) {
-            let managed = report.cards.values().filter(|card| card.allocation == Allocation::Managed);
-            cards.insert(name, managed.count());
+            cards.insert(name, managed(&report));
         }
     }
     cards
@@ -184,6 +199,18 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
     })
 }
 
+/// The most managed cards that a node has.
+fn most_cards(server: &Server) -> usize {
+    let nodes = ["a", "b", "c"].map(|node| {
+        let slice = (String::new(), format!("{node}-0-counters"));
+        let Some(Object::ResourceSlice(slice)) = server.get(Kind::ResourceSlice, &slice).map(AsRef::as_ref) else {
+            return 0;
+        };
+        report(slice).map_or(0, |report| managed(&report))
+    });
+    nodes.into_iter().max().unwrap_or_default()
+}
+
 /// Whether managed cards may be kept from the pod, or its gang, by who else waits at the end.
 pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let asks = |pod: &Pod| cards_asked(pod) != Some(0) || names_a_claim(pod);
@@ -195,7 +222,11 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let own = order(pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
     // What runs in part keeps nothing for the rest.
     let is_begun = pods().any(|other| who(other) == mine && node_name(other).is_some());
-    let others = grouped(pods().filter(waits));
+    let most = most_cards(server);
+    let could_fit = |pod: &&Pod| {
+        gang_of(pod).is_some() || names_a_claim(pod) || cards_asked(pod).is_none_or(|cards| cards <= most)
+    };
+    let others = grouped(pods().filter(waits).filter(could_fit));
     others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
         let order = order(pods.iter().copied());
         // Of gangs that ask for parts of cards nobody knows how many fit on a node.

@@ -1,0 +1,167 @@
+//! How long gangs and small pods wait in a simulated month: our decision loop beside three simple policies, on the same arrivals.
+//!
+//! `month [SEED]` prints a table. All time is virtual.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
+
+mod objects;
+mod ours;
+mod simple;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ours::Ours;
+use serde_json::json;
+use simple::{Easy, Fifo, FirstCome};
+
+/// Nodes, with 8 cards each.
+const NODES: usize = 16;
+const HOUR: u64 = 3_600;
+const MONTH: u64 = 30 * 24 * HOUR;
+/// Of the cards, what all jobs together ask for.
+const LOAD: f64 = 0.85;
+/// Of that, the part of gangs.
+const GANGS: f64 = 0.6;
+
+/// A pod by itself, or a gang.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub arrives: u64,
+    pub pods: usize,
+    /// Of each pod.
+    pub cards: usize,
+    pub runs: u64,
+    /// `activeDeadlineSeconds`: what its user says that it runs at most.
+    pub limit: u64,
+}
+
+/// Who gives out cards.
+pub trait Policy {
+    /// These jobs came and these have ended. Which ones start now.
+    fn step(&mut self, now: u64, came: &[usize], ended: &[usize]) -> Vec<usize>;
+
+    /// When to ask again even if nothing happens.
+    fn wake(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Jobs of one kind as a Poisson process that asks for so many card-seconds a second.
+fn arrive(
+    random: &mut fastrand::Rng,
+    asked: f64,
+    mut draw: impl FnMut(&mut fastrand::Rng) -> (usize, usize, u64),
+    jobs: &mut Vec<Job>,
+) {
+    let mean = {
+        let mut other = fastrand::Rng::with_seed(0);
+        let all = (0..100_000).map(|_| draw(&mut other)).map(|(pods, cards, runs)| (pods * cards) as u64 * runs);
+        all.sum::<u64>() as f64 / 100_000.0
+    };
+    let mut now = 0.0;
+    loop {
+        now -= (1.0 - random.f64()).ln() * mean / asked;
+        if now >= MONTH as f64 {
+            return;
+        }
+        let (pods, cards, runs) = draw(random);
+        // Users ask for up to three times what they need.
+        let limit = (runs as f64 * (1.0 + 2.0 * random.f64())) as u64;
+        jobs.push(Job { arrives: now as u64, pods, cards, runs, limit });
+    }
+}
+
+/// Equally often of each order of magnitude.
+fn between(random: &mut fastrand::Rng, least: u64, most: u64) -> u64 {
+    (least as f64 * (most as f64 / least as f64).powf(random.f64())) as u64
+}
+
+fn workload(seed: u64) -> Vec<Job> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let cards = (NODES * objects::CARDS) as f64 * LOAD;
+    let mut jobs = Vec::new();
+    let gang = |random: &mut fastrand::Rng| {
+        ([2, 2, 4, 4, 8][random.usize(0..5)], objects::CARDS, between(random, HOUR, 24 * HOUR))
+    };
+    arrive(&mut random, cards * GANGS, gang, &mut jobs);
+    let small = |random: &mut fastrand::Rng| {
+        (1, [1, 1, 1, 2, 2, 4][random.usize(0..6)], between(random, HOUR / 6, 12 * HOUR))
+    };
+    arrive(&mut random, cards * (1.0 - GANGS), small, &mut jobs);
+    jobs.sort_by_key(|job| job.arrives);
+    jobs
+}
+
+/// When each job began.
+fn play(jobs: &[Job], policy: &mut dyn Policy) -> Vec<u64> {
+    let mut begun = vec![None; jobs.len()];
+    let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    let mut next = 0;
+    loop {
+        let arrival = jobs.get(next).map(|job| job.arrives);
+        let end = ends.peek().map(|Reverse((end, _))| *end);
+        let waits = begun[..next].iter().any(Option::is_none);
+        let wake = policy.wake().filter(|_| waits);
+        let Some(now) = [arrival, end, wake].into_iter().flatten().min() else { break };
+        let (mut came, mut ended) = (Vec::new(), Vec::new());
+        while jobs.get(next).is_some_and(|job| job.arrives <= now) {
+            came.push(next);
+            next += 1;
+        }
+        while let Some(Reverse((_, job))) = ends.pop_if(|Reverse((end, _))| *end <= now) {
+            ended.push(job);
+        }
+        for job in policy.step(now, &came, &ended) {
+            assert!(begun[job].replace(now).is_none(), "{:?} began twice", jobs[job]);
+            ends.push(Reverse((now + jobs[job].runs, job)));
+        }
+    }
+    begun.into_iter().map(|begun| begun.expect("all begin in the end")).collect()
+}
+
+/// Mean and longest waiting in hours.
+fn waiting(jobs: &[Job], begun: &[u64], is_of: impl Fn(&Job) -> bool) -> (f64, f64) {
+    let waits: Vec<f64> = jobs
+        .iter()
+        .zip(begun)
+        .filter(|(job, _)| is_of(job))
+        .map(|(job, begun)| (begun - job.arrives) as f64 / HOUR as f64)
+        .collect();
+    (waits.iter().sum::<f64>() / waits.len() as f64, waits.iter().copied().fold(0.0, f64::max))
+}
+
+fn main() {
+    let seed = std::env::args().nth(1).map_or(1, |text| text.parse().expect("a seed"));
+    let jobs = workload(seed);
+    let gangs = jobs.iter().filter(|job| job.pods > 1).count();
+    println!(
+        "{NODES} nodes with 8 cards, 30 days, seed {seed}: {gangs} gangs of 2 to 8 pods with 8 cards each (1 to 24 h) and {} small pods with \
+         1 to 4 cards (10 min to 12 h), which ask for {:.0} % of the cards, gangs for {:.0} % of that",
+        jobs.len() - gangs,
+        LOAD * 100.0,
+        GANGS * 100.0
+    );
+    println!("hours of waiting                            gangs: mean  longest   small pods: mean  longest   cards in use");
+    let strict = json!({ "queue": "Strict" });
+    let policies: [(&str, Box<dyn Policy>); 5] = [
+        ("Tessera, BestEffort", Box::new(Ours::new(&jobs, NODES, &json!({})))),
+        ("Tessera, Strict", Box::new(Ours::new(&jobs, NODES, &strict))),
+        ("FIFO", Box::new(Fifo::new(&jobs, NODES))),
+        ("backfill by EASY", Box::new(Easy::new(&jobs, NODES))),
+        ("kube-scheduler, first-come gates", Box::new(FirstCome::new(&jobs, NODES))),
+    ];
+    for (name, mut policy) in policies {
+        let begun = play(&jobs, policy.as_mut());
+        let (gang_mean, gang_most) = waiting(&jobs, &begun, |job| job.pods > 1);
+        let (small_mean, small_most) = waiting(&jobs, &begun, |job| job.pods == 1);
+        let used = jobs.iter().zip(&begun).map(|(job, begun)| {
+            let end = (begun + job.runs).min(MONTH);
+            end.saturating_sub(*begun) * (job.pods * job.cards) as u64
+        });
+        let used = used.sum::<u64>() as f64 / (MONTH * (NODES * objects::CARDS) as u64) as f64;
+        println!(
+            "{name:<42} {gang_mean:>12.1} {gang_most:>8.1} {small_mean:>18.2} {small_most:>8.1} {:>12.1} %",
+            used * 100.0
+        );
+    }
+}
