@@ -42,6 +42,12 @@ impl FleetPolicy {
             Self::Random => "random",
         }
     }
+
+    /// Whether runs with other seeds differ.
+    #[must_use]
+    pub const fn uses_seed(self) -> bool {
+        matches!(self, Self::KubeScheduler | Self::Random)
+    }
 }
 
 impl fmt::Display for FleetPolicy {
