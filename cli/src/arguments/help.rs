@@ -163,6 +163,15 @@ Exit codes: 0 some claim could do with less, 1 none could, 2 an error."#;
 
 /// Of `kubectl gpu simulate`.
 pub const SIMULATE_HELP: &str = r#"Examples:
+  # What ten machines would make of a workload, with us and with others
+  kubectl gpu simulate --nodes 10xdgx-h100 --workload jobs.csv
+
+  # What would still fit after two hours, and what the cards in use cost a month
+  kubectl gpu simulate --nodes 8xdgx-a100,cards=4 --workload jobs.csv --at 2h --wish 1xgpu,4xgpu --price A100-SXM4-80GB=1500
+
+  # Would two more help?
+  kubectl gpu simulate --nodes 10xdgx-h100 --add 2xdgx-h100 --workload jobs.csv --policy tessera,kube-scheduler
+
   # How much of Alibaba's cluster of 6,212 cards each policy would allocate
   kubectl gpu simulate --openb openb_node_list_gpu_node.csv openb_pod_list_default.csv
 
@@ -172,8 +181,10 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # For programs; the same seed gives the same numbers everywhere
   kubectl gpu simulate --openb nodes.csv pods.csv --runs 10 --seed 42 -o json
 
-Pods arrive in random order until they would ask for 130 % of the cards; nobody leaves, and who finds no room is
-gone. All policies see the same arrivals. What is in the files, and what each policy does: docs/simulate.md.
+A workload has a line for pods that are alike: name,count,gpu,at,every,duration, where gpu is 4 (cards), 1g.10gb (a MIG
+partition) or 15% (a share of a card). Pods that do not fit wait. Of a trace, pods arrive in random order until they would
+ask for 130 % of the cards; nobody leaves, and who finds no room is gone. All policies see the same arrivals. What is in
+the files, and what each policy does: docs/simulate.md.
 
 Exit codes: 0 it was simulated, 2 an error."#;
 

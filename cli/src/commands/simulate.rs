@@ -1,14 +1,18 @@
 //! `kubectl gpu simulate`: how much of a fleet would get allocated.
 
+mod fleet;
+
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tessera_simulate::openb::{LONGEST_LINE, NodeReader, TraceError};
+use tessera_simulate::openb::{LONGEST_LINE, NodeReader};
 use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Report, TooManyArrivals, Trace};
 
 use crate::arguments::SimulateArguments;
@@ -25,16 +29,14 @@ const COMPARED: usize = 2;
 /// # Errors
 /// A file is no part of a trace, or the trace would not fill its fleet.
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
+    if !arguments.nodes.is_empty() {
+        return fleet::run(arguments);
+    }
     let [nodes, pods] = arguments.openb.as_slice() else {
         return Err(CommandError::Asked("--openb takes two files".to_owned()));
     };
     let trace = read(nodes, pods)?;
-    let mut policies: Vec<PolicyName> = Vec::new();
-    for policy in if arguments.policies.is_empty() { &PolicyName::ALL[..] } else { &arguments.policies } {
-        if !policies.contains(policy) {
-            policies.push(*policy);
-        }
-    }
+    let policies = policies(&arguments.policies, &PolicyName::ALL)?;
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
     let report = simulate(&trace, &policies, &seeds)
         .map_err(|error| CommandError::Asked(format!("{}: {error}", pods.display())))?;
@@ -45,6 +47,18 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
+/// The policies of these names, each once; all of them where there are no names.
+fn policies<P: Copy + PartialEq + FromStr<Err: Display>>(names: &[String], all: &[P]) -> Result<Vec<P>, CommandError> {
+    let mut policies: Vec<P> = if names.is_empty() { all.to_vec() } else { Vec::new() };
+    for name in names {
+        let policy = name.parse().map_err(|error| CommandError::Asked(format!("--policy: {error}")))?;
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    Ok(policies)
+}
+
 fn read(nodes: &Path, pods: &Path) -> Result<Trace, CommandError> {
     let mut reader = NodeReader::default();
     lines(nodes, |line| reader.line(line))?;
@@ -53,12 +67,12 @@ fn read(nodes: &Path, pods: &Path) -> Result<Trace, CommandError> {
     reader.finish().map_err(|error| wrong(pods, &error))
 }
 
-fn wrong(file: &Path, error: &dyn std::fmt::Display) -> CommandError {
+fn wrong(file: &Path, error: &dyn Display) -> CommandError {
     CommandError::Asked(format!("{}: {error}", file.display()))
 }
 
 /// Reads a file line by line; of a line that is too long only the beginning, which is refused as such.
-fn lines(file: &Path, mut take: impl FnMut(&str) -> Result<(), TraceError>) -> Result<(), CommandError> {
+fn lines<E: Display>(file: &Path, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), CommandError> {
     let mut reader = BufReader::new(File::open(file).map_err(|error| wrong(file, &error))?);
     let mut line = Vec::new();
     loop {

@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod filling;
+pub mod fleet;
 mod fragmentation;
 pub mod openb;
 mod policy;

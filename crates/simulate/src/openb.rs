@@ -5,7 +5,7 @@
 //! so are times, because pods arrive in random order. Columns are found by the first line. Lines are given one at a time, so that
 //! a file need not be in memory.
 
-mod table;
+pub(crate) mod table;
 
 use std::collections::HashMap;
 

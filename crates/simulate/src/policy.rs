@@ -8,7 +8,7 @@ mod first_fit;
 mod gpu_packing;
 mod hami;
 mod kai;
-mod kube_scheduler;
+pub(crate) mod kube_scheduler;
 mod random_fit;
 mod scored;
 mod tessera;

@@ -8,7 +8,6 @@ pub mod cli;
 pub mod cuda;
 pub mod directory;
 pub mod failure;
-pub mod hardware;
 pub mod machine;
 pub mod mig;
 pub mod mps;
@@ -16,3 +15,5 @@ pub mod mps_programs;
 pub mod nvml;
 pub mod smi;
 pub mod state;
+
+pub use tessera_hardware as hardware;

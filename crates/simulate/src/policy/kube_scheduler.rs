@@ -11,7 +11,7 @@ use crate::Random;
 const LEAST_NODES: usize = 100;
 
 /// What a pod counts with for LeastAllocated that asks for none: thousandths of a core, MiB.
-const UNASKED: [u64; 2] = [100, 200];
+pub(crate) const UNASKED: [u64; 2] = [100, 200];
 
 /// kube-scheduler.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct KubeScheduler {
 }
 
 /// Nodes that fit after which the search ends (`numFeasibleNodesToFind`).
-fn enough(nodes: usize) -> usize {
+pub(crate) fn enough(nodes: usize) -> usize {
     if nodes < LEAST_NODES {
         return nodes;
     }
@@ -29,7 +29,7 @@ fn enough(nodes: usize) -> usize {
     (nodes * percentage / 100).max(LEAST_NODES)
 }
 
-fn least_allocated(node: &Node, demand: &Demand) -> u64 {
+pub(crate) fn least_allocated(node: &Node, demand: &Demand) -> u64 {
     let asked = [demand.cpu_milli(), demand.memory_mib()];
     let free = [node.cpu_milli(), node.memory_mib()];
     let all = [node.cpu_milli_in_all(), node.memory_mib_in_all()];
@@ -40,7 +40,7 @@ fn least_allocated(node: &Node, demand: &Demand) -> u64 {
     (score(0) + score(1)) / 2
 }
 
-fn balanced_allocation(node: &Node, demand: &Demand) -> u64 {
+pub(crate) fn balanced_allocation(node: &Node, demand: &Demand) -> u64 {
     let balance = |cpu: u64, memory: u64| {
         let part = |used: u64, all: u64| (used as f64 / all.max(1) as f64).min(1.0);
         let difference = part(cpu, node.cpu_milli_in_all()) - part(memory, node.memory_mib_in_all());

@@ -1,7 +1,10 @@
-//! Boards and machines, from this crate's data files, with the source of each fact.
+//! Boards and machines, from this crate's data files, with the source of each fact: what the simulator's fleets are made of, and
+//! what the emulator emulates.
 //!
 //! Nothing is guessed: facts without a public source are absent, and NVML then answers `NOT_SUPPORTED`, as the real
 //! library does for missing facts.
+
+#![forbid(unsafe_code)]
 
 pub mod board;
 pub mod facts;
@@ -23,6 +26,9 @@ pub use self::topology::Topology;
 pub struct Hardware {
     /// The machine's usual name.
     pub product: String,
+    /// Other names of machines with these boards in this topology.
+    #[serde(default)]
+    pub also_called: Vec<String>,
     /// Name of a data file in `data/boards`.
     pub board: String,
     /// Name of a data file in `data/topologies`.
@@ -83,6 +89,23 @@ const MACHINES: &[(&str, &str)] = data_files!("machines":
 /// The named machines, sorted by name.
 pub fn machine_names() -> Vec<&'static str> {
     MACHINES.iter().map(|(name, _)| *name).collect()
+}
+
+/// The machine of this name, or that is also called so.
+///
+/// # Errors
+/// [`FactsError::Unknown`] when there is no such machine; it names all.
+pub fn machine_called(name: &str) -> Result<Hardware, FactsError> {
+    let mut known = Vec::new();
+    for file in machine_names() {
+        let (machine, _) = hardware(file)?;
+        if file == name || machine.also_called.iter().any(|other| other == name) {
+            return Ok(machine);
+        }
+        known.extend(std::iter::once(file.to_owned()).chain(machine.also_called));
+    }
+    known.sort_unstable();
+    Err(FactsError::Unknown { kind: "machine", name: name.to_owned(), known: known.join(", ") })
 }
 
 /// The known boards, sorted by name.

@@ -92,7 +92,7 @@ impl GpuInstanceProfile {
 
 #[cfg(test)]
 mod tests {
-    use crate::hardware::{mig_model, mig_model_names};
+    use crate::{mig_model, mig_model_names};
 
     #[test]
     fn models_are_consistent() {
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(whole.memory_slices, model.memory_slices, "{name}");
             assert_eq!(whole.compute_slices, model.compute_slices, "{name}");
             for profile in &model.profiles {
-                let same = |other: &&crate::hardware::mig::GpuInstanceProfile| {
+                let same = |other: &&crate::mig::GpuInstanceProfile| {
                     other.id == profile.id
                         || other.enumerator == profile.enumerator
                         || other.name == profile.name

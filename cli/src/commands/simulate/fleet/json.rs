@@ -1,0 +1,79 @@
+//! The report for programs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tessera_simulate::fleet::{PodOutcome, Summary};
+
+use super::{PolicyRuns, Simulated, Variant};
+
+/// All of it.
+pub fn report(simulated: &Simulated<'_>) -> Value {
+    let variants = simulated.variants.iter().map(|variant| of_variant(simulated, variant));
+    json!({ "seeds": simulated.seeds, "fleets": variants.collect::<Vec<_>>() })
+}
+
+fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
+    let Variant { name, fleet, workload, policies } = variant;
+    let policies = policies.iter().map(|runs| (runs.policy.to_string(), of_policy(simulated, variant, runs)));
+    json!({
+        "fleet": name,
+        "nodes": fleet.nodes().len(),
+        "cards": fleet.models(),
+        "costPerMonth": simulated.cost(fleet.models().into_iter()),
+        "pods": workload.pods.len(),
+        "policies": policies.collect::<Map<_, _>>(),
+    })
+}
+
+fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Value {
+    let PolicyRuns { first, summaries, .. } = runs;
+    let pods = first.pods.iter().zip(&variant.workload.pods);
+    let never = pods.filter_map(|(PodOutcome { why, .. }, pod)| Some(json!({ "pod": pod.name, "why": why.as_ref()? })));
+    let wishes: BTreeMap<&str, usize> =
+        simulated.wishes.iter().map(|wish| wish.text.as_str()).zip(first.wishes.iter().copied()).collect();
+    let of = |of: fn(&Summary) -> f64| summaries.iter().map(of).map(rounded).collect::<Vec<_>>();
+    json!({
+        "runs": {
+            "placed": summaries.iter().map(|summary| summary.placed).collect::<Vec<_>>(),
+            "allocatedPercentMean": of(|summary| summary.mean),
+            "allocatedPercentMost": of(|summary| summary.most),
+            "allocatedPercentAtEnd": of(|summary| summary.end),
+            "waitedSecondsMean": of(|summary| summary.waited[0].as_secs_f64()),
+            "waitedSeconds95Percent": of(|summary| summary.waited[1].as_secs_f64()),
+            "waitedSecondsWorst": of(|summary| summary.waited[2].as_secs_f64()),
+            "endSeconds": of(|summary| summary.done_after.as_secs_f64()),
+            "cardsUsed": summaries.iter().map(|summary| &summary.cards_used).collect::<Vec<_>>(),
+            "nodesUsed": summaries.iter().map(|summary| summary.nodes_used).collect::<Vec<_>>(),
+        },
+        "allocatedPercentOverTime": summaries[0].over_time.iter().copied().map(rounded).collect::<Vec<_>>(),
+        "costPerMonth": cost(simulated, &summaries[0]),
+        "neverPlaced": never.collect::<Vec<_>>(),
+        "wishes": wishes,
+        "map": { "atSeconds": rounded(first.at.as_secs_f64()), "nodes": map(variant, runs) },
+    })
+}
+
+/// What the cards in use cost a month.
+pub fn cost(simulated: &Simulated<'_>, summary: &Summary) -> Option<f64> {
+    simulated.cost(summary.cards_used.iter().map(|(model, count)| (model.as_str(), *count)))
+}
+
+fn map<'v>(variant: &'v Variant, runs: &'v PolicyRuns) -> BTreeMap<&'v str, Vec<Value>> {
+    let mut nodes: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for card in runs.first.holdings.cards(&variant.fleet) {
+        let held = card.holders.iter().map(|holder| {
+            let pod = &variant.workload.pods[holder.pod].name;
+            json!({ "pod": pod, "device": holder.device, "part": holder.part, "ofCard": rounded(holder.of_card) })
+        });
+        let held: Vec<Value> = held.collect();
+        let row = json!({ "card": card.card.to_string(), "model": card.model, "held": held });
+        nodes.entry(card.node).or_default().push(row);
+    }
+    nodes
+}
+
+/// To a ten-thousandth.
+fn rounded(number: f64) -> f64 {
+    (number * 1e4).round() / 1e4
+}

@@ -1,0 +1,84 @@
+//! A map of cards: who holds which part.
+
+use std::collections::BTreeMap;
+
+use tessera_simulate::fleet::{CardView, Fleet, Holdings, Workload};
+
+use crate::output;
+
+/// Cards of a node, next to each other, of which the same pods hold all.
+struct Row<'v> {
+    node: &'v str,
+    first: usize,
+    last: usize,
+    taken: f64,
+    held: String,
+}
+
+/// The map as a table. Cards next to each other are one row where the same pod holds them whole, or nobody anything; of nodes of
+/// which nobody holds anything only the number is said.
+pub fn text(fleet: &Fleet, workload: &Workload, holdings: &Holdings) -> String {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for card in holdings.cards(fleet) {
+        let held = held(&card, workload);
+        let taken = card.holders.iter().map(|holder| holder.of_card).sum::<f64>().min(1.0);
+        let is_whole = card.holders.iter().all(|holder| holder.part == "whole");
+        match rows.last_mut() {
+            Some(last) if is_whole && last.node == card.node && last.held == held => last.last = card.index,
+            _ => rows.push(Row { node: card.node, first: card.index, last: card.index, taken, held }),
+        }
+    }
+    let counts: BTreeMap<&str, usize> =
+        fleet.nodes().iter().map(|node| (node.name.as_str(), node.cards().len())).collect();
+    let is_empty = |row: &&Row<'_>| row.held.is_empty() && row.last - row.first + 1 == counts[row.node];
+    let (empty, used): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(is_empty);
+    let row = |row: &Row<'_>| {
+        let Row { node, first, last, taken, held } = row;
+        let cards = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        let held = if held.is_empty() { "-" } else { held };
+        vec![(*node).to_owned(), cards, format!("{:.0} %", taken * 100.0), held.to_owned()]
+    };
+    let mut text = String::new();
+    if !used.is_empty() {
+        text += &output::table(&["NODE", "CARDS", "ALLOCATED", "HELD BY"], used.into_iter().map(row));
+    }
+    match empty.as_slice() {
+        [] => {}
+        [one] => text += &format!("{} is empty, with {} cards\n", one.node, one.last + 1),
+        all => {
+            let cards: usize = all.iter().map(|row| row.last + 1).sum();
+            text += &format!("{} nodes are empty, with {cards} cards\n", all.len());
+        }
+    }
+    text
+}
+
+/// `web-0, web-3..5: 15 %; train-1: whole`.
+fn held(card: &CardView<'_>, workload: &Workload) -> String {
+    let mut by_part: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for holder in card.holders {
+        by_part.entry(&holder.part).or_default().push(&workload.pods[holder.pod].name);
+    }
+    let parts = by_part.into_iter().map(|(part, names)| format!("{}: {part}", numbered(&names)));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// Names with numbers that follow each other as one.
+fn numbered(names: &[&str]) -> String {
+    let split = names.iter().filter_map(|name| name.rsplit_once('-'));
+    let mut split: Vec<(&str, usize)> =
+        split.filter_map(|(name, number)| Some((name, number.parse().ok()?))).collect();
+    split.sort_unstable();
+    let mut ranges: Vec<(&str, usize, usize)> = Vec::new();
+    for (name, number) in split {
+        match ranges.last_mut() {
+            Some((last, _, end)) if *last == name && *end + 1 == number => *end = number,
+            _ => ranges.push((name, number, number)),
+        }
+    }
+    let range = |(name, first, last): (&str, usize, usize)| match last - first {
+        0 => format!("{name}-{first}"),
+        _ => format!("{name}-{first}..{last}"),
+    };
+    ranges.into_iter().map(range).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,219 @@
+//! A workload on a fleet, by virtual time.
+//!
+//! The same for all policies: pods that arrive wait; those that fit are placed, by priority and then in order of arrival, when they
+//! arrive and again whenever something ends; who has devices keeps them to the end. A pod runs from when it, and all of its gang, has its devices.
+
+mod cards_only;
+mod ours;
+mod policy;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::AllocationResult;
+
+use super::holdings::Holdings;
+use super::{Fleet, Workload};
+pub use policy::{FleetPolicy, UnknownFleetPolicy};
+
+/// Looks without a result after which nothing more is expected before the next arrival or end.
+const IDLE_LOOKS: usize = 16;
+
+/// A pod was placed.
+struct Placed {
+    pod: usize,
+    node: usize,
+    allocations: Vec<AllocationResult>,
+}
+
+/// Chooses where pods go, and holds what it needs for that.
+trait Placer {
+    /// A pod arrives.
+    fn arrive(&mut self, now: Duration, pod: usize);
+
+    /// A pod that was placed is gone.
+    fn end(&mut self, now: Duration, pod: usize, holdings: &Holdings);
+
+    /// What is placed now.
+    fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Placed>;
+
+    /// When to ask again even if nothing arrives or ends.
+    fn wake(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Why each of these pods waits.
+    fn whys(&mut self, pods: &[usize]) -> Vec<String>;
+
+    /// What it knows of the cluster.
+    fn cluster(&self) -> &tessera_cluster::Cluster;
+}
+
+/// What became of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodOutcome {
+    /// When it got its devices, and the place of its node.
+    pub placed: Option<(Duration, usize)>,
+    /// When it, and all of its gang, could begin.
+    pub began: Option<Duration>,
+    /// Why it waited in the end, if it did.
+    pub why: Option<String>,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// One for each pod of the workload.
+    pub pods: Vec<PodOutcome>,
+    /// Cards' worth that was taken from then on.
+    pub taken: Vec<(Duration, f64)>,
+    /// When nothing happened any more.
+    pub end: Duration,
+    /// Most cards of which anything was taken at once, by product name.
+    pub cards_used: BTreeMap<String, usize>,
+    /// Most nodes with such cards.
+    pub nodes_used: usize,
+    /// Who held what at [`Run::at`].
+    pub holdings: Holdings,
+    /// When that was.
+    pub at: Duration,
+    /// What would still have fitted then.
+    pub wishes: Vec<usize>,
+}
+
+/// A workload on a fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'r> {
+    /// The fleet.
+    pub fleet: &'r Fleet,
+    /// What arrives.
+    pub workload: &'r Workload,
+    /// When the map is drawn; `None` for the end.
+    pub at: Option<Duration>,
+    /// What might be asked for besides.
+    pub wishes: &'r [super::Wish],
+}
+
+impl Run<'_> {
+    /// Runs it. `progress` is told of pods that arrived.
+    #[must_use]
+    pub fn run(&self, policy: FleetPolicy, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
+        let mut placer: Box<dyn Placer + '_> = match policy {
+            FleetPolicy::Tessera => Box::new(ours::Ours::new(self.fleet, self.workload)),
+            other => Box::new(cards_only::CardsOnly::new(self.fleet, self.workload, other, seed)),
+        };
+        let pods = &self.workload.pods;
+        let mut state = State {
+            holdings: Holdings::new(self.fleet),
+            outcomes: vec![PodOutcome::default(); pods.len()],
+            taken: vec![(Duration::ZERO, 0.0)],
+            ends: BinaryHeap::new(),
+            gangs: HashMap::new(),
+            cards_used: BTreeMap::new(),
+            nodes_used: 0,
+        };
+        let mut snapshot: Option<(Holdings, Vec<usize>)> = None;
+        let (mut arrived, mut idle) = (0, 0);
+        let mut now = Duration::ZERO;
+        loop {
+            let arrival = pods.get(arrived).map(|pod| pod.at);
+            let end = state.ends.peek().map(|Reverse((end, _))| *end);
+            let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
+            let events = [arrival, end].into_iter().flatten().min();
+            let Some(next) = events.into_iter().chain(wake).min() else { break };
+            if snapshot.is_none() && self.at.is_some_and(|at| at < next) {
+                snapshot = Some(self.look(&*placer, &state));
+            }
+            let is_idle = events.is_none_or(|event| next < event);
+            now = next;
+            while let Some(Reverse((_, pod))) = state.ends.peek().copied().filter(|Reverse((end, _))| *end <= now) {
+                state.ends.pop();
+                if let Some((_, node)) = state.outcomes[pod].placed {
+                    state.holdings.give_back(self.fleet, pod, node);
+                }
+                placer.end(now, pod, &state.holdings);
+            }
+            while pods.get(arrived).is_some_and(|pod| pod.at <= now) {
+                placer.arrive(now, arrived);
+                arrived += 1;
+            }
+            progress(arrived);
+            let placed = placer.place(now, &mut state.holdings);
+            idle = if is_idle && placed.is_empty() { idle + 1 } else { 0 };
+            placed.into_iter().for_each(|placed| state.note(now, self, &placed));
+            state.note_taken(now);
+        }
+        let waiting = state.outcomes.iter().enumerate().filter(|(_, outcome)| outcome.placed.is_none());
+        let waiting: Vec<usize> = waiting.map(|(pod, _)| pod).collect();
+        for (pod, why) in waiting.iter().zip(placer.whys(&waiting)) {
+            state.outcomes[*pod].why = Some(why);
+        }
+        for outcome in &mut state.outcomes {
+            if outcome.placed.is_none() {
+                continue;
+            }
+            if outcome.began.is_none() {
+                outcome.why = Some("it has its devices, and waits for others of its gang".to_owned());
+            }
+        }
+        let at = self.at.map_or(now, |at| at.min(now));
+        let (holdings, wishes) = snapshot.unwrap_or_else(|| self.look(&*placer, &state));
+        let State { outcomes, taken, cards_used, nodes_used, .. } = state;
+        RunReport { pods: outcomes, taken, end: now, cards_used, nodes_used, holdings, at, wishes }
+    }
+
+    /// The map now, and what would still fit.
+    fn look(&self, placer: &dyn Placer, state: &State) -> (Holdings, Vec<usize>) {
+        let objects = placer.cluster().objects();
+        (state.holdings.clone(), super::wish::fitting(self.fleet, objects, self.wishes))
+    }
+}
+
+/// How far a run is.
+struct State {
+    holdings: Holdings,
+    outcomes: Vec<PodOutcome>,
+    taken: Vec<(Duration, f64)>,
+    ends: BinaryHeap<Reverse<(Duration, usize)>>,
+    /// Pods of each gang that have their devices.
+    gangs: HashMap<u32, Vec<usize>>,
+    cards_used: BTreeMap<String, usize>,
+    nodes_used: usize,
+}
+
+impl State {
+    /// A pod got its devices.
+    fn note(&mut self, now: Duration, run: &Run<'_>, placed: &Placed) {
+        let pod = &run.workload.pods[placed.pod];
+        self.outcomes[placed.pod].placed = Some((now, placed.node));
+        let together = match pod.gang {
+            None => vec![placed.pod],
+            Some((gang, size)) => {
+                let members = self.gangs.entry(gang).or_default();
+                members.push(placed.pod);
+                if members.len() < size as usize { Vec::new() } else { std::mem::take(members) }
+            }
+        };
+        for member in together {
+            self.outcomes[member].began = Some(now);
+            if let Some(duration) = run.workload.pods[member].duration {
+                self.ends.push(Reverse((now.saturating_add(duration), member)));
+            }
+        }
+    }
+
+    fn note_taken(&mut self, now: Duration) {
+        for (model, used) in self.holdings.used() {
+            let most = self.cards_used.entry(model.clone()).or_default();
+            *most = (*most).max(*used);
+        }
+        self.nodes_used = self.nodes_used.max(self.holdings.used_nodes());
+        let taken = self.holdings.taken();
+        match self.taken.last_mut() {
+            Some((at, last)) if *at == now => *last = taken,
+            Some((_, last)) if (*last - taken).abs() < 1e-9 => {}
+            _ => self.taken.push((now, taken)),
+        }
+    }
+}

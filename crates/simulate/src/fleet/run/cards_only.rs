@@ -1,0 +1,317 @@
+//! What others choose: a node by a simple rule, and devices there, of which Kubernetes' allocator says which may be had together.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
+use tessera_allocator::claim::Claim;
+use tessera_api::DeviceName;
+use tessera_api::gpu_pool::Allocation;
+use tessera_cluster::usage::Room;
+use tessera_cluster::{Asker, Cluster, Kind, PlacementLimits, key, node_fit};
+use tessera_packing::{Cards, Demand, ModelSet};
+
+use super::{FleetPolicy, Placed, Placer};
+use crate::Random;
+use crate::fleet::holdings::Holdings;
+use crate::fleet::objects::DRIVER;
+use crate::fleet::wish::share_ids;
+use crate::fleet::workload::NAMESPACE;
+use crate::fleet::{Fleet, Workload};
+use crate::policy::kube_scheduler::{UNASKED, balanced_allocation, enough, least_allocated};
+
+/// Devices looked at on one node for the best ones.
+const STEPS: u64 = 10_000;
+
+/// A policy that has a rule for nodes, and one for devices.
+pub(super) struct CardsOnly<'r> {
+    fleet: &'r Fleet,
+    workload: &'r Workload,
+    policy: FleetPolicy,
+    random: Random,
+    cluster: Cluster,
+    asker: Asker,
+    nodes: Vec<NodeState>,
+    shapes: Vec<ShapeState>,
+    /// By priority, then in the order of arrival.
+    waiting: BTreeSet<(Reverse<i32>, usize)>,
+    /// Where pods are, and whether their room is counted.
+    placed: HashMap<usize, (usize, [bool; 2])>,
+    /// Whether a shape fits on a node, and what the node's `changes` were when that was seen.
+    fits: HashMap<(usize, usize), (bool, u64)>,
+    /// How often anything was given back.
+    frees: u64,
+    /// Where kube-scheduler's next search begins (`nextStartNodeIndex`).
+    next: usize,
+}
+
+struct NodeState {
+    object: Node,
+    /// CPU and memory as they are asked for.
+    room: tessera_packing::Node,
+    /// With what kube-scheduler counts for pods that ask for none.
+    counted: tessera_packing::Node,
+    /// How often anything was taken or given back.
+    changes: u64,
+    /// `changes` when something was given back last.
+    freed: u64,
+}
+
+struct ShapeState {
+    pod: Pod,
+    claims: Vec<Claim>,
+    demand: Demand,
+    counted: Demand,
+    /// It fitted nowhere when so much had been given back.
+    failed: Option<u64>,
+}
+
+/// A demand for CPU and memory alone. What no node has is asked for as such, too.
+fn demand(cpu_milli: u64, memory_mib: u64) -> Demand {
+    let none = || Demand::new(0, 0, 0, 0, ModelSet::ANY);
+    let demand = Demand::new(cpu_milli, memory_mib, 0, 0, ModelSet::ANY).or_else(|_| none());
+    #[allow(clippy::expect_used, reason = "asks for nothing")]
+    demand.expect("a demand")
+}
+
+impl<'r> CardsOnly<'r> {
+    pub fn new(fleet: &'r Fleet, workload: &'r Workload, policy: FleetPolicy, seed: u64) -> Self {
+        let mut cluster = Cluster::default();
+        for object in fleet.objects(Allocation::Native) {
+            // What the plugin publishes: no quantity of it is wrong.
+            let _ = cluster.apply(object);
+        }
+        let node = |node: &crate::fleet::FleetNode| {
+            #[allow(clippy::expect_used, reason = "one card of the first model")]
+            let room = tessera_packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib).expect("a node");
+            NodeState { object: node.object(), counted: room.clone(), room, changes: 0, freed: 0 }
+        };
+        let shape = |shape: &crate::fleet::Shape| {
+            let pod = crate::fleet::Pods { name: "shape".to_owned(), ..Default::default() };
+            let claims = shape.claims_of(&pod);
+            let asked = Room::asked(&shape.pod);
+            let counted = |asked: u64, unasked: u64| if asked == 0 { unasked } else { asked };
+            ShapeState {
+                pod: shape.pod_of(&pod, Default::default()),
+                claims: claims.iter().filter_map(|claim| Claim::try_from(claim).ok()).collect(),
+                demand: demand(asked.cpu_milli, asked.memory_mib),
+                counted: demand(counted(asked.cpu_milli, UNASKED[0]), counted(asked.memory_mib, UNASKED[1])),
+                failed: None,
+            }
+        };
+        Self {
+            fleet,
+            workload,
+            policy,
+            random: Random::new(seed),
+            cluster,
+            asker: Asker::new(share_ids()),
+            nodes: fleet.nodes().iter().map(node).collect(),
+            shapes: workload.shapes.iter().map(shape).collect(),
+            waiting: BTreeSet::new(),
+            placed: HashMap::new(),
+            fits: HashMap::new(),
+            frees: 0,
+            next: 0,
+        }
+    }
+
+    fn fits(&mut self, shape: usize, node: usize) -> bool {
+        let state = &self.nodes[node];
+        if let Some((fits, seen)) = self.fits.get(&(shape, node)) {
+            // What did not fit fits only when something was given back.
+            let since = if *fits { state.changes } else { state.freed };
+            if since <= *seen {
+                return *fits;
+            }
+        }
+        let ShapeState { pod, claims, .. } = &self.shapes[shape];
+        let fits = node_fit::refusal(pod, &state.object).is_none()
+            && self.cluster.shortage(pod, &state.object).is_none()
+            && matches!(self.cluster.plan(&state.object, claims, &mut self.asker), Ok(Some(_)));
+        self.fits.insert((shape, node), (fits, state.changes));
+        fits
+    }
+
+    /// The node for a pod.
+    fn choose(&mut self, shape: usize, holdings: &Holdings) -> Option<usize> {
+        let count = self.nodes.len();
+        match self.policy {
+            FleetPolicy::KubeScheduler => self.by_room(shape),
+            FleetPolicy::BestFit => {
+                let fitting: Vec<usize> = (0..count).filter(|node| self.fits(shape, *node)).collect();
+                let free = |node: &usize| holdings.free_of(*node).map(|(_, free)| free).sum::<f64>();
+                fitting.into_iter().min_by(|one, other| free(one).total_cmp(&free(other)))
+            }
+            FleetPolicy::Random => {
+                let fitting: Vec<usize> = (0..count).filter(|node| self.fits(shape, *node)).collect();
+                (!fitting.is_empty()).then(|| fitting[self.random.below(fitting.len())])
+            }
+            FleetPolicy::FirstFit | FleetPolicy::Tessera => (0..count).find(|node| self.fits(shape, *node)),
+        }
+    }
+
+    /// kube-scheduler's: by what is left of CPU and memory, of a sample of the nodes that fit.
+    fn by_room(&mut self, shape: usize) -> Option<usize> {
+        let count = self.nodes.len();
+        let enough = enough(count);
+        let (mut fitting, mut looked_at, mut equals) = (0, 0, 0);
+        let mut best: Option<(u64, usize)> = None;
+        for offset in 0..count {
+            let index = (self.next + offset) % count;
+            looked_at += 1;
+            if !self.fits(shape, index) {
+                continue;
+            }
+            fitting += 1;
+            let (node, asks) = (&self.nodes[index], &self.shapes[shape]);
+            let score = least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand);
+            match best {
+                Some((most, _)) if score < most => {}
+                Some((most, _)) if score == most => {
+                    equals += 1;
+                    if self.random.below(equals) == 0 {
+                        best = Some((score, index));
+                    }
+                }
+                _ => {
+                    equals = 1;
+                    best = Some((score, index));
+                }
+            }
+            if fitting == enough {
+                break;
+            }
+        }
+        self.next = (self.next + looked_at) % count.max(1);
+        best.map(|(_, node)| node)
+    }
+
+    /// The devices for a pod on a node where it fits.
+    fn devices(&mut self, shape: usize, node: usize, holdings: &Holdings) -> Option<Vec<AllocationResult>> {
+        let (object, claims) = (&self.nodes[node].object, &self.shapes[shape].claims);
+        let limits = PlacementLimits { tolerated: &[], may_give: &|_| true, steps: STEPS };
+        let mut of_card: HashMap<_, u64> = match self.policy {
+            FleetPolicy::BestFit => {
+                holdings.free_of(node).map(|(card, free)| (card, (free * 1e6) as u64)).collect()
+            }
+            FleetPolicy::Random => {
+                holdings.free_of(node).map(|(card, _)| (card, self.random.below(1 << 20) as u64)).collect()
+            }
+            _ => return self.cluster.plan(object, claims, &mut self.asker).ok()?,
+        };
+        let mut cost = |picks: &[tessera_allocator::placement::Pick<'_>]| -> u64 {
+            let card = |name: &str| name.parse::<DeviceName>().ok().map(|name| name.card());
+            picks.iter().filter_map(|pick| Some(*of_card.entry(card(pick.device.name())?).or_default())).sum()
+        };
+        let placed = self.cluster.place(object, claims, &limits, &mut self.asker, |picks| cost(picks)).ok()??;
+        Some(placed.allocations)
+    }
+
+    fn put(&mut self, pod: usize, holdings: &mut Holdings) -> Option<Placed> {
+        let shape = self.workload.pods[pod].shape;
+        if self.shapes[shape].failed == Some(self.frees) {
+            return None;
+        }
+        let Some(node) = self.choose(shape, holdings) else {
+            self.shapes[shape].failed = Some(self.frees);
+            return None;
+        };
+        let allocations = self.devices(shape, node, holdings)?;
+        let described = &self.workload.pods[pod];
+        for (mut claim, allocation) in
+            self.workload.shapes[shape].claims_of(described).into_iter().zip(&allocations)
+        {
+            holdings.take(self.fleet, pod, node, allocation);
+            claim.status = Some(ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() });
+            let _ = self.cluster.apply(claim);
+        }
+        let mut object = self.workload.shapes[shape].pod_of(described, Default::default());
+        object.spec.get_or_insert_default().node_name = Some(self.fleet.nodes()[node].name.clone());
+        let _ = self.cluster.apply(object);
+        let (state, asks) = (&mut self.nodes[node], &self.shapes[shape]);
+        state.changes += 1;
+        // What is counted but not asked for may be more than there is: then so much is not given back either.
+        let is_taken = [
+            state.room.take(&asks.demand, Cards::NONE),
+            state.counted.take(&asks.counted, Cards::NONE),
+        ];
+        self.placed.insert(pod, (node, is_taken));
+        Some(Placed { pod, node, allocations })
+    }
+}
+
+impl Placer for CardsOnly<'_> {
+    fn arrive(&mut self, _now: Duration, pod: usize) {
+        self.waiting.insert((Reverse(self.workload.pods[pod].priority), pod));
+    }
+
+    fn end(&mut self, _now: Duration, pod: usize, _holdings: &Holdings) {
+        let Some((node, is_taken)) = self.placed.remove(&pod) else { return };
+        let described = &self.workload.pods[pod];
+        for claim in self.workload.shapes[described.shape].claims_of(described) {
+            self.cluster.delete(Kind::ResourceClaim, &key(&claim.metadata));
+        }
+        self.cluster.delete(Kind::Pod, &(NAMESPACE.to_owned(), described.name.clone()));
+        let (state, asks) = (&mut self.nodes[node], &self.shapes[described.shape]);
+        state.changes += 1;
+        state.freed = state.changes;
+        if is_taken[0] {
+            state.room.give_back(&asks.demand, Cards::NONE);
+        }
+        if is_taken[1] {
+            state.counted.give_back(&asks.counted, Cards::NONE);
+        }
+        self.frees += 1;
+    }
+
+    fn place(&mut self, _now: Duration, holdings: &mut Holdings) -> Vec<Placed> {
+        let waiting: Vec<(Reverse<i32>, usize)> = self.waiting.iter().copied().collect();
+        let mut all = Vec::new();
+        for entry in waiting {
+            if let Some(placed) = self.put(entry.1, holdings) {
+                self.waiting.remove(&entry);
+                all.push(placed);
+            }
+        }
+        all
+    }
+
+    fn whys(&mut self, pods: &[usize]) -> Vec<String> {
+        let mut known: HashMap<usize, String> = HashMap::new();
+        let mut whys = Vec::new();
+        for pod in pods {
+            let shape = self.workload.pods[*pod].shape;
+            let why = known.entry(shape).or_insert_with(|| {
+                let asks = &self.shapes[shape];
+                let (mut without, mut no_room, mut taken) = (0, 0, 0);
+                for NodeState { object, .. } in &self.nodes {
+                    let has = self.cluster.has_what_is_asked(object, &asks.claims, DRIVER, &mut self.asker);
+                    if node_fit::refusal(&asks.pod, object).is_some() || !has.unwrap_or(false) {
+                        without += 1;
+                    } else if self.cluster.shortage(&asks.pod, object).is_some() {
+                        no_room += 1;
+                    } else {
+                        taken += 1;
+                    }
+                }
+                let some = |count: usize, what: &str| (count > 0).then(|| format!("{what} on {count}"));
+                let parts = [
+                    some(without, "no device that is asked for"),
+                    some(no_room, "no room besides devices"),
+                    some(taken, "too few devices free together"),
+                ];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                format!("of {} nodes: {}", self.nodes.len(), parts.join(", "))
+            });
+            whys.push(why.clone());
+        }
+        whys
+    }
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+}

@@ -1,0 +1,392 @@
+//! A workload as a list: CSV, a line for pods that are alike.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use k8s_openapi::jiff::{Span, SpanRelativeTo};
+use serde_json::json;
+use tessera_api::ProfileSpelling;
+use tessera_api::gang::MAX_SIZE;
+
+use super::{MOST_PODS, Pods, Shape, Workload};
+use crate::fleet::groups::amount;
+use crate::fleet::objects::{DRIVER, read};
+use crate::fleet::Fleet;
+use crate::openb::TraceError;
+use crate::openb::table::{Row, Table};
+
+/// Longest name: a pod's has a number behind it, a claim's a word.
+const LONGEST_NAME: usize = 40;
+
+/// Longest time: a hundred years.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// The step of a share's memory, in bytes: that of what is published.
+const MEMORY_STEP: u64 = 128 << 20;
+
+/// Columns of the list that must be there.
+const NEEDED: [&str; 2] = ["name", "gpu"];
+
+/// All columns.
+const COLUMNS: [&str; 11] =
+    ["name", "count", "gpu", "gpu_memory", "cpu", "memory", "at", "every", "duration", "priority", "gang"];
+
+/// Pods that are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The pods are called so, with a number.
+    pub name: String,
+    /// How many.
+    pub count: usize,
+    /// What each asks for.
+    ask: Ask,
+    /// Bytes: of whole cards at least, of a share exactly.
+    gpu_memory: Option<u64>,
+    /// Thousandths of a core.
+    cpu_milli: u64,
+    /// MiB.
+    memory_mib: u64,
+    /// When the first arrives.
+    at: Duration,
+    /// Between two of them, or two gangs.
+    every: Duration,
+    /// How long each runs; `None` for ever.
+    duration: Option<Duration>,
+    priority: i32,
+    /// So many start together.
+    gang: Option<u32>,
+}
+
+/// What a pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::fleet) enum Ask {
+    /// Whole cards of one node.
+    Cards(u32),
+    /// A MIG partition of this profile.
+    Profile(String),
+    /// So many percent of a card, by MPS.
+    Share(u32),
+}
+
+/// What is wrong with a list, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// It is no table.
+    #[error(transparent)]
+    Table(#[from] TraceError),
+    /// A value cannot be.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Reads a list line by line.
+#[derive(Debug, Default)]
+pub struct ListReader {
+    table: Table,
+    lines: Vec<Line>,
+    names: HashSet<String>,
+    pods: usize,
+}
+
+impl ListReader {
+    /// The next line.
+    ///
+    /// # Errors
+    /// [`LineError`], for a line that is none.
+    pub fn line(&mut self, text: &str) -> Result<(), LineError> {
+        let Some(row) = self.table.row(text, &NEEDED)? else {
+            let unknown = text.trim().split(',').map(str::trim).find(|column| !COLUMNS.contains(column));
+            return unknown.map_or(Ok(()), |column| {
+                let problem = format!("there is no column {column:?}; there are {}", COLUMNS.join(", "));
+                Err(LineError::Line { line: 1, problem })
+            });
+        };
+        let number = row.line;
+        let at = |problem| LineError::Line { line: number, problem };
+        let line = read_line(&row).map_err(at)?;
+        if !self.names.insert(line.name.clone()) {
+            return Err(at(format!("the name {} is there already", line.name)));
+        }
+        self.pods = self.pods.saturating_add(line.count);
+        if self.pods > MOST_PODS {
+            return Err(at(format!("with it there are {} pods; up to {MOST_PODS} are supported", self.pods)));
+        }
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// The lines.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn finish(self) -> Result<Vec<Line>, LineError> {
+        self.table.end(self.lines.is_empty())?;
+        Ok(self.lines)
+    }
+}
+
+fn read_line(row: &Row<'_>) -> Result<Line, String> {
+    let text = |column| row.text(column).map_err(|problem| problem.to_string());
+    let given = |column| Some(row.text_or_nothing(column)).filter(|text| !text.is_empty());
+    let name = text("name")?.to_owned();
+    if name.len() > LONGEST_NAME || !tessera_api::limits::is_dns_label(&name) {
+        return Err(format!(
+            "name is {name:?}; it must be up to {LONGEST_NAME} lower-case letters, digits and -, as names of pods are"
+        ));
+    }
+    let count = match given("count") {
+        None => 1,
+        Some(_) => row.positive("count").map_err(|problem| problem.to_string())?,
+    };
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let quantity = |column: &'static str, factor| {
+        let amount = given(column).map(|text| amount(text, factor));
+        amount.transpose().map_err(|reason| format!("{column} {reason}"))
+    };
+    let ask = Ask::read(text("gpu")?)?;
+    let gpu_memory = quantity("gpu_memory", 1)?;
+    if gpu_memory.is_some() && matches!(ask, Ask::Profile(_)) {
+        return Err("gpu_memory goes with whole cards and shares; a profile says its memory itself".to_owned());
+    }
+    let time = |column: &'static str| {
+        let time = given(column).map(time).transpose();
+        time.map_err(|reason| format!("{column} {reason}"))
+    };
+    let duration = time("duration")?;
+    if duration == Some(Duration::ZERO) {
+        return Err("duration is 0; leave it empty for pods that stay".to_owned());
+    }
+    let priority = given("priority").map(|text| {
+        text.parse().map_err(|_| format!("priority is {text:?}, which is no whole number"))
+    });
+    let gang = match given("gang") {
+        None => None,
+        Some(_) => {
+            let size = row.positive("gang").map_err(|problem| problem.to_string())?;
+            let size = u32::try_from(size).ok().filter(|size| *size <= MAX_SIZE);
+            let size = size.ok_or_else(|| format!("gang is more than {MAX_SIZE}"))?;
+            if count % size as usize != 0 {
+                return Err(format!("count is {count}, which is no multiple of gang, {size}"));
+            }
+            Some(size).filter(|size| *size > 1)
+        }
+    };
+    Ok(Line {
+        name,
+        count,
+        ask,
+        gpu_memory,
+        cpu_milli: quantity("cpu", 1000)?.unwrap_or(0),
+        memory_mib: quantity("memory", 1)?.map_or(0, |bytes| bytes.div_ceil(1 << 20)),
+        at: time("at")?.unwrap_or_default(),
+        every: time("every")?.unwrap_or_default(),
+        duration,
+        priority: priority.transpose()?.unwrap_or(0),
+        gang,
+    })
+}
+
+impl Ask {
+    /// `4`, `1g.10gb` or `15%`.
+    pub(in crate::fleet) fn read(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("gpu is {text:?}; it must be a number of cards (4), a MIG profile (1g.10gb) or a share of a card (15%)")
+        };
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
+            return percent.map(Ask::Share).ok_or_else(|| format!("gpu is {text:?}; a share is from 1% to 100%, in whole ones"));
+        }
+        if ProfileSpelling::of_profile(text).is_ok() {
+            return Ok(Ask::Profile(text.to_owned()));
+        }
+        let cards = text.parse().map_err(|_| wrong())?;
+        match cards {
+            0 => Err("gpu is 0; leave pods without cards out".to_owned()),
+            1..=32 => Ok(Ask::Cards(cards)),
+            _ => Err(format!("gpu is {cards}; a claim has at most 32 cards")),
+        }
+    }
+
+    /// A pod that asks for this.
+    pub(in crate::fleet) fn shape(
+        &self,
+        fleet: &Fleet,
+        gpu_memory: Option<u64>,
+        (cpu_milli, memory_mib): (u64, u64),
+    ) -> Shape {
+        let mut exactly = json!({ "allocationMode": "ExactCount", "count": 1 });
+        let mut selector = None;
+        let mut words;
+        match self {
+            Ask::Cards(count) => {
+                exactly["deviceClassName"] = json!(DRIVER);
+                exactly["count"] = json!(count);
+                words = if *count == 1 { "1 card".to_owned() } else { format!("{count} cards") };
+                if let Some(bytes) = gpu_memory {
+                    selector = Some(format!(
+                        "device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{bytes}\")) >= 0"
+                    ));
+                    words += &format!(" of {} or more", mebibytes(bytes));
+                }
+            }
+            Ask::Profile(profile) => {
+                exactly["deviceClassName"] = json!(format!("mig.{DRIVER}"));
+                selector = Some(format!("device.attributes[\"{DRIVER}\"].profile == \"{profile}\""));
+                words = profile.clone();
+            }
+            Ask::Share(percent) => {
+                let of_card = || fleet.share_memory(*percent).map(|bytes| bytes / MEMORY_STEP * MEMORY_STEP);
+                let memory = gpu_memory.or_else(of_card).unwrap_or(0).max(MEMORY_STEP);
+                exactly["deviceClassName"] = json!(format!("mps.{DRIVER}"));
+                exactly["capacity"] = json!({ "requests": {
+                    "compute": percent.to_string(), "memory": memory.to_string() } });
+                words = format!("{percent} % of a card");
+                if gpu_memory.is_some() {
+                    words += &format!(" with {}", mebibytes(memory));
+                }
+            }
+        }
+        if let Some(expression) = selector {
+            exactly["selectors"] = json!([{ "cel": { "expression": expression } }]);
+        }
+        let mut requests = serde_json::Map::new();
+        if cpu_milli > 0 {
+            requests.insert("cpu".to_owned(), json!(format!("{cpu_milli}m")));
+        }
+        if memory_mib > 0 {
+            requests.insert("memory".to_owned(), json!(format!("{memory_mib}Mi")));
+        }
+        let pod = json!({ "metadata": {}, "spec": {
+            "containers": [{ "name": "c", "resources": { "requests": requests, "claims": [{ "name": "gpu" }] } }],
+            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": "gpu" }],
+        } });
+        let claim = json!({ "devices": { "requests": [{ "name": "gpu", "exactly": exactly }] } });
+        Shape { words, pod: read(pod), claims: vec![("gpu".to_owned(), read(claim))] }
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 30) { format!("{} GiB", bytes >> 30) } else { format!("{} MiB", bytes >> 20) }
+}
+
+/// `90s`, `1h30m`, `2d` or `0`.
+///
+/// # Errors
+/// The text is no such time, negative, or more than a hundred years.
+pub fn time(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if text.starts_with('-') {
+        return Err(format!("is {text}: negative"));
+    }
+    let wrong = || format!("is {text:?}, which is no time such as 90s, 1h30m or 2d");
+    let span: Span = text.parse().map_err(|_| wrong())?;
+    let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    let time = Duration::try_from(time).map_err(|_| wrong())?;
+    if time > LONGEST { Err(format!("is {text}: more than a hundred years")) } else { Ok(time) }
+}
+
+impl Workload {
+    /// The pods of a list on this fleet, which says how much memory a share has.
+    #[must_use]
+    pub fn of_lines(lines: &[Line], fleet: &Fleet) -> Self {
+        let mut workload = Self::default();
+        let mut gangs = 0;
+        for (shape, line) in lines.iter().enumerate() {
+            let room = (line.cpu_milli, line.memory_mib);
+            workload.shapes.push(line.ask.shape(fleet, line.gpu_memory, room));
+            let together = line.gang.unwrap_or(1) as usize;
+            for number in 0..line.count {
+                if number % together == 0 {
+                    gangs += 1;
+                }
+                let turns = u32::try_from(number / together).unwrap_or(u32::MAX);
+                workload.pods.push(Pods {
+                    name: format!("{}-{number}", line.name),
+                    shape,
+                    at: line.at.saturating_add(line.every.saturating_mul(turns)),
+                    duration: line.duration,
+                    priority: line.priority,
+                    gang: line.gang.map(|size| (gangs, size)),
+                });
+            }
+        }
+        // Lines in the order of the list where they arrive together.
+        workload.pods.sort_by_key(|pod| pod.at);
+        workload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(text: &str) -> Result<Vec<Line>, LineError> {
+        let mut reader = ListReader::default();
+        text.lines().try_for_each(|line| reader.line(line))?;
+        reader.finish()
+    }
+
+    #[test]
+    fn pods_arrive_in_order() {
+        let lines = read_all("name,gpu,count,at,every,duration,gang\na,15%,2,1m,30s,1h30m,\nb,2,4,10s,45s,,2\n");
+        let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
+        let workload = Workload::of_lines(&lines.unwrap(), &fleet);
+        let found: Vec<(&str, u64, Option<(u32, u32)>)> =
+            workload.pods.iter().map(|pod| (pod.name.as_str(), pod.at.as_secs(), pod.gang)).collect();
+        let (one, two) = (Some((3, 2)), Some((4, 2)));
+        assert_eq!(
+            found,
+            [("b-0", 10, one), ("b-1", 10, one), ("b-2", 55, two), ("b-3", 55, two), ("a-0", 60, None), ("a-1", 90, None)]
+        );
+        assert_eq!(workload.pods[4].duration, Some(Duration::from_secs(5400)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let head = "name,gpu,count,at,every,duration,priority,gang,gpu_memory,cpu,memory\n";
+        for (line, part) in [
+            ("a,1,0,,,,,,,,", "count is 0"),
+            ("a,1,-1,,,,,,,,", "negative"),
+            ("a,1,one,,,,,,,,", "no whole number"),
+            ("a,1,1000000,,,,,,,,", "up to 100000"),
+            (",1,1,,,,,,,,", "no value for name"),
+            ("A B,1,1,,,,,,,,", "lower-case"),
+            ("a,,1,,,,,,,,", "no value for gpu"),
+            ("a,0,1,,,,,,,,", "gpu is 0"),
+            ("a,33,1,,,,,,,,", "at most 32"),
+            ("a,half,1,,,,,,,,", "must be a number of cards"),
+            ("a,0%,1,,,,,,,,", "1% to 100%"),
+            ("a,120%,1,,,,,,,,", "1% to 100%"),
+            ("a,1,1,-5s,,,,,,,", "at is -5s: negative"),
+            ("a,1,1,,soon,,,,,,", "every is \"soon\""),
+            ("a,1,1,,,0,,,,,", "duration is 0"),
+            ("a,1,1,,,5x,,,,,", "duration is \"5x\""),
+            ("a,1,1,,,99999999999999999999s,,,,,", "no time"),
+            ("a,1,1,,,40000d,,,,,", "hundred years"),
+            ("a,1,1,10,,,,,,,", "no time"),
+            ("a,1,1,,,,high,,,,", "priority"),
+            ("a,1,3,,,,,2,,,", "no multiple"),
+            ("a,1,5000,,,,,5000,,,", "gang is more"),
+            ("a,1g.10gb,1,,,,,,10Gi,,", "gpu_memory goes"),
+            ("a,1,1,,,,,,-1,,", "above 0"),
+            ("a,1,1,,,,,,,none,", "cpu is \"none\""),
+            ("a,1,1", "3 values for 11 columns"),
+            ("", "empty"),
+        ] {
+            let error = read_all(&format!("{head}{line}\n")).unwrap_err().to_string();
+            assert!(error.starts_with("line 2: ") && error.contains(part), "{line}: {error}");
+        }
+        assert_eq!(read_all("").unwrap_err().to_string(), "line 1: the file has no rows");
+        assert!(read_all("name,count\n").unwrap_err().to_string().contains("no column gpu"));
+        assert!(read_all("name,gpu,durtion\n").unwrap_err().to_string().contains("no column \"durtion\""));
+        let twice = read_all("name,gpu\na,1\na,2\n").unwrap_err().to_string();
+        assert_eq!(twice, "line 3: the name a is there already");
+    }
+}
