@@ -9,6 +9,7 @@ mod simple;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::thread;
 
 use ours::Ours;
 use serde_json::json;
@@ -26,10 +27,13 @@ const GANGS: f64 = 0.6;
 /// A pod by itself, or a gang.
 #[derive(Debug, Clone)]
 pub struct Job {
+    /// Second of the month.
     pub arrives: u64,
+    /// Number of pods.
     pub pods: usize,
     /// Of each pod.
     pub cards: usize,
+    /// Seconds.
     pub runs: u64,
     /// `activeDeadlineSeconds`: what its user says that it runs at most.
     pub limit: u64,
@@ -55,7 +59,8 @@ fn arrive(
 ) {
     let mean = {
         let mut other = fastrand::Rng::with_seed(0);
-        let all = (0..100_000).map(|_| draw(&mut other)).map(|(pods, cards, runs)| (pods * cards) as u64 * runs);
+        let all =
+            (0..100_000).map(|_| draw(&mut other)).map(|(pods, cards, runs)| (pods * cards) as u64 * runs);
         all.sum::<u64>() as f64 / 100_000.0
     };
     let mut now = 0.0;
@@ -108,7 +113,10 @@ fn play(jobs: &[Job], policy: &mut dyn Policy) -> Vec<u64> {
             came.push(next);
             next += 1;
         }
-        while let Some(Reverse((_, job))) = ends.pop_if(|Reverse((end, _))| *end <= now) {
+        while let Some(Reverse((end, job))) = ends.peek().copied()
+            && end <= now
+        {
+            ends.pop();
             ended.push(job);
         }
         for job in policy.step(now, &came, &ended) {
@@ -141,27 +149,37 @@ fn main() {
         LOAD * 100.0,
         GANGS * 100.0
     );
-    println!("hours of waiting                            gangs: mean  longest   small pods: mean  longest   cards in use");
-    let strict = json!({ "queue": "Strict" });
-    let policies: [(&str, Box<dyn Policy>); 5] = [
-        ("Tessera, BestEffort", Box::new(Ours::new(&jobs, NODES, &json!({})))),
-        ("Tessera, Strict", Box::new(Ours::new(&jobs, NODES, &strict))),
-        ("FIFO", Box::new(Fifo::new(&jobs, NODES))),
-        ("backfill by EASY", Box::new(Easy::new(&jobs, NODES))),
-        ("kube-scheduler, first-come gates", Box::new(FirstCome::new(&jobs, NODES))),
-    ];
-    for (name, mut policy) in policies {
-        let begun = play(&jobs, policy.as_mut());
-        let (gang_mean, gang_most) = waiting(&jobs, &begun, |job| job.pods > 1);
-        let (small_mean, small_most) = waiting(&jobs, &begun, |job| job.pods == 1);
-        let used = jobs.iter().zip(&begun).map(|(job, begun)| {
-            let end = (begun + job.runs).min(MONTH);
-            end.saturating_sub(*begun) * (job.pods * job.cards) as u64
-        });
-        let used = used.sum::<u64>() as f64 / (MONTH * (NODES * objects::CARDS) as u64) as f64;
-        println!(
-            "{name:<42} {gang_mean:>12.1} {gang_most:>8.1} {small_mean:>18.2} {small_most:>8.1} {:>12.1} %",
-            used * 100.0
-        );
-    }
+    println!(
+        "hours of waiting                            gangs: mean  longest   small pods: mean  longest   cards in use"
+    );
+    let (jobs, best_effort, strict) = (&jobs, json!({}), json!({ "queue": "Strict" }));
+    thread::scope(|scope| {
+        let runs = [
+            ("Tessera, BestEffort", scope.spawn(|| play(jobs, &mut Ours::new(jobs, NODES, &best_effort)))),
+            ("Tessera, Strict", scope.spawn(|| play(jobs, &mut Ours::new(jobs, NODES, &strict)))),
+            ("FIFO", scope.spawn(|| play(jobs, &mut Fifo::new(jobs, NODES)))),
+            ("backfill by EASY", scope.spawn(|| play(jobs, &mut Easy::new(jobs, NODES)))),
+            (
+                "kube-scheduler, first-come gates",
+                scope.spawn(|| play(jobs, &mut FirstCome::new(jobs, NODES))),
+            ),
+        ];
+        for (name, run) in runs {
+            print(name, jobs, &run.join().expect("a whole month"));
+        }
+    });
+}
+
+/// One line of the table.
+fn print(name: &str, jobs: &[Job], begun: &[u64]) {
+    let (gang_mean, gang_most) = waiting(jobs, begun, |job| job.pods > 1);
+    let (small_mean, small_most) = waiting(jobs, begun, |job| job.pods == 1);
+    let used = jobs.iter().zip(begun).map(|(job, begun)| {
+        let end = (begun + job.runs).min(MONTH);
+        end.saturating_sub(*begun) * (job.pods * job.cards) as u64
+    });
+    let used = used.sum::<u64>() as f64 / (MONTH * (NODES * objects::CARDS) as u64) as f64 * 100.0;
+    println!(
+        "{name:<42} {gang_mean:>12.1} {gang_most:>8.1} {small_mean:>18.2} {small_most:>8.1} {used:>12.1} %"
+    );
 }

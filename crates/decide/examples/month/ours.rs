@@ -110,7 +110,8 @@ impl<'j> Ours<'j> {
         }
         if lifts_gate {
             let mut claim = self.claim(&(pod.key.0.clone(), format!("{}-c", pod.key.1)));
-            claim["status"]["reservedFor"] = json!([{ "resource": "pods", "name": pod.key.1, "uid": pod.uid }]);
+            claim["status"]["reservedFor"] =
+                json!([{ "resource": "pods", "name": pod.key.1, "uid": pod.uid }]);
             self.apply(read::<ResourceClaim>(claim));
             let found = self.decider.cluster().objects().pods[&pod.key].clone();
             let mut bound = serde_json::to_value(found).unwrap();
@@ -154,9 +155,13 @@ impl Policy for Ours<'_> {
                 break;
             }
         }
-        let started: Vec<usize> =
-            self.bound.iter().filter(|(job, bound)| **bound == self.jobs[**job].pods).map(|(job, _)| *job).collect();
-        started.iter().for_each(|job| drop(self.bound.remove(job)));
+        let started: Vec<usize> = self
+            .bound
+            .iter()
+            .filter(|(job, bound)| **bound == self.jobs[**job].pods)
+            .map(|(job, _)| *job)
+            .collect();
+        self.bound.retain(|job, _| !started.contains(job));
         started
     }
 

@@ -106,7 +106,8 @@ impl Policy for Easy<'_> {
         let mut started = self.0.start_in_order(now);
         let Some(head) = self.0.waiting.first().copied() else { return started };
         let Some((begins, kept)) = self.reservation(head) else { return started };
-        for job in self.0.waiting[1..].to_vec() {
+        let behind = self.0.waiting[1..].to_vec();
+        for job in behind {
             let ends_before = now + self.0.jobs[job].limit <= begins;
             let place = self.0.place(job, &self.0.free, |node| ends_before || !kept.contains(&node));
             if let Some(place) = place {

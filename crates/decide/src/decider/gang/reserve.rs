@@ -64,12 +64,7 @@ impl Decider {
     }
 
     /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
-    pub(super) fn reserve_for(
-        &mut self,
-        now: Time,
-        gang: &Gang,
-        open: &[&Member],
-    ) -> Option<String> {
+    pub(super) fn reserve_for(&mut self, now: Time, gang: &Gang, open: &[&Member]) -> Option<String> {
         let order = self.order_of(&gang.id);
         let demand = largest(open)?;
         let who = Who::Gang(gang.id.clone());
@@ -145,9 +140,9 @@ impl Decider {
         }
         let pods = |index: &NodeIndex| {
             let cards = self.fleet.node(*index).managed_cards(before).len() / devices.len();
-            let times = node_of(index).zip(demand.subject.pod.as_ref()).map_or(usize::MAX, |(node, pod)| {
-                self.cluster.times_when_empty(pod, node)
-            });
+            let times = node_of(index)
+                .zip(demand.subject.pod.as_ref())
+                .map_or(usize::MAX, |(node, pod)| self.cluster.times_when_empty(pod, node));
             cards.min(times)
         };
         Some(could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0).collect())

@@ -256,8 +256,11 @@ fn a_gang_is_too_large_for_want_of_processors() {
     });
     let intents = fed.decide();
     assert_eq!(allocated(&intents), ["small"]);
-    assert!(intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
-        if message.contains("enough for 0 of 2 pods"))), "{intents:?}");
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
+        if message.contains("enough for 0 of 2 pods"))),
+        "{intents:?}"
+    );
 }
 
 #[test]
@@ -267,6 +270,9 @@ fn a_pod_that_no_node_could_take_keeps_nobody_from_a_strict_queue() {
     ask_at(&mut fed, "small", 1, 20, |_| {});
     let intents = fed.decide();
     assert_eq!(allocated(&intents), ["small"]);
-    assert!(intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
-        if message.contains("no node could take it if it were empty: others pass it"))), "{intents:?}");
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
+        if message.contains("no node could take it if it were empty: others pass it"))),
+        "{intents:?}"
+    );
 }

@@ -83,10 +83,8 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
         let why = why.get(&key(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
         let is_too_large = PASSED.iter().any(|text| why.contains(text));
-        let stands = asks
-            && pods.iter().all(is_idle)
-            && STANDS.iter().any(|text| why.contains(text))
-            && !is_too_large;
+        let stands =
+            asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text)) && !is_too_large;
         stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
     };
     grouped(replica.pods()).into_iter().filter_map(stands).collect()
@@ -203,7 +201,8 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
 fn most_cards(server: &Server) -> usize {
     let nodes = ["a", "b", "c"].map(|node| {
         let slice = (String::new(), format!("{node}-0-counters"));
-        let Some(Object::ResourceSlice(slice)) = server.get(Kind::ResourceSlice, &slice).map(AsRef::as_ref) else {
+        let Some(Object::ResourceSlice(slice)) = server.get(Kind::ResourceSlice, &slice).map(AsRef::as_ref)
+        else {
             return 0;
         };
         report(slice).map_or(0, |report| managed(&report))
