@@ -252,7 +252,7 @@ fn keeps_what_it_would_find(way: Way) {
 impl Scene {
     /// A loop that starts now: it sees what exists, and nothing of what was before.
     fn restarted(&self) -> Self {
-        let mut scene = Self::with_nodes(NODES, self.way);
+        let mut scene = Self::with_nodes(self.decider.fleet.len(), self.way);
         let objects = self.decider.cluster.objects();
         objects.claims.values().for_each(|claim| scene.apply(claim.as_ref().clone()));
         objects.pods.values().for_each(|pod| scene.apply(pod.as_ref().clone()));
@@ -288,23 +288,24 @@ fn regret(rankings: &[Vec<(Score, NodeIndex)>], others: &[Vec<(Score, NodeIndex)
 }
 
 /// What was asked for by pods that are gone or got nothing is lost with a restart, and so is how many leave; what runs says nearly the
-/// same of the demand.
+/// same of the demand. Fewer than fifty pods are too few to plan by, as at the very first.
 #[test]
 fn a_loop_that_starts_anew_ranks_as_the_one_before() {
     let (mut of_restarted, mut of_ignorant, mut compared) = (0.0, 0.0, 0);
-    for seed in 0..6 {
-        let mut scene = Scene::with_nodes(NODES, Way::Managed);
+    for seed in 0..3 {
+        let mut scene = Scene::with_nodes(24, Way::Managed);
         let mut random = seed;
-        for event in 0..260 {
-            if below(&mut random, 8) < 5 || scene.live.is_empty() {
-                let (kind, cpu) = (below(&mut random, KINDS), 1 + below(&mut random, 6));
+        for event in 0..280 {
+            if below(&mut random, 8) < 6 || scene.live.is_empty() {
+                // Mostly shares.
+                let (kind, cpu) = ([0, 0, 1, 3, 3, 4, 4, 4][below(&mut random, 8)], 1 + below(&mut random, 4));
                 scene.run(&format!("p{event:04}"), kind, cpu);
             } else {
                 let place = below(&mut random, scene.live.len());
                 let (name, _) = scene.live.swap_remove(place);
                 scene.end(&name);
             }
-            if event % 40 != 39 {
+            if event % 20 != 19 || scene.live.len() < 55 {
                 continue;
             }
             let before = scene.rankings();
@@ -317,7 +318,8 @@ fn a_loop_that_starts_anew_ranks_as_the_one_before() {
             compared += 1;
         }
     }
-    println!("{} {} {compared}", of_restarted / f64::from(compared), of_ignorant / f64::from(compared));
+    let [of_restarted, of_ignorant] = [of_restarted, of_ignorant].map(|sum| sum / f64::from(compared));
+    println!("{of_restarted} {of_ignorant} {compared}");
 }
 
 /// Whoever waits for a partition, or has one of kube-scheduler, asks for it as much as who got it from the loop, before a restart or after.
