@@ -298,7 +298,8 @@ fn a_loop_that_starts_anew_ranks_as_the_one_before() {
         for event in 0..280 {
             if below(&mut random, 8) < 6 || scene.live.is_empty() {
                 // Mostly shares.
-                let (kind, cpu) = ([0, 0, 1, 3, 3, 4, 4, 4][below(&mut random, 8)], 1 + below(&mut random, 4));
+                let (kind, cpu) =
+                    ([0, 0, 1, 3, 3, 4, 4, 4][below(&mut random, 8)], 1 + below(&mut random, 4));
                 scene.run(&format!("p{event:04}"), kind, cpu);
             } else {
                 let place = below(&mut random, scene.live.len());
