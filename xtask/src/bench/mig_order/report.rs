@@ -203,7 +203,7 @@ pub fn print(reports: &[MixReport], counted: usize, load: f64, nodes: usize) {
     }
     let of_best = |report: &MixReport| report.one_card_managed.accepted / report.one_card_best;
     let least = reports.iter().min_by(|one, other| of_best(one).total_cmp(&of_best(other)));
-    for report in least {
+    if let Some(report) = least {
         println!(
             "One card, load {load}: managed accepts at least {:.2} % of the best ({}).",
             100.0 * of_best(report),
