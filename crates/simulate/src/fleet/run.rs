@@ -20,6 +20,9 @@ pub use policy::{FleetPolicy, UnknownFleetPolicy};
 /// Looks without a result after which nothing more is expected before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
 
+/// When a run ends, whoever still waits: a thousand years, within what timestamps can say.
+const LAST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+
 /// A pod was placed.
 struct Placed {
     pod: usize,
@@ -121,7 +124,8 @@ impl Run<'_> {
             let end = state.ends.peek().map(|Reverse((end, _))| *end);
             let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
-            let Some(next) = events.into_iter().chain(wake).min() else { break };
+            let next = events.into_iter().chain(wake).min();
+            let Some(next) = next.filter(|next| *next <= LAST) else { break };
             if snapshot.is_none() && self.at.is_some_and(|at| at < next) {
                 snapshot = Some(self.look(&*placer, &state));
             }

@@ -177,6 +177,11 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
             Some(size).filter(|size| *size > 1)
         }
     };
+    let (at, every) = (time("at")?.unwrap_or_default(), time("every")?.unwrap_or_default());
+    let turns = count / gang.unwrap_or(1) as usize;
+    if at.saturating_add(every.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))) > LONGEST {
+        return Err("the last of them would arrive after more than a hundred years".to_owned());
+    }
     Ok(Line {
         name,
         count,
@@ -184,8 +189,8 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         gpu_memory,
         cpu_milli: quantity("cpu", 1000)?.unwrap_or(0),
         memory_mib: quantity("memory", 1)?.map_or(0, |bytes| bytes.div_ceil(1 << 20)),
-        at: time("at")?.unwrap_or_default(),
-        every: time("every")?.unwrap_or_default(),
+        at,
+        every,
         duration,
         priority: priority.transpose()?.unwrap_or(0),
         gang,
@@ -388,6 +393,7 @@ mod tests {
             ("a,1,1,,,99999999999999999999s,,,,,", "no time"),
             ("a,1,1,,,40000d,,,,,", "hundred years"),
             ("a,1,1,10,,,,,,,", "no time"),
+            ("a,1,9999,0,30d,,,,,,", "last of them"),
             ("a,1,1,,,,high,,,,", "priority"),
             ("a,1,3,,,,,2,,,", "no multiple"),
             ("a,1,5000,,,,,5000,,,", "gang is more"),
