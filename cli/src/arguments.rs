@@ -346,7 +346,13 @@ pub struct FleetArguments {
 #[command(after_help = help::SIMULATE_HELP)]
 pub struct SimulateArguments {
     /// Nodes of the fleet, as COUNTxMACHINE[,cards=N][,mig=on|off][,cpu=CORES][,memory=BYTES][,label:KEY=VALUE]; may be repeated
-    #[arg(long, required_unless_present = "openb", value_name = "GROUP", requires = "workload", help_heading = "A fleet and a workload")]
+    #[arg(
+        long,
+        required_unless_present = "openb",
+        value_name = "GROUP",
+        requires = "workload",
+        help_heading = "A fleet and a workload"
+    )]
     pub nodes: Vec<NodeGroup>,
     /// What arrives, as a list in CSV (docs/simulate.md)
     #[arg(long, value_name = "FILE", requires = "nodes", help_heading = "A fleet and a workload")]
@@ -355,7 +361,13 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "GROUP", requires = "nodes", help_heading = "A fleet and a workload")]
     pub add: Vec<NodeGroup>,
     /// Say how many more of these would fit, one at a time: 4xgpu, 1g.10gb, 15%
-    #[arg(long = "wish", value_name = "LIST", value_delimiter = ',', requires = "nodes", help_heading = "A fleet and a workload")]
+    #[arg(
+        long = "wish",
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "nodes",
+        help_heading = "A fleet and a workload"
+    )]
     pub wishes: Vec<Wish>,
     /// Draw the map, and ask for wishes, at this time (90s, 1h30m, 2d) and not at the end
     #[arg(long, value_name = "TIME", value_parser = at, requires = "nodes", help_heading = "A fleet and a workload")]

@@ -48,7 +48,10 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
 }
 
 /// The policies of these names, each once; all of them where there are no names.
-fn policies<P: Copy + PartialEq + FromStr<Err: Display>>(names: &[String], all: &[P]) -> Result<Vec<P>, CommandError> {
+fn policies<P: Copy + PartialEq + FromStr<Err: Display>>(
+    names: &[String],
+    all: &[P],
+) -> Result<Vec<P>, CommandError> {
     let mut policies: Vec<P> = if names.is_empty() { all.to_vec() } else { Vec::new() };
     for name in names {
         let policy = name.parse().map_err(|error| CommandError::Asked(format!("--policy: {error}")))?;

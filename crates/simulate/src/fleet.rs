@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use tessera_api::gpu_pool::Allocation;
 use tessera_api::PciBusId;
+use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Object;
 use tessera_hardware::FactsError;
 

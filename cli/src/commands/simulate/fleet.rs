@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tessera_simulate::fleet::{Fleet, FleetPolicy, ListReader, NodeGroup, Run, RunReport, Summary, Wish, Workload};
+use tessera_simulate::fleet::{
+    Fleet, FleetPolicy, ListReader, NodeGroup, Run, RunReport, Summary, Wish, Workload,
+};
 
 use super::{lines, policies, wrong};
 use crate::arguments::SimulateArguments;
@@ -55,11 +57,13 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     let mut reader = ListReader::default();
     lines(file, |line| reader.line(line))?;
     let list = reader.finish().map_err(|error| wrong(file, &error))?;
-    let fleet = |groups: &[NodeGroup]| Fleet::new(groups).map_err(|error| CommandError::Asked(error.to_string()));
+    let fleet =
+        |groups: &[NodeGroup]| Fleet::new(groups).map_err(|error| CommandError::Asked(error.to_string()));
     let mut fleets = vec![("as it is".to_owned(), fleet(&arguments.nodes)?)];
     if !arguments.add.is_empty() {
         let groups = [&arguments.nodes[..], &arguments.add[..]].concat();
-        let added: Vec<String> = arguments.add.iter().map(|group| format!("+{}x{}", group.count, group.machine)).collect();
+        let added: Vec<String> =
+            arguments.add.iter().map(|group| format!("+{}x{}", group.count, group.machine)).collect();
         fleets.push((added.join(" "), fleet(&groups)?));
     }
     let prices = prices(&arguments.prices, fleets.iter().map(|(_, fleet)| fleet))?;
@@ -88,15 +92,19 @@ fn prices<'f>(
     given: &[(String, f64)],
     fleets: impl Iterator<Item = &'f Fleet>,
 ) -> Result<Vec<(String, f64)>, CommandError> {
-    let models: std::collections::BTreeSet<&str> = fleets.flat_map(|fleet| fleet.models().into_keys()).collect();
+    let models: std::collections::BTreeSet<&str> =
+        fleets.flat_map(|fleet| fleet.models().into_keys()).collect();
     let price = |(name, price): &(String, f64)| {
         let is_it = |model: &&&str| **model == name || model.strip_prefix("NVIDIA ") == Some(name);
         let known = || models.iter().copied().collect::<Vec<_>>().join(", ");
         let found = models.iter().find(is_it).map(|model| ((*model).to_owned(), *price));
-        found.ok_or_else(|| CommandError::Asked(format!("--price: no card of the fleet is {name:?}; there are: {}", known())))
+        found.ok_or_else(|| {
+            CommandError::Asked(format!("--price: no card of the fleet is {name:?}; there are: {}", known()))
+        })
     };
     let prices: Vec<(String, f64)> = given.iter().map(price).collect::<Result<_, _>>()?;
-    let missing = models.iter().find(|model| !prices.is_empty() && !prices.iter().any(|(name, _)| name == *model));
+    let missing =
+        models.iter().find(|model| !prices.is_empty() && !prices.iter().any(|(name, _)| name == *model));
     match missing {
         Some(model) => Err(CommandError::Asked(format!("--price: give one for {model:?}, too"))),
         None => Ok(prices),
@@ -114,7 +122,9 @@ impl Simulated<'_> {
                 runs.extend(seeds[..count].iter().map(|seed| (variant, *policy, *seed)));
             }
         }
-        let progress = ProgressBar::new(runs.iter().map(|(variant, ..)| variants[*variant].workload.pods.len() as u64).sum());
+        let progress = ProgressBar::new(
+            runs.iter().map(|(variant, ..)| variants[*variant].workload.pods.len() as u64).sum(),
+        );
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} %, {elapsed}: {msg}") {
             progress.set_style(style);
         }
@@ -159,7 +169,8 @@ impl Simulated<'_> {
         if self.prices.is_empty() {
             return None;
         }
-        let price = |model: &str| self.prices.iter().find(|(name, _)| name == model).map_or(0.0, |(_, price)| *price);
+        let price =
+            |model: &str| self.prices.iter().find(|(name, _)| name == model).map_or(0.0, |(_, price)| *price);
         Some(cards.map(|(model, count)| price(model) * count as f64).sum())
     }
 }

@@ -40,7 +40,9 @@ pub struct NodeGroup {
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// Not of the form.
-    #[error("{0:?} is not of the form COUNTxMACHINE[,cards=N][,mig=on|off][,cpu=CORES][,memory=BYTES][,label:KEY=VALUE], as in 10xdgx-h100")]
+    #[error(
+        "{0:?} is not of the form COUNTxMACHINE[,cards=N][,mig=on|off][,cpu=CORES][,memory=BYTES][,label:KEY=VALUE], as in 10xdgx-h100"
+    )]
     Form(String),
     /// No machine is called so.
     #[error(transparent)]
@@ -149,7 +151,10 @@ mod tests {
         assert_eq!((group.cards, group.cpu_milli, group.memory_mib), (None, 128_000, 1 << 20));
         let group: NodeGroup =
             "2xhgx-a100-80gb,cards=3,mig=on,cpu=96,memory=1Ti,label:example.com/pool=a".parse().unwrap();
-        assert_eq!((group.cards, group.mig_mode, group.cpu_milli, group.memory_mib), (Some(3), true, 96_000, 1 << 20));
+        assert_eq!(
+            (group.cards, group.mig_mode, group.cpu_milli, group.memory_mib),
+            (Some(3), true, 96_000, 1 << 20)
+        );
         assert_eq!(group.labels["example.com/pool"], "a");
     }
 

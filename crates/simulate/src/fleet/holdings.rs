@@ -55,14 +55,29 @@ pub struct CardView<'v> {
 
 impl Card {
     fn taken(&self) -> f64 {
-        self.holders.iter().map(|holder| holder.of_card).sum::<f64>().min(1.0)
+        taken(&self.holders)
+    }
+}
+
+/// What these hold of a card, from 0 to 1.
+fn taken(holders: &[Holder]) -> f64 {
+    // Not a sum, which of nobody is -0.
+    holders.iter().fold(0.0, |sum, holder| sum + holder.of_card).min(1.0)
+}
+
+impl CardView<'_> {
+    /// What of it is held, from 0 to 1.
+    #[must_use]
+    pub fn taken(&self) -> f64 {
+        taken(self.holders)
     }
 }
 
 impl Holdings {
     /// Nobody holds anything.
     pub fn new(fleet: &Fleet) -> Self {
-        let cards = |node: &super::FleetNode| node.cards().keys().map(|card| (*card, Card::default())).collect();
+        let cards =
+            |node: &super::FleetNode| node.cards().keys().map(|card| (*card, Card::default())).collect();
         Self { nodes: fleet.nodes().iter().map(cards).collect(), ..Self::default() }
     }
 
@@ -70,14 +85,16 @@ impl Holdings {
     pub fn take(&mut self, fleet: &Fleet, pod: usize, node: usize, allocation: &AllocationResult) {
         for result in outcome::results(allocation) {
             let Some(taken) = fleet.nodes[node].kind.parts.taken(result) else { continue };
-            let holder = Holder { pod, device: result.device.clone(), part: taken.words, of_card: taken.of_card };
+            let holder =
+                Holder { pod, device: result.device.clone(), part: taken.words, of_card: taken.of_card };
             self.change(fleet, node, taken.card, |card| card.holders.push(holder));
         }
     }
 
     /// A pod gives back what it has of a node.
     pub fn give_back(&mut self, fleet: &Fleet, pod: usize, node: usize) {
-        let held = self.nodes[node].iter().filter(|(_, card)| card.holders.iter().any(|holder| holder.pod == pod));
+        let held =
+            self.nodes[node].iter().filter(|(_, card)| card.holders.iter().any(|holder| holder.pod == pod));
         let held: Vec<PciBusId> = held.map(|(address, _)| *address).collect();
         for card in held {
             self.change(fleet, node, card, |card| card.holders.retain(|holder| holder.pod != pod));
@@ -86,7 +103,9 @@ impl Holdings {
 
     fn change(&mut self, fleet: &Fleet, node: usize, card: PciBusId, change: impl FnOnce(&mut Card)) {
         let was_used = self.is_used(node);
-        let (Some(model), Some(card)) = (fleet.nodes[node].cards().get(&card), self.nodes[node].get_mut(&card)) else {
+        let (Some(model), Some(card)) =
+            (fleet.nodes[node].cards().get(&card), self.nodes[node].get_mut(&card))
+        else {
             return;
         };
         let before = (card.taken(), !card.holders.is_empty());
@@ -106,7 +125,8 @@ impl Holdings {
 
     /// Cards' worth that is taken.
     pub fn taken(&self) -> f64 {
-        self.taken
+        // Differences were added up.
+        if self.taken < 1e-9 { 0.0 } else { self.taken }
     }
 
     /// Cards of which anything is taken, by product name.
@@ -127,12 +147,8 @@ impl Holdings {
     /// All cards.
     pub fn cards<'v>(&'v self, fleet: &'v Fleet) -> impl Iterator<Item = CardView<'v>> {
         self.nodes.iter().zip(fleet.nodes()).flat_map(|(cards, node)| {
-            cards.iter().zip(node.cards().values()).enumerate().map(|(index, ((address, card), model))| CardView {
-                node: &node.name,
-                index,
-                card: *address,
-                model,
-                holders: &card.holders,
+            cards.iter().zip(node.cards().values()).enumerate().map(|(index, ((address, card), model))| {
+                CardView { node: &node.name, index, card: *address, model, holders: &card.holders }
             })
         })
     }

@@ -21,13 +21,14 @@ pub fn machine(hardware: &Hardware, count: Option<usize>, mig_mode: bool) -> Res
         None => None,
     };
     let count = count.unwrap_or(usize::MAX).min(topology.cards());
-    let addresses: Vec<PciBusId> =
-        topology.pci_addresses[..count].iter().map(|address| address_of(*address)).collect::<Option<_>>().ok_or_else(
-            || FactsError::Inconsistent {
-                file: hardware.topology.clone(),
-                problem: "a PCI address is out of range".to_owned(),
-            },
-        )?;
+    let addresses: Vec<PciBusId> = topology.pci_addresses[..count]
+        .iter()
+        .map(|address| address_of(*address))
+        .collect::<Option<_>>()
+        .ok_or_else(|| FactsError::Inconsistent {
+            file: hardware.topology.clone(),
+            problem: "a PCI address is out of range".to_owned(),
+        })?;
     let mut machine = Machine {
         driver_version: Some(hardware.driver_version.clone()),
         cuda_driver_version: cuda_version(&hardware.cuda_version),

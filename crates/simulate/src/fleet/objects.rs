@@ -34,12 +34,14 @@ pub fn read<T: DeserializeOwned>(value: Value) -> T {
 pub fn classes() -> Vec<Object> {
     let class = |kind: DeviceType| {
         let kind = kind.as_str();
-        let name = if kind == DeviceType::Gpu.as_str() { DRIVER.to_owned() } else { format!("{kind}.{DRIVER}") };
+        let name =
+            if kind == DeviceType::Gpu.as_str() { DRIVER.to_owned() } else { format!("{kind}.{DRIVER}") };
         let expression = format!(
             "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].?type.orValue(\"\") == \"{kind}\""
         );
         let selectors = json!([{ "cel": { "expression": expression } }]);
-        read::<DeviceClass>(json!({ "metadata": { "name": name }, "spec": { "selectors": selectors } })).into()
+        read::<DeviceClass>(json!({ "metadata": { "name": name }, "spec": { "selectors": selectors } }))
+            .into()
     };
     [DeviceType::Gpu, DeviceType::Mig, DeviceType::Mps, DeviceType::TimeSlice].map(class).into()
 }

@@ -103,7 +103,8 @@ fn part(device: &Device, slices_of_card: &HashMap<&str, usize>) -> Option<Part> 
         }
     };
     let capacities = device.capacity.iter().flatten();
-    let capacities = capacities.map(|(name, value)| (plain(name).to_owned(), amount(&value.value.0))).collect();
+    let capacities =
+        capacities.map(|(name, value)| (plain(name).to_owned(), amount(&value.value.0))).collect();
     let profile = device.attributes.as_ref().and_then(|all| all.get(attribute::PROFILE)?.string.clone());
     Some(Part { name, of_card, profile: profile.unwrap_or_default(), capacities })
 }
@@ -123,5 +124,9 @@ fn amount(text: &str) -> f64 {
 
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if (percent - percent.round()).abs() < 0.05 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+    if (percent - percent.round()).abs() < 0.05 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
 }

@@ -20,6 +20,9 @@ pub use policy::{FleetPolicy, UnknownFleetPolicy};
 /// Looks without a result after which nothing more is expected before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
 
+/// When a run ends, whoever still waits: a thousand years, within what timestamps can say.
+const LAST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+
 /// A pod was placed.
 struct Placed {
     pod: usize,
@@ -121,13 +124,16 @@ impl Run<'_> {
             let end = state.ends.peek().map(|Reverse((end, _))| *end);
             let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
-            let Some(next) = events.into_iter().chain(wake).min() else { break };
+            let next = events.into_iter().chain(wake).min();
+            let Some(next) = next.filter(|next| *next <= LAST) else { break };
             if snapshot.is_none() && self.at.is_some_and(|at| at < next) {
                 snapshot = Some(self.look(&*placer, &state));
             }
             let is_idle = events.is_none_or(|event| next < event);
             now = next;
-            while let Some(Reverse((_, pod))) = state.ends.peek().copied().filter(|Reverse((end, _))| *end <= now) {
+            while let Some(Reverse((_, pod))) =
+                state.ends.peek().copied().filter(|Reverse((end, _))| *end <= now)
+            {
                 state.ends.pop();
                 if let Some((_, node)) = state.outcomes[pod].placed {
                     state.holdings.give_back(self.fleet, pod, node);
@@ -214,6 +220,75 @@ impl State {
             Some((at, last)) if *at == now => *last = taken,
             Some((_, last)) if (*last - taken).abs() < 1e-9 => {}
             _ => self.taken.push((now, taken)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::ListReader;
+
+    fn workload(fleet: &Fleet, text: &str) -> Workload {
+        let mut reader = ListReader::default();
+        text.lines().for_each(|line| reader.line(line).unwrap());
+        Workload::of_lines(&reader.finish().unwrap(), fleet)
+    }
+
+    /// When each pod began, in seconds.
+    fn began(nodes: &str, list: &str, policy: FleetPolicy) -> Vec<(String, Option<u64>)> {
+        let fleet = Fleet::new(&[nodes.parse().unwrap()]).unwrap();
+        let workload = workload(&fleet, list);
+        let run = Run { fleet: &fleet, workload: &workload, at: None, wishes: &[] };
+        let report = run.run(policy, 1, |_| ());
+        let pods = report.pods.iter().zip(&workload.pods);
+        let mut began: Vec<(String, Option<u64>)> = pods
+            .map(|(outcome, pod)| (pod.name.clone(), outcome.began.map(|began| began.as_secs())))
+            .collect();
+        began.sort();
+        assert!(report.pods.iter().all(|pod| pod.began.is_some() == pod.why.is_none()), "{report:?}");
+        began
+    }
+
+    fn names(began: &[(&str, Option<u64>)]) -> Vec<(String, Option<u64>)> {
+        began.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect()
+    }
+
+    #[test]
+    fn who_waits_goes_by_priority_and_then_in_order() {
+        let list = "name,gpu,at,duration,priority\n\
+                    a,8,0,100s,0\nb,8,1s,100s,0\nc,8,2s,100s,5\nd,8,3s,100s,0\ne,9,4s,,0\n";
+        let wanted = names(&[
+            ("a-0", Some(0)),
+            ("b-0", Some(200)),
+            ("c-0", Some(100)),
+            ("d-0", Some(300)),
+            ("e-0", None),
+        ]);
+        for policy in FleetPolicy::ALL {
+            assert_eq!(began("1xdgx-h100", list, policy), wanted, "{policy}");
+        }
+    }
+
+    /// The others let pods of a gang hold cards while they wait for the rest.
+    #[test]
+    fn a_gang_begins_together() {
+        let list = "name,gpu,count,at,duration,gang\na,8,1,0,100s,\ng,8,2,1s,50s,2\nb,8,1,2s,10s,\n";
+        let ours = names(&[("a-0", Some(0)), ("b-0", Some(2)), ("g-0", Some(100)), ("g-1", Some(100))]);
+        assert_eq!(began("2xdgx-h100", list, FleetPolicy::Tessera), ours);
+        let others = names(&[("a-0", Some(0)), ("b-0", Some(150)), ("g-0", Some(100)), ("g-1", Some(100))]);
+        assert_eq!(began("2xdgx-h100", list, FleetPolicy::FirstFit), others);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_answer() {
+        let fleet = Fleet::new(&["4xdgx-h100".parse().unwrap()]).unwrap();
+        let list = "name,gpu,count,every,duration\na,2,9,5m,1h\nb,1g.10gb,30,3m,2h\nc,15%,20,4m,3h\n";
+        let workload = workload(&fleet, list);
+        let run = Run { fleet: &fleet, workload: &workload, at: None, wishes: &[] };
+        for policy in FleetPolicy::ALL {
+            let [one, other] = [7, 7].map(|seed| run.run(policy, seed, |_| ()));
+            assert_eq!((one.pods, one.taken), (other.pods, other.taken), "{policy}");
         }
     }
 }

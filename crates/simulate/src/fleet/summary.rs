@@ -56,7 +56,9 @@ impl Summary {
             mean: percent(mean_taken(report, 0.0, report.end.as_secs_f64())),
             most: percent(report.taken.iter().map(|(_, taken)| *taken).fold(0.0, f64::max)),
             end: percent(report.taken.last().map_or(0.0, |(_, taken)| *taken)),
-            over_time: (0..spans).map(|part| percent(mean_taken(report, span(part), span(part + 1)))).collect(),
+            over_time: (0..spans)
+                .map(|part| percent(mean_taken(report, span(part), span(part + 1))))
+                .collect(),
             waited: [
                 mean(&waits),
                 waits.get(place).copied().unwrap_or_default(),

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
-use tessera_api::gpu_pool::Allocation;
 use tessera_allocator::claim::Claim;
+use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::{Asker, Cluster, Kind, Objects, key};
 
 use super::workload::Ask;
@@ -22,7 +22,9 @@ pub struct Wish {
 
 /// A text that is no wish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no wish; write 4xgpu for four whole cards, 1g.10gb for a MIG partition, 15% for a share of a card")]
+#[error(
+    "{0:?} is no wish; write 4xgpu for four whole cards, 1g.10gb for a MIG partition, 15% for a share of a card"
+)]
 pub struct WishError(String);
 
 impl FromStr for Wish {
@@ -124,8 +126,10 @@ mod tests {
 
     #[test]
     fn an_empty_fleet_has_room_for_what_the_data_sheet_says() {
-        let fleet = Fleet::new(&["2xdgx-h100".parse().unwrap(), "1xdgx-a100,mig=on".parse().unwrap()]).unwrap();
-        let wishes = ["gpu", "4xgpu", "3xgpu", "1g.10gb", "3g.40gb", "50%", "7g.40gb"].map(|text| text.parse().unwrap());
+        let fleet =
+            Fleet::new(&["2xdgx-h100".parse().unwrap(), "1xdgx-a100,mig=on".parse().unwrap()]).unwrap();
+        let wishes = ["gpu", "4xgpu", "3xgpu", "1g.10gb", "3g.40gb", "50%", "7g.40gb"]
+            .map(|text| text.parse().unwrap());
         // 110 pods to a node.
         assert_eq!(fitting(&fleet, &Objects::default(), &wishes), [16, 4, 4, 3 * 56, 48, 32, 0]);
     }

@@ -29,7 +29,8 @@ fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
 fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Value {
     let PolicyRuns { first, summaries, .. } = runs;
     let pods = first.pods.iter().zip(&variant.workload.pods);
-    let never = pods.filter_map(|(PodOutcome { why, .. }, pod)| Some(json!({ "pod": pod.name, "why": why.as_ref()? })));
+    let never = pods
+        .filter_map(|(PodOutcome { why, .. }, pod)| Some(json!({ "pod": pod.name, "why": why.as_ref()? })));
     let wishes: BTreeMap<&str, usize> =
         simulated.wishes.iter().map(|wish| wish.text.as_str()).zip(first.wishes.iter().copied()).collect();
     let of = |of: fn(&Summary) -> f64| summaries.iter().map(of).map(rounded).collect::<Vec<_>>();

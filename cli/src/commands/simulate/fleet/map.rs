@@ -21,7 +21,7 @@ pub fn text(fleet: &Fleet, workload: &Workload, holdings: &Holdings) -> String {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for card in holdings.cards(fleet) {
         let held = held(&card, workload);
-        let taken = card.holders.iter().map(|holder| holder.of_card).sum::<f64>().min(1.0);
+        let taken = card.taken();
         let is_whole = card.holders.iter().all(|holder| holder.part == "whole");
         match rows.last_mut() {
             Some(last) if is_whole && last.node == card.node && last.held == held => last.last = card.index,

@@ -54,7 +54,18 @@ fn heading(simulated: &Simulated<'_>, variant: &Variant) -> String {
 fn figures(simulated: &Simulated<'_>) -> String {
     let Simulated { variants, prices, seeds, .. } = simulated;
     let mut header = vec![
-        "POLICY", "PLACED", "NEVER", "ALLOCATED", "MOST", "AT END", "WAITED", "95 %", "WORST", "END", "CARDS", "NODES",
+        "POLICY",
+        "PLACED",
+        "NEVER",
+        "ALLOCATED",
+        "MOST",
+        "AT END",
+        "WAITED",
+        "95 %",
+        "WORST",
+        "END",
+        "CARDS",
+        "NODES",
     ];
     if variants.len() > 1 {
         header.insert(0, "FLEET");
@@ -81,7 +92,9 @@ fn figures(simulated: &Simulated<'_>) -> String {
     let by_chance: Vec<&str> =
         all.filter(|(_, runs)| runs.summaries.len() > 1).map(|(_, runs)| runs.policy.name()).collect();
     if !by_chance.is_empty() {
-        text += &format!("Where chance decides: means of seeds {first} to {last}; all that follows is of seed {first}.\n");
+        text += &format!(
+            "Where chance decides: means of seeds {first} to {last}; all that follows is of seed {first}.\n"
+        );
     }
     text
 }
@@ -89,7 +102,8 @@ fn figures(simulated: &Simulated<'_>) -> String {
 fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<String> {
     let count = runs.summaries.len() as f64;
     let mean = |of: &dyn Fn(&Summary) -> f64| runs.summaries.iter().map(of).sum::<f64>() / count;
-    let whole = |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
+    let whole =
+        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
     let percent = |of: &dyn Fn(&Summary) -> f64| format!("{:.1} %", mean(of));
     let time_of = |of: &dyn Fn(&Summary) -> Duration| {
         time(Duration::from_secs_f64(mean(&|summary| of(summary).as_secs_f64())))
@@ -125,7 +139,10 @@ fn over_time(variant: &Variant, title: &str) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("\nAllocated over time{title}\n{}", output::table(&["POLICY", "|0 %: empty, 100 %: █|", "UNTIL"], rows))
+    format!(
+        "\nAllocated over time{title}\n{}",
+        output::table(&["POLICY", "|0 %: empty, 100 %: █|", "UNTIL"], rows)
+    )
 }
 
 fn wishes(simulated: &Simulated<'_>, variant: &Variant, title: &str) -> String {
@@ -139,7 +156,10 @@ fn wishes(simulated: &Simulated<'_>, variant: &Variant, title: &str) -> String {
         std::iter::once(runs.policy.to_string()).chain(counts).collect()
     });
     let at = time(first.first.at);
-    format!("\nHow many more would fit after {at}{title}, of one kind alone\n{}", output::table(&header, rows))
+    format!(
+        "\nHow many more would fit after {at}{title}, of one kind alone\n{}",
+        output::table(&header, rows)
+    )
 }
 
 fn never(variant: &Variant, title: &str) -> String {

@@ -85,7 +85,8 @@ impl<'r> CardsOnly<'r> {
         }
         let node = |node: &crate::fleet::FleetNode| {
             #[allow(clippy::expect_used, reason = "one card of the first model")]
-            let room = tessera_packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib).expect("a node");
+            let room =
+                tessera_packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib).expect("a node");
             NodeState { object: node.object(), counted: room.clone(), room, changes: 0, freed: 0 }
         };
         let shape = |shape: &crate::fleet::Shape| {
@@ -167,7 +168,8 @@ impl<'r> CardsOnly<'r> {
             }
             fitting += 1;
             let (node, asks) = (&self.nodes[index], &self.shapes[shape]);
-            let score = least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand);
+            let score =
+                least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand);
             match best {
                 Some((most, _)) if score < most => {}
                 Some((most, _)) if score == most => {
@@ -206,7 +208,8 @@ impl<'r> CardsOnly<'r> {
             let card = |name: &str| name.parse::<DeviceName>().ok().map(|name| name.card());
             picks.iter().filter_map(|pick| Some(*of_card.entry(card(pick.device.name())?).or_default())).sum()
         };
-        let placed = self.cluster.place(object, claims, &limits, &mut self.asker, |picks| cost(picks)).ok()??;
+        let placed =
+            self.cluster.place(object, claims, &limits, &mut self.asker, |picks| cost(picks)).ok()??;
         Some(placed.allocations)
     }
 
@@ -225,7 +228,8 @@ impl<'r> CardsOnly<'r> {
             self.workload.shapes[shape].claims_of(described).into_iter().zip(&allocations)
         {
             holdings.take(self.fleet, pod, node, allocation);
-            claim.status = Some(ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() });
+            claim.status =
+                Some(ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() });
             let _ = self.cluster.apply(claim);
         }
         let mut object = self.workload.shapes[shape].pod_of(described, Default::default());
@@ -234,10 +238,8 @@ impl<'r> CardsOnly<'r> {
         let (state, asks) = (&mut self.nodes[node], &self.shapes[shape]);
         state.changes += 1;
         // What is counted but not asked for may be more than there is: then so much is not given back either.
-        let is_taken = [
-            state.room.take(&asks.demand, Cards::NONE),
-            state.counted.take(&asks.counted, Cards::NONE),
-        ];
+        let is_taken =
+            [state.room.take(&asks.demand, Cards::NONE), state.counted.take(&asks.counted, Cards::NONE)];
         self.placed.insert(pod, (node, is_taken));
         Some(Placed { pod, node, allocations })
     }

@@ -130,9 +130,8 @@ impl<'r> Ours<'r> {
         self.apply(now, object);
         let objects = self.decider.cluster().objects();
         let claims = self.claims_of(place);
-        let allocations = claims.iter().filter_map(|claim| {
-            objects.claims.get(claim)?.status.as_ref()?.allocation.clone()
-        });
+        let allocations =
+            claims.iter().filter_map(|claim| objects.claims.get(claim)?.status.as_ref()?.allocation.clone());
         Some(Placed { pod: place, node: self.fleet.index(node)?, allocations: allocations.collect() })
     }
 

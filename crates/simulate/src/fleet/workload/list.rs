@@ -9,9 +9,9 @@ use tessera_api::ProfileSpelling;
 use tessera_api::gang::MAX_SIZE;
 
 use super::{MOST_PODS, Pods, Shape, Workload};
+use crate::fleet::Fleet;
 use crate::fleet::groups::amount;
 use crate::fleet::objects::{DRIVER, read};
-use crate::fleet::Fleet;
 use crate::openb::TraceError;
 use crate::openb::table::{Row, Table};
 
@@ -151,7 +151,9 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
     let ask = Ask::read(text("gpu")?)?;
     let gpu_memory = quantity("gpu_memory", 1)?;
     if gpu_memory.is_some() && matches!(ask, Ask::Profile(_)) {
-        return Err("gpu_memory goes with whole cards and shares; a profile says its memory itself".to_owned());
+        return Err(
+            "gpu_memory goes with whole cards and shares; a profile says its memory itself".to_owned()
+        );
     }
     let time = |column: &'static str| {
         let time = given(column).map(time).transpose();
@@ -161,9 +163,8 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
     if duration == Some(Duration::ZERO) {
         return Err("duration is 0; leave it empty for pods that stay".to_owned());
     }
-    let priority = given("priority").map(|text| {
-        text.parse().map_err(|_| format!("priority is {text:?}, which is no whole number"))
-    });
+    let priority = given("priority")
+        .map(|text| text.parse().map_err(|_| format!("priority is {text:?}, which is no whole number")));
     let gang = match given("gang") {
         None => None,
         Some(_) => {
@@ -176,6 +177,11 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
             Some(size).filter(|size| *size > 1)
         }
     };
+    let (at, every) = (time("at")?.unwrap_or_default(), time("every")?.unwrap_or_default());
+    let turns = count / gang.unwrap_or(1) as usize;
+    if at.saturating_add(every.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))) > LONGEST {
+        return Err("the last of them would arrive after more than a hundred years".to_owned());
+    }
     Ok(Line {
         name,
         count,
@@ -183,8 +189,8 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         gpu_memory,
         cpu_milli: quantity("cpu", 1000)?.unwrap_or(0),
         memory_mib: quantity("memory", 1)?.map_or(0, |bytes| bytes.div_ceil(1 << 20)),
-        at: time("at")?.unwrap_or_default(),
-        every: time("every")?.unwrap_or_default(),
+        at,
+        every,
         duration,
         priority: priority.transpose()?.unwrap_or(0),
         gang,
@@ -195,11 +201,15 @@ impl Ask {
     /// `4`, `1g.10gb` or `15%`.
     pub(in crate::fleet) fn read(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("gpu is {text:?}; it must be a number of cards (4), a MIG profile (1g.10gb) or a share of a card (15%)")
+            format!(
+                "gpu is {text:?}; it must be a number of cards (4), a MIG profile (1g.10gb) or a share of a card (15%)"
+            )
         };
         if let Some(percent) = text.strip_suffix('%') {
             let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
-            return percent.map(Ask::Share).ok_or_else(|| format!("gpu is {text:?}; a share is from 1% to 100%, in whole ones"));
+            return percent
+                .map(Ask::Share)
+                .ok_or_else(|| format!("gpu is {text:?}; a share is from 1% to 100%, in whole ones"));
         }
         if ProfileSpelling::of_profile(text).is_ok() {
             return Ok(Ask::Profile(text.to_owned()));
@@ -271,7 +281,11 @@ impl Ask {
 }
 
 fn mebibytes(bytes: u64) -> String {
-    if bytes.is_multiple_of(1 << 30) { format!("{} GiB", bytes >> 30) } else { format!("{} MiB", bytes >> 20) }
+    if bytes.is_multiple_of(1 << 30) {
+        format!("{} GiB", bytes >> 30)
+    } else {
+        format!("{} MiB", bytes >> 20)
+    }
 }
 
 /// `90s`, `1h30m`, `2d` or `0`.
@@ -335,7 +349,8 @@ mod tests {
 
     #[test]
     fn pods_arrive_in_order() {
-        let lines = read_all("name,gpu,count,at,every,duration,gang\na,15%,2,1m,30s,1h30m,\nb,2,4,10s,45s,,2\n");
+        let lines =
+            read_all("name,gpu,count,at,every,duration,gang\na,15%,2,1m,30s,1h30m,\nb,2,4,10s,45s,,2\n");
         let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
         let workload = Workload::of_lines(&lines.unwrap(), &fleet);
         let found: Vec<(&str, u64, Option<(u32, u32)>)> =
@@ -343,7 +358,14 @@ mod tests {
         let (one, two) = (Some((3, 2)), Some((4, 2)));
         assert_eq!(
             found,
-            [("b-0", 10, one), ("b-1", 10, one), ("b-2", 55, two), ("b-3", 55, two), ("a-0", 60, None), ("a-1", 90, None)]
+            [
+                ("b-0", 10, one),
+                ("b-1", 10, one),
+                ("b-2", 55, two),
+                ("b-3", 55, two),
+                ("a-0", 60, None),
+                ("a-1", 90, None)
+            ]
         );
         assert_eq!(workload.pods[4].duration, Some(Duration::from_secs(5400)));
     }
@@ -371,6 +393,7 @@ mod tests {
             ("a,1,1,,,99999999999999999999s,,,,,", "no time"),
             ("a,1,1,,,40000d,,,,,", "hundred years"),
             ("a,1,1,10,,,,,,,", "no time"),
+            ("a,1,9999,0,30d,,,,,,", "last of them"),
             ("a,1,1,,,,high,,,,", "priority"),
             ("a,1,3,,,,,2,,,", "no multiple"),
             ("a,1,5000,,,,,5000,,,", "gang is more"),
