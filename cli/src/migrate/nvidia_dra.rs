@@ -51,7 +51,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     draft.values.carried("controller");
     draft.note(
         "taints of sick cards",
-        "the key is gpu.nvidia.com/unhealthy, with the values xid-79, lost, not-answering: tolerations of gpu.nvidia.com/xid may have to say so (docs/coming-from-nvidia.md)",
+        "gpu.nvidia.com/xid and gpu.nvidia.com/gpu-lost are the same; other faults have the key gpu.nvidia.com/unhealthy, and nothing has gpu.nvidia.com/unmonitored (docs/health.md)",
     );
     values::rest(&mut draft, &release);
     let moving = Moving {
@@ -121,15 +121,22 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
     }
     draft.values.carried("featureGates.DynamicMIG");
     if let Some(shares) = shares {
-        // A number of shares of a card that have no limits is what time-slices are.
-        let replicas = shares.parse::<u64>().ok().filter(|count| (2..=1024).contains(count));
-        if let Some(replicas) = replicas {
-            offer["sharing"] = json!({ "timeSlicing": { "replicas": replicas } });
-            draft.note("consumableShares", format!("cards are offered as {replicas} time-slices beside whole: claims ask by the class timeslice.{DRIVER}, where they asked for the capacity shares of a card (docs/coming-from-nvidia.md)"));
-        } else {
-            offer["sharing"] = json!({ "mps": {} });
-            draft.values.set(&["sharing", "mps", "enabled"], true);
-            draft.note("consumableShares", format!("{shares}: cards are offered as shares by MPS beside whole, with a limit on memory that holds: claims ask by the class mps.{DRIVER} and its capacity memory (docs/sharing.md)"));
+        let mode = match shares.as_str() {
+            "unlimited" => Some(json!({ "mode": "Unlimited" })),
+            "memory" => Some(json!({ "mode": "Memory" })),
+            number => {
+                let count = number.parse::<u64>().ok().filter(|count| (2..=1024).contains(count));
+                count.map(|count| json!({ "mode": "Shares", "shares": count }))
+            }
+        };
+        match mode {
+            Some(mode) => {
+                if mode["mode"] == "Shares" {
+                    draft.values.set(&["sharing", "consumableShares", "enabled"], true);
+                }
+                offer["sharing"] = json!({ "consumableShares": mode });
+            }
+            None => draft.note("consumableShares", format!("{shares} is not offered: unlimited, memory, or 2 to 1024 shares are (docs/coming-from-nvidia.md)")),
         }
     }
     draft.values.carried("consumableShares");

@@ -134,11 +134,6 @@ fn becomes(devices: &DeviceClaim) -> String {
         }
     }
     let text = serde_json::to_string(devices).unwrap_or_default();
-    if text.contains("\"shares\"") {
-        parts.push(
-            "it asks for the capacity shares of ConsumableShares: see what differs (docs/coming-from-nvidia.md)".to_owned(),
-        );
-    }
     if text.contains(".uuid") {
         parts.push(
             "its selector reads uuid, which partitions made on demand have not: kubectl gpu doctor says where that fails".to_owned(),
