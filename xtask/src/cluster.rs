@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use tessera_harness::{
-    Cluster, ClusterOptions, Tier,
+    Cluster, ClusterOptions, ExtraFlags, KubernetesVersion, Tier,
     cache::cache_directory,
     installation::{Installation, InstallationOptions},
     workspace,
@@ -48,6 +48,40 @@ struct UpArguments {
     /// Tessera.
     #[arg(long)]
     hardware: Option<String>,
+    #[command(flatten)]
+    kubernetes: KubernetesArguments,
+}
+
+/// Which Kubernetes.
+#[derive(Args)]
+pub struct KubernetesArguments {
+    /// Minor version of Kubernetes: 1.36, 1.35 or 1.34. The first time its programs are built, which takes minutes.
+    #[arg(long, value_name = "VERSION", default_value = "1.36")]
+    kubernetes: KubernetesVersion,
+    /// Feature gates of the control plane and the kubelets, as `DRADeviceTaints=true,…`.
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', value_parser = feature_gate)]
+    feature_gates: Vec<(String, bool)>,
+}
+
+impl KubernetesArguments {
+    /// A cluster with helm, of this Kubernetes.
+    pub fn cluster(&self, tier: Tier, nodes: usize) -> ClusterOptions {
+        let gates: Vec<String> =
+            self.feature_gates.iter().map(|(gate, enabled)| format!("{gate}={enabled}")).collect();
+        let kubelet = (!gates.is_empty()).then(|| format!("--feature-gates={}", gates.join(",")));
+        ClusterOptions {
+            tier,
+            kubernetes: self.kubernetes,
+            nodes,
+            helm: true,
+            extra: ExtraFlags {
+                feature_gates: self.feature_gates.iter().cloned().collect(),
+                kubelet: kubelet.into_iter().collect(),
+                ..ExtraFlags::default()
+            },
+            ..ClusterOptions::default()
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -80,8 +114,7 @@ async fn up(arguments: UpArguments) -> Result<()> {
             }
         },
     };
-    let options = ClusterOptions { tier, nodes: arguments.nodes, helm: true, ..ClusterOptions::default() };
-    let cluster = Cluster::start(options).await?;
+    let cluster = Cluster::start(arguments.kubernetes.cluster(tier, arguments.nodes)).await?;
     if let Some(hardware) = arguments.hardware {
         let options = InstallationOptions { hardware, ..InstallationOptions::default() };
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
@@ -90,6 +123,11 @@ async fn up(arguments: UpArguments) -> Result<()> {
     // Before anything is printed: if the reader is gone, the cluster must still be kept.
     leave(cluster)?;
     show(&text)
+}
+
+fn feature_gate(text: &str) -> Result<(String, bool), String> {
+    let (gate, value) = text.split_once('=').ok_or("write GATE=true or GATE=false")?;
+    Ok((gate.to_owned(), value.parse().map_err(|_| format!("{value} is neither true nor false"))?))
 }
 
 /// Fails when a cluster is running already: `down` knows only one.

@@ -29,13 +29,13 @@ use kube::{
 };
 use serde::Serialize;
 use tessera_harness::{
-    CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, TEST_IMAGE, Timings,
+    CUDA_SAMPLE_IMAGE, Cluster, TEST_IMAGE, Tier, Timings,
     installation::{Installation, InstallationOptions},
     workspace,
 };
 use tokio::time::sleep;
 
-use crate::cluster;
+use crate::cluster::{self, KubernetesArguments};
 
 use self::{
     kubectl::Kubectl,
@@ -58,6 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[command(after_help = "Examples:
   cargo xtask demo                           eight emulated H100, eight kinds of pods, then everything is removed
   cargo xtask demo --keep                    leave it up and say how to use kubectl on it
+  cargo xtask demo --kubernetes 1.35         on an older Kubernetes: what it leaves out waits (docs/installing.md)
   cargo xtask demo --hardware dgx-1v         another machine (gpu-emulator hardware lists them)
   cargo xtask demo --kubeconfig ~/.kube/config   on a cluster of yours without GPUs, as kind makes one (docs/trying.md)
   cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
@@ -72,11 +73,11 @@ pub struct DemoArguments {
     hardware: String,
     /// Show steering instead: two nodes with four cards each, two notebooks and a job with four cards, first as
     /// kube-scheduler places them alone, then steered. Needs root.
-    #[arg(long, conflicts_with_all = ["hardware", "keep"])]
+    #[arg(long, conflicts_with_all = ["hardware", "keep", "kubernetes", "feature_gates"])]
     steering: bool,
     /// Play on the cluster that this file gives access to instead, with the kubectl and helm of the PATH: its nodes become emulated
     /// machines until the demo ends. Nodes with real cards refuse that.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["steering", "gangs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steering", "gangs", "kubernetes", "feature_gates"])]
     kubeconfig: Option<PathBuf>,
     /// Prefix of the images' names in that cluster, as of `cargo xtask image`.
     #[arg(long, value_name = "NAME", default_value = "tessera", requires = "kubeconfig")]
@@ -86,8 +87,10 @@ pub struct DemoArguments {
     tag: String,
     /// Show a gang and a preemption instead: two nodes with four cards each, and a training of two pods with four cards each,
     /// which start together or not at all; a pod of higher priority then takes their place for a while. Needs root.
-    #[arg(long, conflicts_with_all = ["hardware", "keep", "steering"])]
+    #[arg(long, conflicts_with_all = ["hardware", "keep", "steering", "kubernetes", "feature_gates"])]
     gangs: bool,
+    #[command(flatten)]
+    kubernetes: KubernetesArguments,
     /// `text` for people; with `json` standard output is one line of JSON.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -170,9 +173,8 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
         );
     }
     clock.reached("Tessera's own programs are built");
-    let tier =
-        if node_tier.is_ok() { ClusterOptions::node_tier(1) } else { ClusterOptions::scheduler_tier(1) };
-    let cluster = Cluster::start(ClusterOptions { helm: true, ..tier }).await?;
+    let tier = if node_tier.is_ok() { Tier::Node } else { Tier::Scheduler };
+    let cluster = Cluster::start(arguments.kubernetes.cluster(tier, 1)).await?;
     clock.add(cluster.timings());
 
     let installation = InstallationOptions {

@@ -69,16 +69,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- /* Whether this is an older Kubernetes than 1.36, the first on which everything works: "true" or empty. */}}
+{{- define "tessera.older" -}}
+{{- if semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end }}
+
 {{- /* Whether pods are steered: "true" or empty. MutatingAdmissionPolicy is v1 since Kubernetes 1.36. */}}
 {{- define "tessera.steering" -}}
-{{- if and .Values.controller.enabled .Values.steering.enabled (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- if and .Values.controller.enabled .Values.steering.enabled (not (include "tessera.older" .)) -}}
 true
 {{- end -}}
 {{- end }}
 
 {{- /* Whether the controller may allocate claims: "true" or empty. Taints of devices are on by default since Kubernetes 1.36. */}}
 {{- define "tessera.managed" -}}
-{{- if and .Values.controller.enabled .Values.managed.enabled (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- if and .Values.controller.enabled .Values.managed.enabled (not (include "tessera.older" .)) -}}
 true
 {{- end -}}
 {{- end }}

@@ -27,7 +27,7 @@ pub use availability::Unavailable;
 pub use commands::CommandOutput;
 pub use components::Component;
 pub use error::ClusterError;
-pub use options::{ClusterOptions, ExtraFlags, Tier};
+pub use options::{ClusterOptions, ExtraFlags, KubernetesVersion, Tier};
 pub use pods::PodState;
 pub(crate) use ready::log_end;
 pub use record::ClusterRecord;

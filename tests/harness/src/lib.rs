@@ -29,7 +29,8 @@
 //! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]).
 //!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`]
 //!   gives access to the inside: run programs, send signals, connect to its addresses and sockets.
-//! - **Programs.** All come from Go modules in `tests/tools/`, built once into the cache ([`cache`]).
+//! - **Programs.** All come from Go modules in `tests/harness/tools/`, built once into the cache ([`cache`]). Kubernetes is there in
+//!   three minor versions ([`KubernetesVersion`]); the tests run on the newest.
 
 pub mod cache;
 mod certificates;
@@ -51,8 +52,8 @@ mod timings;
 pub mod tools;
 
 pub use cluster::{
-    Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags, PodState,
-    Tier, Unavailable,
+    Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags,
+    KubernetesVersion, PodState, Tier, Unavailable,
 };
 pub use image::{
     Architecture, CUDA_SAMPLE_IMAGE, Image, ImageError, TEST_IMAGE, Written, gpu_emulator_image,

@@ -25,7 +25,7 @@ impl Tools {
     pub fn build(modules: &[Module], progress: &Progress) -> Result<Self, ToolError> {
         let mut directories = std::collections::BTreeMap::new();
         for module in modules {
-            directories.insert(*module, build::build(*module, progress)?);
+            directories.insert(module.stands_for(), build::build(*module, progress)?);
         }
         Ok(Self { directories })
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::progress::Progress;
+use crate::{progress::Progress, tools::Module};
 
 /// How much of a cluster is real.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,41 @@ impl std::fmt::Display for Tier {
             Self::Scheduler => "scheduler",
             Self::Node => "node",
         })
+    }
+}
+
+/// A minor version of Kubernetes that Tessera runs on. The tests run on the newest of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KubernetesVersion {
+    /// 1.36.
+    #[default]
+    V1_36,
+    /// 1.35.
+    V1_35,
+    /// 1.34, the first with `resource.k8s.io/v1`.
+    V1_34,
+}
+
+impl KubernetesVersion {
+    pub(super) fn module(self) -> Module {
+        match self {
+            Self::V1_36 => Module::Kubernetes,
+            Self::V1_35 => Module::Kubernetes135,
+            Self::V1_34 => Module::Kubernetes134,
+        }
+    }
+}
+
+impl std::str::FromStr for KubernetesVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "1.36" => Ok(Self::V1_36),
+            "1.35" => Ok(Self::V1_35),
+            "1.34" => Ok(Self::V1_34),
+            _ => Err("1.36, 1.35 and 1.34 can be built".to_owned()),
+        }
     }
 }
 
@@ -44,6 +79,8 @@ pub struct ExtraFlags {
 pub struct ClusterOptions {
     /// How much of it is real.
     pub tier: Tier,
+    /// The version of its control plane and its kubelets.
+    pub kubernetes: KubernetesVersion,
     /// Number of nodes: in the node tier 1 to 8 (0 counts as 1), in the scheduler tier any number of API objects,
     /// named `node-a`, `node-b`, … or, from the 27th on, `node-27`, ….
     pub nodes: usize,

@@ -43,6 +43,11 @@ pub(super) async fn start(options: ClusterOptions) -> Result<Cluster, ClusterErr
         Tier::Scheduler => Module::CONTROL_PLANE.to_vec(),
         Tier::Node => Module::NODE.to_vec(),
     };
+    for module in &mut modules {
+        if *module == Module::Kubernetes {
+            *module = options.kubernetes.module();
+        }
+    }
     if options.helm {
         modules.push(Module::Helm);
     }
