@@ -124,8 +124,10 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
         };
         match consumable {
             Some(consumable) => {
+                if consumable["mode"] == "Shares" {
+                    draft.values.set(&["sharing", "consumableShares", "enabled"], true);
+                }
                 offer["sharing"] = json!({ "consumableShares": consumable });
-                draft.values.set(&["sharing", "consumableShares", "enabled"], true);
                 draft.note("consumableShares", "as there, nothing holds a program to its share; shares by MPS have limits that hold (docs/sharing.md)");
             }
             None => draft.note(
