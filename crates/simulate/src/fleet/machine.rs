@@ -45,12 +45,12 @@ pub fn machine(hardware: &Hardware, count: Option<usize>, mig_mode: bool) -> Res
             ..card(&board, *address)
         };
         machine.cards.push(card);
-        for other in 0..position {
+        for (other, peer) in addresses[..position].iter().enumerate() {
             let pair = Pair {
                 nvlink_peer_access: Some(matches!(topology.matrix[position][other], Connection::NvLinks(_))),
                 common_ancestor: Some(common_ancestor(topology.level(position, other))),
             };
-            machine.pairs.insert(*address, addresses[other], pair);
+            machine.pairs.insert(*address, *peer, pair);
         }
     }
     Ok(machine)

@@ -353,7 +353,7 @@ mod tests {
             read_all("name,gpu,count,at,every,duration,gang\na,15%,2,1m,30s,1h30m,\nb,2,4,10s,45s,,2\n");
         let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
         let workload = Workload::of_lines(&lines.unwrap(), &fleet);
-        let found: Vec<(&str, u64, Option<(u32, u32)>)> =
+        let found: Vec<_> =
             workload.pods.iter().map(|pod| (pod.name.as_str(), pod.at.as_secs(), pod.gang)).collect();
         let (one, two) = (Some((3, 2)), Some((4, 2)));
         assert_eq!(
