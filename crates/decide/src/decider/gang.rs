@@ -112,7 +112,7 @@ impl Decider {
             // As many as fit have their devices.
             Ok(_) => self.lift(now, gang),
             Err(why) => {
-                if let Some(too_large) = self.is_too_large(gang, &open, needed) {
+                if let Some(too_large) = self.too_large(gang, &open, needed) {
                     let why = format!("{why}; {too_large}");
                     intents.extend(self.hold_nothing(gang, &why));
                     intents.extend(self.gang_waits(now, &gang.id, &why, true));

@@ -248,3 +248,83 @@ fn keeps_what_it_would_find(way: Way) {
     }
     assert!(compared > 100 && revalued >= 3, "{compared} {revalued}");
 }
+
+impl Scene {
+    /// A loop that starts now: it sees what exists, and nothing of what was before.
+    fn restarted(&self) -> Self {
+        let mut scene = Self::with_nodes(self.decider.fleet.len(), self.way);
+        let objects = self.decider.cluster.objects();
+        objects.claims.values().for_each(|claim| scene.apply(claim.as_ref().clone()));
+        objects.pods.values().for_each(|pod| scene.apply(pod.as_ref().clone()));
+        scene.decider.decide(Time::ZERO);
+        scene
+    }
+
+    /// Nodes for one pod of each kind, best first.
+    fn rankings(&mut self) -> Vec<Vec<(Score, NodeIndex)>> {
+        let mut all = Vec::new();
+        for kind in 0..KINDS {
+            let name = format!("probe{kind}");
+            self.ask(&name, kind, 1 + kind);
+            let demand = self.demand(&name);
+            all.push(self.ranking(&demand, None).0);
+            self.end(&name);
+        }
+        all
+    }
+}
+
+/// Pods that are gone or got nothing are lost with a restart; what runs says as much as when it came. Fewer than fifty pods are too few to
+/// plan by, as at the very first.
+#[test]
+fn a_loop_that_starts_anew_learns_from_the_pods_that_run() {
+    let mut scene = Scene::with_nodes(40, Way::Managed);
+    let mut random = 3;
+    for event in 0..120 {
+        // Mostly shares.
+        let (kind, cpu) = ([0, 0, 1, 3, 3, 4, 4, 4][below(&mut random, 8)], 1 + below(&mut random, 4));
+        scene.run(&format!("p{event:04}"), kind, cpu);
+    }
+    assert!(scene.live.len() >= 100, "{}", scene.live.len());
+    let first = |scene: &mut Scene| -> Vec<Option<NodeIndex>> {
+        scene.rankings().iter().map(|ranking| ranking.first().map(|(_, index)| *index)).collect()
+    };
+    let mut restarted = scene.restarted();
+    let mut ignorant = scene.restarted();
+    ignorant.decider.fleet.packing = crate::value::Packing::default();
+    ignorant.decider.fleet.mark_all();
+    let before = first(&mut scene);
+    assert_eq!(first(&mut restarted), before);
+    assert_ne!(first(&mut ignorant), before, "what was learnt makes a difference");
+}
+
+/// Whoever waits for a partition, or has one of kube-scheduler, asks for it as much as who got it from the loop, before a restart or after.
+#[test]
+fn partitions_count_as_asked_for_whoever_has_them() {
+    let mut scene = Scene::with_nodes(0, Way::Managed);
+    let class = json!({ "metadata": { "name": "mig" }, "spec": { "selectors": [
+        { "cel": { "expression": format!("device.attributes['{DRIVER}'].type == 'mig'") } }] } });
+    scene.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class));
+    for mut object in node(0, Way::Managed) {
+        if let Object::ResourceSlice(slice) = &mut object
+            && let Some(devices) = &mut slice.spec.devices
+        {
+            let mut partition = serde_json::to_value(&devices[0]).unwrap();
+            partition["name"] = json!(format!("{}-mig-3g40gb-0", card(0)));
+            partition["attributes"]["type"]["string"] = json!("mig");
+            devices.push(read(partition));
+        }
+        scene.apply(object);
+    }
+    let profile = "3g40gb".parse().unwrap();
+    for name in ["one", "two"] {
+        assert!(!scene.decider.mix.is_seen(&profile));
+        let mut asked = claim(name, 0);
+        asked["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!("mig");
+        scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
+        scene.apply(read::<Pod>(pod(name, 1, (name == "two").then_some("n0"))));
+        scene.decider.decide(Time::ZERO);
+        assert!(scene.decider.mix.is_seen(&profile), "{name}");
+        scene.decider.mix = crate::value::RequestMix::default();
+    }
+}

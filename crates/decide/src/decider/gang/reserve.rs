@@ -34,7 +34,7 @@ impl Decider {
     }
 
     /// That its pools never had enough for the gang, if so: then it keeps nothing from others until they grow.
-    pub(super) fn is_too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
+    pub(super) fn too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
         // What is being handed over counts soon.
         if self.fleet.next_handover().is_some() {
             return None;
@@ -68,13 +68,13 @@ impl Decider {
         let order = self.order_of(&gang.id);
         let demand = largest(open)?;
         let who = Who::Gang(gang.id.clone());
-        let nodes = self.nodes_when_empty(demand)?;
         let pools = self.pools_asked(demand);
         let after = gang.newest() + self.reserve_after(&pools);
         if now < after {
             self.gangs.set_due(&gang.id, after);
             return None;
         }
+        let nodes = self.nodes_when_empty(demand).filter(|nodes| !nodes.is_empty())?;
         if !self.standing.begin_to_reserve(&pools, &who) {
             return None;
         }
