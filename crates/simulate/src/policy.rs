@@ -140,7 +140,7 @@ impl PolicyName {
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
         match self {
             Self::Tessera => {
-                let others = Others::Bare(tessera_bare::TesseraBare::new(nodes));
+                let others = Others::Bare(Box::new(tessera_bare::TesseraBare::new(nodes)));
                 Box::new(tessera::Tessera::new(nodes, others))
             }
             Self::TesseraKubeScheduler => {

@@ -30,7 +30,7 @@ const STEP: Time = Duration::from_secs(10);
 /// Who places pods without cards.
 pub enum Others {
     /// The policy alone, which learns from all pods.
-    Bare(TesseraBare),
+    Bare(Box<TesseraBare>),
     /// kube-scheduler, which is asked for no others.
     KubeScheduler(KubeScheduler),
 }
