@@ -87,7 +87,15 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
     let nodes = with_cards(known);
     let Release { name, namespace, chart, .. } = moving.release;
     let from = if moving.driver == DEFAULT_DRIVER_NAME { "device-plugin" } else { "nvidia-dra" };
-    let mut before = vec![written(from, draft)];
+    let mut files = written(from, draft);
+    // What `--reuse-values` has kept cannot be taken away again: null in its place stays, and is a label without value.
+    let own_values = format!("values-of-{name}.yaml");
+    if let (End::Upgrade(_), Some(_)) = (moving.end, chart) {
+        files
+            .commands
+            .push(format!("helm get values {name} --namespace {namespace} --output yaml > {own_values}"));
+    }
+    let mut before = vec![files];
     let all: Vec<&str> = nodes.keys().copied().collect();
     let mut keep = vec![format!("kubectl label nodes {} {MOVED}=no --overwrite", all.join(" "))];
     keep.push(match chart {
@@ -128,11 +136,9 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
     let nodes = nodes.iter().map(|(node, labels)| of_node(known, node, labels, "", &driver)).collect();
     let end = match (moving.end, chart) {
         (End::Uninstall, Some(_)) => format!("helm uninstall {name} --namespace {namespace}"),
-        // Null takes the nodeSelector of the first step away again.
+        // As it was before the first step.
         (End::Upgrade(value), Some(_)) => format!(
-            "helm upgrade {name} CHART --namespace {namespace} --reuse-values --set '{value},{}.{}=null'",
-            moving.label_path,
-            MOVED.replace('.', "\\.")
+            "helm upgrade {name} CHART --namespace {namespace} --reset-values --values {own_values} --set '{value}'"
         ),
         (_, None) => format!("kubectl delete daemonset {name} --namespace {namespace}"),
     };

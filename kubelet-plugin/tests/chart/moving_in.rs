@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use crate::support::{chart, cluster, path, template};
+use serde_json::{Value, json};
+use tessera_harness::strangers::charts;
+use tessera_harness::workspace;
+
+use crate::support::{chart, cluster, path, strings, template};
 
 /// Every value of the table gets through the schema and is answered by what the table says.
 #[tokio::test]
@@ -82,65 +86,145 @@ async fn values_of_a_migration_are_accepted() {
     }
 }
 
-/// The steps of `kubectl gpu migrate --from nvidia-dra`, as far as helm is concerned: both charts for a while, under one name.
+/// Every value that the charts of others have is ours as well, or in the table. (The GPU Operator's chart is in no Go module.)
 #[tokio::test]
-async fn device_classes_of_another_release_are_taken_over_and_come_back_when_it_goes() {
-    const DRIVER: &str = "moving.example.com";
-    let cluster = cluster().await;
-    let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
-    fs::create_dir(folder.path().join("templates")).expect("made");
-    write("Chart.yaml", "apiVersion: v2\nname: theirs\nversion: 1.0.0\n");
-    write("values.yaml", "gpus: {enabled: true}\n");
-    write(
-        "templates/class.yaml",
-        &format!(
-            "{{{{- if .Values.gpus.enabled }}}}\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {DRIVER}}}\nspec: \
-             {{selectors: [{{cel: {{expression: \"device.driver == '{DRIVER}'\"}}}}]}}\n{{{{- end }}}}\n"
-        ),
-    );
-    let theirs = folder.path().display().to_string();
-    cluster.helm(&["install", "theirs", &theirs, "--namespace", "default"]).await.expect("installed");
+async fn the_table_has_every_value_of_nvidias_charts() {
+    let table =
+        yaml(&fs::read_to_string(path("charts/tessera/files/values-of-others.yaml")).expect("the table"));
+    let ours = yaml(&fs::read_to_string(path("charts/tessera/values.yaml")).expect("our values"));
+    for chart in [charts::NVIDIA_DRA_DRIVER, charts::NVIDIA_DEVICE_PLUGIN] {
+        let file = chart.directory().expect("downloaded").join("values.yaml");
+        let theirs = yaml(&fs::read_to_string(&file).expect("their values"));
+        let mut missing = Vec::new();
+        find_missing("", &theirs, Some(&ours), &table, &mut missing);
+        assert_eq!(missing, [""; 0], "{}", chart.module);
+        let file = file.display().to_string();
+        let error = template(&[], &["--values", &file]).await.expect_err("refused").to_string();
+        assert!(error.contains(": here it is ") && !error.contains("additional propert"), "{error}");
+    }
+}
 
-    let chart = chart();
-    let values = format!(
-        "driverName={DRIVER},crds.install=false,controller.enabled=false,kubeletPlugin.nodeSelector.nowhere=here"
+/// The paths in `theirs`, which lies at `at`, that are neither in `ours` nor in the table.
+fn find_missing(at: &str, theirs: &Value, ours: Option<&Value>, table: &Value, missing: &mut Vec<String>) {
+    let parts = theirs.as_object().filter(|parts| !parts.is_empty());
+    // What is an empty object with us takes anything: a nodeSelector.
+    let is_open = ours.is_some_and(|ours| ours == &json!({}));
+    if table.get(at).is_some() || is_open {
+        return;
+    }
+    let Some(parts) = parts else {
+        if ours.is_none() {
+            missing.push(at.to_owned());
+        }
+        return;
+    };
+    for (key, part) in parts {
+        let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+        find_missing(&at, part, ours.and_then(|ours| ours.get(key)), table, missing);
+    }
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+/// The steps that `kubectl gpu migrate --from nvidia-dra` prints, run on NVIDIA's own chart, as far as a cluster without
+/// kubelets can: both charts for a while, under one name.
+#[tokio::test]
+async fn the_steps_from_nvidias_chart_work() {
+    const NODE: &str = "moving-in";
+    let cluster = cluster().await;
+    cluster.add_node_object(NODE).await.expect("a node");
+    let slice = json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": { "name": NODE }, "spec": {
+        "driver": "gpu.nvidia.com", "nodeName": NODE, "pool": { "name": NODE, "generation": 1, "resourceSliceCount": 1 },
+        "devices": [{ "name": "gpu-0", "attributes": { "type": { "string": "gpu" } } }] } });
+    cluster.apply(&slice.to_string()).await.expect("published");
+    let theirs = charts::NVIDIA_DRA_DRIVER.directory().expect("downloaded").display().to_string();
+    let values =
+        "gpuResourcesEnabledOverride=true,nvidiaDriverRoot=/run/nvidia/driver,featureGates.MPSSupport=true";
+    let install =
+        ["install", "nvidia", &theirs, "--namespace", "nvidia", "--create-namespace", "--set", values];
+    cluster.helm(&install).await.expect("NVIDIA's chart");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let migrate = async |output: &str| {
+        let programs = tokio::task::spawn_blocking(|| workspace::build_packages(&["kubectl-gpu"]));
+        let program = programs.await.expect("no panic").expect("built").join("kubectl-gpu");
+        let mut command = tokio::process::Command::new(program);
+        command.args(["migrate", "--from", "nvidia-dra", "-n", "nvidia", "-o", output, "--kubeconfig"]);
+        let output = command.arg(cluster.kubeconfig()).output().await.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    for (name, output) in [("values.yaml", "values"), ("manifests.yaml", "yaml")] {
+        fs::write(folder.path().join(name), migrate(output).await).expect("written");
+    }
+    let plan: Value = serde_json::from_str(&migrate("json").await).expect("JSON");
+    assert_eq!(plan["values"]["driverName"], "gpu.nvidia.com", "{plan}");
+    assert_eq!(plan["values"]["driverRoot"], "/run/nvidia/driver", "{plan}");
+    assert_eq!(plan["values"]["sharing"]["mps"]["enabled"], true, "{plan}");
+    // Of the defaults of their chart nothing is left to say but this.
+    let about =
+        plan["notes"].as_array().expect("notes").iter().map(|note| note["about"].as_str().expect("text"));
+    assert_eq!(
+        about.collect::<Vec<_>>(),
+        ["partitions", "resources.computeDomains", "taints of sick cards"],
+        "{plan}"
     );
-    let ours = |verb| {
-        [verb, "moving", &chart, "--namespace", "moving", "--create-namespace", "--set", &values]
-            .map(str::to_owned)
+
+    // As people paste them, by a shell. The controller would be in the way of other tests of this cluster.
+    let programs = ["kubectl", "helm"].map(|name| cluster.program(name).expect("built"));
+    let folders = programs.iter().map(|path| path.parent().expect("a folder").display().to_string());
+    let search = folders.chain([std::env::var("PATH").expect("a PATH")]).collect::<Vec<_>>().join(":");
+    let values = format!("--values {}/values.yaml --set controller.enabled=false", folder.path().display());
+    let run = async |step: &str| {
+        let step = step
+            .replace("CHART", &theirs)
+            .replace("charts/tessera", &format!("{} --set crds.install=false", chart()))
+            .replace("--values values.yaml", &values);
+        let mut shell = tokio::process::Command::new("sh");
+        shell.args(["-c", &step]).env("PATH", &search).env("HOME", folder.path()).current_dir(&folder);
+        let output = shell.env("KUBECONFIG", cluster.kubeconfig()).output().await.expect("a shell");
+        assert!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
     };
-    let helm = async |arguments: [String; 8]| {
-        cluster.helm(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
+    // Nodes are only API objects, and the kind GpuPool belongs to others here.
+    let is_played = |step: &&str| {
+        !["kubectl gpu", "kubectl drain", "kubectl wait", "kubectl apply"]
+            .iter()
+            .any(|not| step.starts_with(not))
     };
-    let upgrade = ["upgrade", "theirs", &theirs, "--namespace", "default", "--reuse-values"];
-    let selector = async |set: &[&str]| {
-        cluster.helm(&[&upgrade[..], set].concat()).await.expect("upgraded");
-        cluster.helm(&["get", "values", "theirs", "--namespace", "default"]).await.expect("values")
-    };
-    let kept = selector(&["--set-string", r"nodeSelector.gpu\.tessera\.dev/moved-in=no"]).await;
-    assert!(kept.contains("gpu.tessera.dev/moved-in: \"no\""), "{kept}");
-    let refused = helm(ours("install")).await.expect_err("helm takes over nothing unasked").to_string();
-    assert!(refused.contains(DRIVER), "{refused}");
-    let annotate = [
-        "annotate",
-        "--overwrite",
-        "deviceclass",
-        DRIVER,
-        "meta.helm.sh/release-name=moving",
-        "meta.helm.sh/release-namespace=moving",
-    ];
-    cluster.kubectl(&annotate).await.expect("annotated");
-    helm(ours("install")).await.expect("taken over");
-    // For nodes that have moved, and without the classes: null takes the nodeSelector away again.
-    let free = selector(&["--set", r"gpus.enabled=false,nodeSelector.gpu\.tessera\.dev/moved-in=null"]).await;
-    assert!(free.contains("enabled: false") && !free.contains("moved-in: \"no\""), "{free}");
-    let gone =
-        cluster.kubectl(&["get", "deviceclass", DRIVER]).await.expect_err("it went with their release");
-    assert!(gone.to_string().contains("not found"), "{gone}");
-    helm(ours("upgrade")).await.expect("upgraded");
-    let class = cluster.kubectl(&["get", "deviceclass", DRIVER, "--output=yaml"]).await.expect("it is there");
+    let steps = &plan["steps"];
+    let groups = ["before", "nodes", "after"]
+        .map(|group| steps[group].as_array().expect("steps"))
+        .into_iter()
+        .flatten();
+    let commands: Vec<&str> =
+        groups.flat_map(|group| strings(&group["commands"])).filter(is_played).collect();
+    assert!(
+        commands.iter().any(|command| command.starts_with("kubectl annotate deviceclass")),
+        "{commands:?}"
+    );
+    for command in &commands {
+        run(command).await;
+    }
+
+    let class = cluster
+        .kubectl(&["get", "deviceclass", "gpu.nvidia.com", "--output=yaml"])
+        .await
+        .expect("it is there");
     assert!(class.contains("type.orValue"), "ours: {class}");
-    cluster.helm(&["uninstall", "theirs", "--namespace", "default"]).await.expect("uninstalled");
-    cluster.helm(&["uninstall", "moving", "--namespace", "moving"]).await.expect("uninstalled");
+    let selector = async |daemon_set: &str, namespace: &str| {
+        let path = "jsonpath={.spec.template.spec.nodeSelector}";
+        let get = ["get", "daemonset", daemon_set, "--namespace", namespace, "--output", path];
+        cluster.kubectl(&get).await.expect("it is there")
+    };
+    assert_eq!(selector("tessera-kubelet-plugin", "tessera-system").await, "", "it runs on every node");
+    // Theirs is still there, on every node, for ComputeDomains alone.
+    let path = "jsonpath={.items[*].spec.template.spec['containers','nodeSelector']}";
+    let theirs = cluster.kubectl(&["get", "daemonset", "--namespace", "nvidia", "--output", path]).await;
+    let theirs = theirs.expect("it is there");
+    assert!(theirs.contains(r#""name":"compute-domains""#), "{theirs}");
+    assert!(!theirs.contains(r#""name":"gpus""#) && !theirs.contains("moved-in"), "{theirs}");
+    cluster.helm(&["uninstall", "nvidia", "--namespace", "nvidia"]).await.expect("uninstalled");
+    cluster.helm(&["uninstall", "tessera", "--namespace", "tessera-system"]).await.expect("uninstalled");
 }

@@ -4,6 +4,7 @@
 //! [`go_nvml`] and [`nvidia_ctk`] need only Go, and run with the tests; [`nvidia_ml_py`] and [`nvtop`] need more, and
 //! run with `cargo xtask strangers` ([`run`]).
 
+pub mod charts;
 pub mod expected;
 pub mod go_nvml;
 pub mod machine;

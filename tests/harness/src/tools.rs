@@ -6,6 +6,7 @@ mod module;
 use std::path::{Path, PathBuf};
 
 pub use build::ToolError;
+pub(crate) use build::go;
 pub use module::Module;
 
 use crate::progress::Progress;

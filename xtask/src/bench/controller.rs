@@ -85,7 +85,7 @@ enum Output {
 struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
-    /// What the example `measure` of `crates/decide` prints.
+    /// What the example `decisions` of `crates/decide` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,8 +115,8 @@ pub async fn run(arguments: &ControllerArguments) -> Result<ExitCode> {
 }
 
 fn measure(nodes: usize) -> Result<Value> {
-    workspace::build(&["--profile", "dist", "-p", "tessera-decide", "--example", "measure"])?;
-    let program = workspace::target()?.join("dist/examples/measure");
+    workspace::build(&["--profile", "dist", "-p", "tessera-decide", "--example", "decisions"])?;
+    let program = workspace::target()?.join("dist/examples/decisions");
     let output = Command::new(&program)
         .arg(nodes.to_string())
         .stderr(Stdio::inherit())

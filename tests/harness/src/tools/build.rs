@@ -122,7 +122,7 @@ fn is_complete(directory: &Path, module: Module) -> bool {
     module.packages().iter().all(|(_, program)| directory.join(program).is_file())
 }
 
-fn go() -> Command {
+pub(crate) fn go() -> Command {
     let mut command = Command::new("go");
     // Ignore a workspace around the clone, and flags meant for other modules.
     command.env("GOWORK", "off").env("GOFLAGS", "-buildvcs=false");

@@ -1,4 +1,4 @@
-//! What a decision takes on a large fleet: `measure NODES` prints one line of JSON. For `cargo xtask bench controller`.
+//! What a decision takes on a large fleet: `decisions NODES` prints one line of JSON. For `cargo xtask bench controller`.
 //!
 //! Each node has 8 cards with the 208 devices of an HGX H100; half of the cards are held. Pods come one after the other, each
 //! is sent to its node and bound there, and an older one ends.
