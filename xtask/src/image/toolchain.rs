@@ -8,16 +8,19 @@ use tessera_harness::{Architecture, workspace};
 
 use super::Program;
 
+/// The profile of programs that run on nodes.
+const PROFILE: &str = "node";
+
 /// Builds the programs and returns their folder.
-pub(super) fn build(programs: &[Program], architecture: Architecture, profile: &str) -> Result<PathBuf> {
+pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<PathBuf> {
     let names: Vec<&str> = programs.iter().map(|program| program.name()).collect();
     eprintln!(
-        "building {} for {architecture} with the profile `{profile}` (the first time takes minutes)",
+        "building {} for {architecture} with the profile `{PROFILE}` (the first time takes minutes)",
         names.join(", ")
     );
     let mut cargo = workspace::cargo()?;
     // cargo shows its own progress on standard error.
-    cargo.args(["build", "--profile", profile]);
+    cargo.args(["build", "--profile", PROFILE]);
     for program in programs {
         cargo.args(["--package", program.package()]);
     }
@@ -36,8 +39,7 @@ pub(super) fn build(programs: &[Program], architecture: Architecture, profile: &
     }
     let status = cargo.stdin(Stdio::null()).status().context("cannot run cargo")?;
     ensure!(status.success(), "the programs do not build");
-    // Cargo's own profile has a folder of another name.
-    Ok(folder.join(if profile == "dev" { "debug" } else { profile }))
+    Ok(folder.join(PROFILE))
 }
 
 /// Checks that Rust's target and the linker are installed; the error says what to install.

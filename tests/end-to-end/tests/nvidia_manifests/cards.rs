@@ -19,15 +19,6 @@ async fn one_card() {
         );
         let of_pod = Joined { pod: "pod".into(), container: "ctr".into(), card, partition: None };
         assert_eq!(joined(&scene).await, [of_pod], "as dcgm-exporter sees it");
-        // NVIDIA's hooks ran before the container's program did: others find the driver's libraries.
-        let cluster = &scene.stage.cluster;
-        let run = async |command: &[&str]| {
-            cluster.exec(&scene.namespace, "pod", Some("ctr"), command).await.unwrap()
-        };
-        let cache = run(&["cat", "/etc/ld.so.cache"]).await;
-        for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-            assert!(cache.contains(library), "{library} is missing in {cache:?}");
-        }
     })
     .await;
 }
