@@ -345,7 +345,8 @@ pub struct FleetArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::SIMULATE_HELP)]
 pub struct SimulateArguments {
-    /// Nodes of the fleet, as COUNTxMACHINE[,cards=N][,mig=on|off][,cpu=CORES][,memory=BYTES][,label:KEY=VALUE]; may be repeated
+    /// Nodes of the fleet, as COUNTxMACHINE, with settings behind commas: cards=N, mig=on, cpu=CORES, memory=BYTES, label:KEY=VALUE;
+    /// may be repeated
     #[arg(
         long,
         required_unless_present = "openb",
