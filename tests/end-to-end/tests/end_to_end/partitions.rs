@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::stage::{ContainerView, Scene, Stage, cards, eventually, partition, play};
 
 /// Minimum duration of the churn; it takes longer on a machine where few pods have started by then.
-const CHURN: Duration = Duration::from_secs(150);
+const CHURN: Duration = Duration::from_secs(60);
 const CHURN_AT_MOST: Duration = Duration::from_secs(900);
 const PODS: usize = 25;
 /// More 1g than fit on two cards, and enough larger ones that cards have to be emptied for them.
