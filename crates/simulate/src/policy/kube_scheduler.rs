@@ -14,14 +14,14 @@ const LEAST_NODES: usize = 100;
 pub(crate) const UNASKED: [u64; 2] = [100, 200];
 
 /// kube-scheduler.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KubeScheduler {
     /// Where the next search begins (`nextStartNodeIndex`).
     next: usize,
 }
 
 /// Nodes that fit after which the search ends (`numFeasibleNodesToFind`).
-pub(crate) fn enough(nodes: usize) -> usize {
+fn enough(nodes: usize) -> usize {
     if nodes < LEAST_NODES {
         return nodes;
     }
@@ -54,21 +54,22 @@ pub(crate) fn balanced_allocation(node: &Node, demand: &Demand) -> u64 {
     50 + (50 + with - without) / 2
 }
 
-impl Policy for KubeScheduler {
-    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
-        let enough = enough(nodes.len());
-        let (mut fitting, mut looked_at) = (0, 0);
+impl KubeScheduler {
+    /// The node with the highest score, of a sample of those that have one; by chance among equals.
+    pub(crate) fn best(
+        &mut self,
+        nodes: usize,
+        random: &mut Random,
+        mut score: impl FnMut(usize) -> Option<u64>,
+    ) -> Option<usize> {
+        let enough = enough(nodes);
+        let (mut fitting, mut looked_at, mut equals) = (0, 0, 0);
         let mut best: Option<(u64, usize)> = None;
-        let mut equals = 0;
-        for offset in 0..nodes.len() {
-            let index = (self.next + offset) % nodes.len();
-            let node = &nodes[index];
+        for offset in 0..nodes {
+            let index = (self.next + offset) % nodes;
             looked_at += 1;
-            if !node.fits(demand) {
-                continue;
-            }
+            let Some(score) = score(index) else { continue };
             fitting += 1;
-            let score = least_allocated(node, demand) + balanced_allocation(node, demand);
             match best {
                 Some((most, _)) if score < most => {}
                 Some((most, _)) if score == most => {
@@ -86,8 +87,18 @@ impl Policy for KubeScheduler {
                 break;
             }
         }
-        self.next = (self.next + looked_at) % nodes.len().max(1);
-        best.map(|(_, node)| Place { node, cards: nodes[node].first_cards(demand) })
+        self.next = (self.next + looked_at) % nodes.max(1);
+        best.map(|(_, node)| node)
+    }
+}
+
+impl Policy for KubeScheduler {
+    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
+        let node = self.best(nodes.len(), random, |index| {
+            let node = &nodes[index];
+            node.fits(demand).then(|| least_allocated(node, demand) + balanced_allocation(node, demand))
+        })?;
+        Some(Place { node, cards: nodes[node].first_cards(demand) })
     }
 }
 

@@ -20,7 +20,7 @@ use crate::fleet::objects::DRIVER;
 use crate::fleet::wish::share_ids;
 use crate::fleet::workload::NAMESPACE;
 use crate::fleet::{Fleet, Workload};
-use crate::policy::kube_scheduler::{UNASKED, balanced_allocation, enough, least_allocated};
+use crate::policy::kube_scheduler::{KubeScheduler, UNASKED, balanced_allocation, least_allocated};
 
 /// Devices looked at on one node for the best ones.
 const STEPS: u64 = 10_000;
@@ -43,8 +43,7 @@ pub(super) struct CardsOnly<'r> {
     fits: HashMap<(usize, usize), (bool, u64)>,
     /// How often anything was given back.
     frees: u64,
-    /// Where kube-scheduler's next search begins (`nextStartNodeIndex`).
-    next: usize,
+    kube_scheduler: KubeScheduler,
 }
 
 struct NodeState {
@@ -115,7 +114,7 @@ impl<'r> CardsOnly<'r> {
             placed: HashMap::new(),
             fits: HashMap::new(),
             frees: 0,
-            next: 0,
+            kube_scheduler: KubeScheduler::default(),
         }
     }
 
@@ -156,39 +155,16 @@ impl<'r> CardsOnly<'r> {
 
     /// kube-scheduler's: by what is left of CPU and memory, of a sample of the nodes that fit.
     fn by_room(&mut self, shape: usize) -> Option<usize> {
-        let count = self.nodes.len();
-        let enough = enough(count);
-        let (mut fitting, mut looked_at, mut equals) = (0, 0, 0);
-        let mut best: Option<(u64, usize)> = None;
-        for offset in 0..count {
-            let index = (self.next + offset) % count;
-            looked_at += 1;
-            if !self.fits(shape, index) {
-                continue;
-            }
-            fitting += 1;
+        let (mut kube_scheduler, mut random) = (self.kube_scheduler.clone(), self.random.clone());
+        let best = kube_scheduler.best(self.nodes.len(), &mut random, |index| {
+            let fits = self.fits(shape, index);
             let (node, asks) = (&self.nodes[index], &self.shapes[shape]);
-            let score =
-                least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand);
-            match best {
-                Some((most, _)) if score < most => {}
-                Some((most, _)) if score == most => {
-                    equals += 1;
-                    if self.random.below(equals) == 0 {
-                        best = Some((score, index));
-                    }
-                }
-                _ => {
-                    equals = 1;
-                    best = Some((score, index));
-                }
-            }
-            if fitting == enough {
-                break;
-            }
-        }
-        self.next = (self.next + looked_at) % count.max(1);
-        best.map(|(_, node)| node)
+            fits.then(|| {
+                least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand)
+            })
+        });
+        (self.kube_scheduler, self.random) = (kube_scheduler, random);
+        best
     }
 
     /// The devices for a pod on a node where it fits.
