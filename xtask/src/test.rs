@@ -1,25 +1,21 @@
 //! `cargo xtask test`: formatting, lints, documentation, and all tests, with a summary line at the end.
 
+mod lanes;
 mod suites;
 mod tally;
 mod times;
 
 use std::{
     env,
-    path::{Path, PathBuf},
+    io::{self, Write as _},
+    path::PathBuf,
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result};
 use clap::Args;
 
-use tessera_harness::workspace;
-
-use self::{
-    suites::{Build, Suite},
-    tally::Tally,
-    times::Times,
-};
+use self::{suites::Build, tally::Tally, times::Times};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Args)]
@@ -50,9 +46,6 @@ enum Part {
     Tests,
 }
 
-/// The packages whose tests start clusters. They run one after another: two cores can run one cluster at a time.
-const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
-
 /// The state of the run.
 struct Run {
     tally: Tally,
@@ -65,7 +58,7 @@ struct Run {
 /// When a command cannot be started at all. A failing check or test is counted, not an error.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
-    let mut run = Run { tally: Tally::default(), times: Times::start() };
+    let mut run = Run { tally: Tally::default(), times: Times::default() };
     if wanted(Part::Formatting) {
         run.check("formatting", &["fmt", "--all", "--check"], &[])?;
     }
@@ -113,59 +106,18 @@ impl Run {
             return Ok(());
         }
         let skips = skips();
-        // Clusters last, so that failures of quick tests are known early.
-        let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
-            build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
-        for suite in others {
-            self.suite(suite, false, &skips)?;
-        }
-        self.documentation_tests(packages, &build)?;
-        for suite in clusters {
-            self.suite(suite, true, &skips)?;
+        for (tally, times) in lanes::run(&build, packages, &skips, &show)? {
+            self.tally.add(tally);
+            self.times.add(times);
         }
         self.tally.read_skips(&skips);
         Ok(())
     }
+}
 
-    fn suite(&mut self, suite: &Suite, one_at_a_time: bool, skips: &Path) -> Result<()> {
-        println!("\n== tests: {}", suite.name());
-        let mut command = suite.command();
-        command.args(["--format", "pretty"]);
-        if one_at_a_time {
-            command.args(["--test-threads", "1", "--nocapture"]);
-        }
-        command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
-        self.run_tests(&suite.package, &suite.name(), command, one_at_a_time)
-    }
-
-    fn documentation_tests(&mut self, packages: &[String], build: &Build) -> Result<()> {
-        // cargo refuses a package without a library.
-        let with_library: Vec<&String> =
-            packages.iter().filter(|package| build.libraries.contains(*package)).collect();
-        if with_library.is_empty() && !packages.is_empty() {
-            return Ok(());
-        }
-        println!("\n== tests: examples in the documentation");
-        let mut command = cargo();
-        command.args(["test", "--quiet", "--doc", "--no-fail-fast"]);
-        if packages.is_empty() {
-            command.arg("--workspace");
-        }
-        command.args(with_library.iter().flat_map(|package| ["--package", package]));
-        command.args(["--", "--format", "pretty"]);
-        self.run_tests("documentation", "examples in the documentation", command, false)
-    }
-
-    fn run_tests(&mut self, package: &str, suite: &str, command: Command, one_at_a_time: bool) -> Result<()> {
-        let before = self.tally.failures();
-        let succeeded =
-            suites::read(command, &mut self.tally, &mut self.times, package, suite, one_at_a_time)?;
-        // A suite that ends without its summary line, for example by a signal, has counted no failure.
-        if !succeeded && self.tally.failures() == before {
-            self.tally.check(suite, false);
-        }
-        Ok(())
-    }
+fn show(text: &[u8]) -> io::Result<()> {
+    let mut screen = io::stdout().lock();
+    screen.write_all(text).and_then(|()| screen.flush())
 }
 
 fn cargo() -> Command {

@@ -2,10 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, BufRead as _, BufReader, Read, Write as _},
+    io::{self, BufRead as _, BufReader, Read},
     path::PathBuf,
     process::{Command, Stdio},
-    time::Instant,
 };
 
 use anyhow::{Context, Result};
@@ -30,12 +29,12 @@ pub(super) struct Suite {
     /// Its package.
     pub(super) package: String,
     /// `lib`, `bin` or `test`.
-    kind: String,
+    pub(super) kind: String,
     /// Name of the library, the program or the file in `tests/`.
-    target: String,
+    pub(super) target: String,
     /// The package's folder.
-    folder: PathBuf,
-    executable: PathBuf,
+    pub(super) folder: PathBuf,
+    pub(super) executable: PathBuf,
 }
 
 impl Build {
@@ -141,19 +140,17 @@ pub(super) fn read(
     mut command: Command,
     tally: &mut Tally,
     times: &mut Times,
-    package: &str,
     suite: &str,
     one_at_a_time: bool,
+    show: &mut dyn FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<bool> {
-    let started = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {suite}"))?;
     let mut output = child.stdout.take().context("the tests have no output")?;
     let (mut buffer, mut line) = ([0; 1 << 13], Vec::new());
     loop {
         let count = output.read(&mut buffer).context("cannot read what the tests print")?;
-        // Not by println: incomplete lines must be visible while a test runs.
-        let mut screen = io::stdout().lock();
-        screen.write_all(&buffer[..count]).and_then(|()| screen.flush()).context("cannot print")?;
+        // Not line by line: incomplete lines must be visible while a test runs.
+        show(&buffer[..count]).context("cannot print")?;
         for byte in &buffer[..count] {
             if *byte == b'\n' {
                 let text = String::from_utf8_lossy(&line).into_owned();
@@ -173,9 +170,8 @@ pub(super) fn read(
             break;
         }
     }
-    let succeeded = child.wait().context("cannot wait for the tests")?.success();
-    times.suite(package, suite, started.elapsed());
-    Ok(succeeded)
+    times.last_test_ends();
+    Ok(child.wait().context("cannot wait for the tests")?.success())
 }
 
 #[cfg(test)]
@@ -217,8 +213,14 @@ mod tests {
             "printf 'test a ... '; sleep 0.2; printf 'ok\\ntest b ... '; printf 'said\\nok\\n\\n'; \
              echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s'",
         ]);
-        let (mut tally, mut times) = (Tally::default(), Times::start());
-        assert!(read(command, &mut tally, &mut times, "p", "s", true).unwrap());
+        let (mut tally, mut times) = (Tally::default(), Times::default());
+        let mut shown = Vec::new();
+        let mut show = |text: &[u8]| {
+            shown.extend(text);
+            Ok(())
+        };
+        assert!(read(command, &mut tally, &mut times, "s", true, &mut show).unwrap());
+        assert!(shown.starts_with(b"test a ... ok"));
         assert_eq!(tally.to_string(), "2 passed, 0 failed");
         let text = times.to_string();
         assert!(text.contains("s: a"), "{text}");

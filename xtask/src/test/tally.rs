@@ -22,6 +22,14 @@ impl Tally {
         }
     }
 
+    /// Adds what a lane of tests has counted.
+    pub fn add(&mut self, lane: Self) {
+        self.passed += lane.passed;
+        self.failures.extend(lane.failures);
+        self.failed += lane.failed;
+        self.skipped.extend(lane.skipped);
+    }
+
     /// Reads one line of `cargo test`; true when it ends a suite.
     pub fn line(&mut self, line: &str) -> bool {
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {

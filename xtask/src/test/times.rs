@@ -24,8 +24,9 @@ pub(super) struct Times {
     running: Option<(String, Instant)>,
 }
 
-impl Times {
-    pub(super) fn start() -> Self {
+impl Default for Times {
+    /// None yet; the total is counted from now on.
+    fn default() -> Self {
         Self {
             started: Instant::now(),
             parts: Vec::new(),
@@ -34,6 +35,17 @@ impl Times {
             tests: Vec::new(),
             running: None,
         }
+    }
+}
+
+impl Times {
+    /// Adds what a lane of tests took. Lanes run side by side, so together they may take longer than the run.
+    pub(super) fn add(&mut self, lane: Self) {
+        for (package, took) in lane.packages {
+            *self.packages.entry(package).or_default() += took;
+        }
+        self.suites.extend(lane.suites);
+        self.tests.extend(lane.tests);
     }
 
     /// Runs and times a part.
@@ -46,7 +58,6 @@ impl Times {
 
     /// Notes the duration of a suite.
     pub(super) fn suite(&mut self, package: &str, name: &str, took: Duration) {
-        self.last_test_ends();
         *self.packages.entry(package.to_owned()).or_default() += took;
         self.suites.push((name.to_owned(), took));
     }
@@ -108,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_slowest_come_first_and_packages_add_up() {
-        let mut times = Times::start();
+        let mut times = Times::default();
         times.suite("a", "a one", Duration::from_secs(2));
         times.suite("a", "a two", Duration::from_secs(3));
         times.suite("b", "b", Duration::from_millis(1));

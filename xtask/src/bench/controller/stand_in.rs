@@ -94,6 +94,8 @@ impl Served {
             "/api/v1/nodes" => (Some(Kind::Node), "v1"),
             "/api/v1/pods" => (Some(Kind::Pod), "v1"),
             "/api/v1/persistentvolumes" | "/api/v1/persistentvolumeclaims" => (None, "v1"),
+            "/apis/batch/v1/jobs" => (None, "batch/v1"),
+            "/apis/policy/v1/poddisruptionbudgets" => (None, "policy/v1"),
             "/apis/resource.k8s.io/v1/deviceclasses" => (Some(Kind::DeviceClass), "resource.k8s.io/v1"),
             "/apis/resource.k8s.io/v1/resourceclaims" => (Some(Kind::ResourceClaim), "resource.k8s.io/v1"),
             "/apis/resource.k8s.io/v1/resourceclaimtemplates" => (None, "resource.k8s.io/v1"),

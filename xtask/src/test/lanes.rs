@@ -1,0 +1,185 @@
+//! The test programs in two lanes: tests of whole clusters wait for half of their time, and the others use it.
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::Path,
+    process::Command,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, anyhow};
+
+use tessera_harness::workspace;
+
+use super::{
+    suites::{self, Build, Suite},
+    tally::Tally,
+    times::Times,
+};
+
+/// The packages whose tests start whole clusters. They run one after another: two cores can run one cluster at a time.
+const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
+
+/// What a lane runs next.
+enum Work<'b> {
+    Suite(&'b Suite),
+    DocumentationTests(Command),
+}
+
+/// A lane and its results.
+struct Lane<'s> {
+    show: &'s (dyn Fn(&[u8]) -> io::Result<()> + Sync),
+    tally: Tally,
+    times: Times,
+}
+
+/// Runs all suites of a build, and the examples in the documentation. The first lane begins with the tests of clusters and shows
+/// them as they run; what else there is goes to whichever lane is free, and is shown by `show` as each suite ends.
+///
+/// # Errors
+/// When a program cannot be started or read.
+pub(super) fn run(
+    build: &Build,
+    packages: &[String],
+    skips: &Path,
+    show: &(dyn Fn(&[u8]) -> io::Result<()> + Sync),
+) -> Result<Vec<(Tally, Times)>> {
+    let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
+        build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
+    let mut others: VecDeque<Work<'_>> = others.into_iter().map(Work::Suite).collect();
+    others.extend(documentation_tests(build, packages).map(Work::DocumentationTests));
+    let others = Mutex::new(others);
+    let next = || others.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let lane = |clusters: &[&Suite]| -> Result<(Tally, Times)> {
+        let mut lane = Lane { show, tally: Tally::default(), times: Times::default() };
+        for suite in clusters {
+            lane.cluster_tests(suite, skips)?;
+        }
+        while let Some(work) = next() {
+            match work {
+                Work::Suite(suite) => {
+                    let command = command(suite, skips);
+                    lane.at_once(&suite.package, &suite.name(), command)?;
+                }
+                Work::DocumentationTests(command) => {
+                    lane.at_once("documentation", "examples in the documentation", command)?;
+                }
+            }
+        }
+        Ok((lane.tally, lane.times))
+    };
+    thread::scope(|scope| {
+        let second = scope.spawn(|| lane(&[]));
+        let first = lane(&clusters);
+        let second = second.join().map_err(|_| anyhow!("the second lane of tests panicked"))?;
+        Ok(vec![first?, second?])
+    })
+}
+
+impl Lane<'_> {
+    /// Tests that run one at a time, shown as they run.
+    fn cluster_tests(&mut self, suite: &Suite, skips: &Path) -> Result<()> {
+        (self.show)(header(&suite.name()).as_bytes()).context("cannot print")?;
+        let mut command = command(suite, skips);
+        command.args(["--test-threads", "1", "--nocapture"]);
+        self.tests(&suite.package, &suite.name(), command, true, &mut |text| (self.show)(text))
+    }
+
+    /// Tests that run side by side, shown when all of them have ended.
+    fn at_once(&mut self, package: &str, name: &str, command: Command) -> Result<()> {
+        let mut shown = header(name).into_bytes();
+        let result = self.tests(package, name, command, false, &mut |text| {
+            shown.extend(text);
+            Ok(())
+        });
+        (self.show)(&shown).context("cannot print")?;
+        result
+    }
+
+    fn tests(
+        &mut self,
+        package: &str,
+        name: &str,
+        command: Command,
+        one_at_a_time: bool,
+        show: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<()> {
+        let before = self.tally.failures();
+        let started = Instant::now();
+        let succeeded = suites::read(command, &mut self.tally, &mut self.times, name, one_at_a_time, show)?;
+        self.times.suite(package, name, started.elapsed());
+        // A suite that ends without its summary line, for example by a signal, has counted no failure.
+        if !succeeded && self.tally.failures() == before {
+            self.tally.check(name, false);
+        }
+        Ok(())
+    }
+}
+
+fn header(name: &str) -> String {
+    format!("\n== tests: {name}\n")
+}
+
+fn command(suite: &Suite, skips: &Path) -> Command {
+    let mut command = suite.command();
+    command.args(["--format", "pretty"]);
+    command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
+    command
+}
+
+/// None where no selected package has a library, which cargo refuses.
+fn documentation_tests(build: &Build, packages: &[String]) -> Option<Command> {
+    let with_library: Vec<&String> =
+        packages.iter().filter(|package| build.libraries.contains(*package)).collect();
+    if with_library.is_empty() && !packages.is_empty() {
+        return None;
+    }
+    let mut command = super::cargo();
+    command.args(["test", "--quiet", "--doc", "--no-fail-fast"]);
+    if packages.is_empty() {
+        command.arg("--workspace");
+    }
+    command.args(with_library.iter().flat_map(|package| ["--package", package]));
+    command.args(["--", "--format", "pretty"]);
+    Some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn every_suite_runs_once_in_either_lane() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("suite");
+        let says =
+            "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        fs::write(
+            &program,
+            format!("#!/bin/sh\necho '{says}'\n[ $CARGO_PKG_NAME != killed ] || kill -9 $$\n"),
+        )
+        .unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let suite = |package: &str| Suite {
+            package: package.to_owned(),
+            kind: "lib".to_owned(),
+            target: package.to_owned(),
+            folder: folder.path().to_owned(),
+            executable: program.clone(),
+        };
+        let suites = ["a", "b", "killed", CLUSTER_TESTS[0], CLUSTER_TESTS[1]].map(suite).to_vec();
+        let build = Build { succeeded: true, suites, ..Build::default() };
+        // A package without a library: no examples are looked for.
+        let lanes = run(&build, &["a".to_owned()], Path::new("skips"), &|_| Ok(())).unwrap();
+        let mut tally = Tally::default();
+        for (lane, _) in lanes {
+            tally.add(lane);
+        }
+        assert_eq!(tally.to_string(), "5 passed, 1 failed");
+    }
+}
