@@ -13,4 +13,5 @@ mod mending;
 mod plugins;
 mod pods;
 mod pools;
+mod replay;
 mod steered;

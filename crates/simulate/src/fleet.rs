@@ -154,8 +154,8 @@ impl Fleet {
         self.by_name.get(name).copied()
     }
 
-    /// Classes, nodes and slices; all cards of one pool with this allocation.
-    fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
+    /// Classes, nodes and slices, as they would be in the API server; all cards of one pool with this allocation.
+    pub fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
         let of_node = move |node: &'_ FleetNode| {
             let slices = node.slices(allocation).into_iter().map(Object::from);
             std::iter::once(Object::from(node.object())).chain(slices).collect::<Vec<_>>()

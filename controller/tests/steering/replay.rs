@@ -1,0 +1,197 @@
+//! What `kubectl gpu simulate` says is what happens: histories that are simulated and then played on a real control plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::{Value, json};
+use tessera_api::gpu_pool::Allocation;
+use tessera_cluster::Object;
+use tessera_fakes::poll;
+use tessera_harness::Cluster;
+use tessera_simulate::Random;
+use tessera_simulate::fleet::{Fleet, FleetPolicy, ListReader, Pods, Run, RunReport, Workload};
+
+use crate::instance::Instance;
+use crate::managed::{allocation, claims};
+use crate::{fleet, pods};
+
+/// Kinds of pods: what each asks for.
+const KINDS: [&str; 8] = ["1", "2", "4", "1g.10gb", "2g.20gb", "3g.40gb", "15%", "40%"];
+
+/// Time between two arrivals.
+const EVERY: u64 = 10;
+
+/// Pods of a history.
+const PODS: u64 = 30;
+
+/// A pod's node and devices.
+type Place = (String, BTreeSet<String>);
+
+fn machines() -> Fleet {
+    let groups = ["2xdgx-h100,cards=4", "1xdgx-a100,cards=2,mig=on"].map(|group| group.parse().unwrap());
+    Fleet::new(&groups).unwrap()
+}
+
+/// So many pods of kinds by chance that come and go.
+fn history(seed: u64, count: u64, fleet: &Fleet) -> Workload {
+    let mut random = Random::new(seed);
+    let mut lines = "name,gpu,at,duration\n".to_owned();
+    for number in 0..count {
+        let kind = KINDS[random.below(KINDS.len())];
+        // Five seconds between any arrival and any end.
+        let duration = 5 + EVERY * (2 + random.below(10) as u64);
+        writeln!(lines, "p{number},{kind},{}s,{duration}s", EVERY * number).unwrap();
+    }
+    let mut reader = ListReader::default();
+    lines.lines().for_each(|line| reader.line(line).unwrap());
+    Workload::of_lines(&reader.finish().unwrap(), fleet)
+}
+
+fn simulate(fleet: &Fleet, workload: &Workload, at: Option<Duration>) -> RunReport {
+    Run { fleet, workload, at, wishes: &[] }.run(FleetPolicy::Tessera, 1, |_| ())
+}
+
+/// Where each pod was.
+fn places(fleet: &Fleet, workload: &Workload, report: &RunReport) -> BTreeMap<String, Place> {
+    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    for card in report.holdings.cards(fleet) {
+        for holder in card.holders {
+            let name = workload.pods[holder.pod].name.clone();
+            let place = places.entry(name).or_insert_with(|| (card.node.to_owned(), BTreeSet::new()));
+            place.1.insert(holder.device.clone());
+        }
+    }
+    places
+}
+
+/// The nodes with what their plugins would publish, the classes, and a template for the claim of each kind of pod.
+async fn lay_out(fleet: &Fleet, workload: &Workload) -> fleet::Turn {
+    let cluster = fleet::cluster(&[]).await;
+    let mut manifests: Vec<Value> = fleet
+        .objects(Allocation::Managed)
+        .map(|object| match object {
+            Object::Node(node) => {
+                let mut node = json!(node);
+                node["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+                node
+            }
+            Object::ResourceSlice(slice) => json!(slice),
+            Object::DeviceClass(class) => json!(class),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    manifests.extend(workload.shapes.iter().enumerate().map(|(number, shape)| {
+        json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+            "metadata": { "name": format!("shape-{number}"), "namespace": "default" },
+            "spec": { "spec": shape.claims[0].1 } })
+    }));
+    fleet::apply(&cluster, &manifests).await;
+    cluster
+}
+
+async fn create(cluster: &Cluster, workload: &Workload, pod: usize) {
+    let pod = &workload.pods[pod];
+    let template = format!("shape-{}", pod.shape);
+    let manifest = json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": pod.name, "namespace": "default" },
+        "spec": { "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "c", "image": "none", "resources": { "claims": [{ "name": "gpu" }] } }],
+            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": template }] } });
+    cluster.create_pod(manifest).await.unwrap();
+}
+
+/// Where each claim's pod is.
+async fn real_places(claims: &Api<ResourceClaim>) -> BTreeMap<String, Place> {
+    let mut places = BTreeMap::new();
+    for claim in claims.list(&ListParams::default()).await.unwrap() {
+        let Some(results) = allocation(&claim).and_then(|all| all.devices.as_ref()?.results.as_ref()) else {
+            continue;
+        };
+        let owner = claim.metadata.owner_references.as_ref().unwrap()[0].name.clone();
+        let devices = results.iter().map(|result| result.device.clone()).collect();
+        places.insert(owner, (results[0].pool.clone(), devices));
+    }
+    places
+}
+
+/// Where each arrival is bound before the next: every node and every device is what was said.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_placement_is_what_the_simulation_said() {
+    let machines = machines();
+    // The first in which nobody waits.
+    let nobody_waits = |workload: &Workload| {
+        let report = simulate(&machines, workload, None);
+        let mut pods = report.pods.iter().zip(&workload.pods);
+        pods.all(|(outcome, pod)| outcome.placed.is_some_and(|(at, _)| at == pod.at))
+    };
+    let workload = (1..100).map(|seed| history(seed, PODS, &machines)).find(nobody_waits).unwrap();
+    let cluster = lay_out(&machines, &workload).await;
+    let controller = Instance::start(&cluster.kubeconfig(), "replay");
+    let claims = claims(&cluster).await;
+    let api: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
+    for (place, pod) in workload.pods.iter().enumerate() {
+        let ended = |other: &&Pods| {
+            let end = other.duration.map(|duration| other.at + duration);
+            end.is_some_and(|end| end < pod.at && end + Duration::from_secs(EVERY) > pod.at)
+        };
+        for other in workload.pods.iter().filter(ended) {
+            api.delete(&other.name, &DeleteParams::default()).await.unwrap();
+            poll::until_async("its claim is gone", async || {
+                !real_places(&claims).await.contains_key(&other.name)
+            })
+            .await;
+        }
+        create(&cluster, &workload, place).await;
+        let node = pods::node(&cluster, &pod.name).await;
+        let said = places(&machines, &workload, &simulate(&machines, &workload, Some(pod.at)));
+        let real = real_places(&claims).await;
+        assert_eq!(real, said, "after {} of {}", pod.name, workload.shapes[pod.shape].words);
+        assert_eq!(node, real[&pod.name].0);
+    }
+    fleet::delete_workloads(&cluster).await;
+    all_at_once(&cluster, &machines, workload).await;
+    controller.terminate();
+}
+
+/// More than fits arrives faster than it is placed: who is placed may differ, hardly how much.
+async fn all_at_once(cluster: &Cluster, machines: &Fleet, mut workload: Workload) {
+    for pod in &mut workload.pods {
+        (pod.at, pod.duration) = (Duration::ZERO, None);
+    }
+    let said = places(machines, &workload, &simulate(machines, &workload, None));
+    assert!(said.len() < workload.pods.len(), "not all of them fit: {said:?}");
+    for pod in 0..workload.pods.len() {
+        create(cluster, &workload, pod).await;
+    }
+    // What of all that is asked for is placed, in cards.
+    let total = |places: &BTreeMap<String, Place>| -> f64 {
+        let placed = workload.pods.iter().filter(|pod| places.contains_key(&pod.name));
+        placed.map(|pod| cards(&workload.shapes[pod.shape].words)).sum()
+    };
+    let claims = claims(cluster).await;
+    // What the loop knows of the demand when it decides depends on how fast pods arrive.
+    poll::until_async("as much is placed, but for a card", async || {
+        total(&real_places(&claims).await) > total(&said) - 1.0
+    })
+    .await;
+    // Whoever else would still be placed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let real = real_places(&claims).await;
+    assert!(total(&real) < total(&said) + 1.0, "really {real:?}, said {said:?}");
+}
+
+/// What a pod asks for, in cards: `2 cards`, `3g.40gb`, `15 % of a card`.
+fn cards(words: &str) -> f64 {
+    let (number, unit) = words.split_at(words.find(|c: char| !c.is_ascii_digit()).unwrap());
+    let number: f64 = number.parse().unwrap();
+    match unit {
+        unit if unit.starts_with('g') => number / 7.0,
+        unit if unit.starts_with(" %") => number / 100.0,
+        _ => number,
+    }
+}
